@@ -33,6 +33,12 @@ const (
 	// ReasonTemplateInProgress (Ready false): the release of the spec is being created.
 	// The step shows the progress.
 	ReasonTemplateInProgress ConditionReason = "TemplateInProgress"
+	// ReasonDownloadTooSlow (Ready unknown): the download of the OVA was given up because
+	// its server sent less than 4 MiB in a minute. Sallyport tries again.
+	ReasonDownloadTooSlow ConditionReason = "DownloadTooSlow"
+	// ReasonImportTimedOut (Ready unknown): the import, with its download, took longer
+	// than three hours. Sallyport tries again.
+	ReasonImportTimedOut ConditionReason = "ImportTimedOut"
 	// ReasonForeignTemplate (Ready false): an object that does not belong to this
 	// VSphereTemplate has a name that it needs, and is left alone. The message names it.
 	ReasonForeignTemplate ConditionReason = "ForeignTemplate"

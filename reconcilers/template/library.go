@@ -7,8 +7,6 @@ import (
 
 // LibraryItem is an item of a content library.
 type LibraryItem interface {
-	// Key tells it apart from the items of all libraries of all vCenters.
-	Key() string
 	// Open begins a download of it, and waits until its files can be read. The context is that of the whole download.
 	Open(ctx context.Context) (Download, error)
 }

@@ -53,7 +53,7 @@ sallyport_template_swaps_total{result="Succeeded"} 3
 sallyport_template_failure_domains{reason="ForeignTemplate"} 1
 sallyport_template_failure_domains{reason="TemplateReady"} 1
 ` + swaps)
-	p.fetch = func(context.Context, Domain, func(int32)) (Fetched, error) {
+	p.fetch = func(context.Context, Domain) (Archive, error) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the content has another")
 	}
 	p.change(t, release("4"))

@@ -206,15 +206,18 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) (err error) {
 		begun := r.Now()
 		defer func() { r.Metrics.imported(r.Now().Sub(begun), err) }()
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeoutCause(ctx, patience, errOverdue)
 		defer cancel()
-		file, err := r.Fetch(ctx, d, func(percent int32) { under.at(v1alpha1.VSphereTemplateDownloading, percent) })
+		defer func() {
+			if err != nil && errors.Is(context.Cause(ctx), errOverdue) {
+				err = errOverdue
+			}
+		}()
+		what.Archive, err = r.Fetch(ctx, d)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = file.Close() }()
-		what.Archive = file
-		under.at(v1alpha1.VSphereTemplateImporting, 0)
+		defer func() { _ = what.Archive.Close() }()
 		if err := r.current(ctx, t); err != nil {
 			return err
 		}
@@ -286,7 +289,7 @@ func (p *place) sum(r *Reconciler, last step, under *job) {
 		if p.again == 0 {
 			p.fails(r, p.trouble)
 		}
-		p.set(v1alpha1.VSphereTemplateWaiting, runtime.Reason(p.trouble), runtime.Message(p.trouble))
+		p.set(v1alpha1.VSphereTemplateWaiting, reasonOf(p.trouble), runtime.Message(p.trouble))
 		return
 	}
 	if under == nil {

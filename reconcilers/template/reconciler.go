@@ -39,21 +39,15 @@ const (
 	resync = 10 * time.Minute
 	// firstRetry and lastRetry are the waits after an error in a failure domain.
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
-	// patience is how long an import may take.
+	// patience is how long an import may take, with its download.
 	patience = 3 * time.Hour
 	// swapPatience is how long the names are not exchanged because machines are being made from the present template. Where one is always
 	// being made the next release would never come.
 	swapPatience = 30 * time.Minute
 )
 
-// Source returns the OVA that the spec names, as far as its content is the one that the spec says. It takes long.
-type Source func(ctx context.Context, d Domain, progress func(percent int32)) (Fetched, error)
-
-// Fetched is an OVA. It is kept until it is closed.
-type Fetched interface {
-	Archive
-	Close() error
-}
+// Source begins to download the OVA that the spec names. The download ends with ctx.
+type Source func(ctx context.Context, d Domain) (Archive, error)
 
 // Reconciler is the reconciler of VSphereTemplates.
 type Reconciler struct {

@@ -19,8 +19,8 @@ import (
 type Store interface {
 	// Look shows what is in the folder.
 	Look(ctx context.Context, d Domain) (View, error)
-	// Import makes a machine of what is in the archive, called so and bearing the mark from its first moment on, and gives it, Imported. It
-	// takes long, tells how much of it is done in percent, and ends with ctx. What an import that fails leaves behind is an item that is
+	// Import makes a machine of what is in the archive, called so and bearing the mark from its first moment on, and gives it, Imported, once
+	// the whole archive was read without an error. It takes long, tells how much of it is done in percent, and ends with ctx. What an import that fails leaves behind is an item that is
 	// not Imported, if anything.
 	Import(ctx context.Context, d Domain, what Import, progress func(percent int32)) (Item, error)
 	// Finish gives what was imported its firmware and its tags, and makes it a template, last. What is done already is not done again.
@@ -55,14 +55,16 @@ type Import struct {
 	Mark Mark
 	// DiskType is how its disks are laid out.
 	DiskType v1alpha1.VSphereDiskType
-	// Archive is the OVA. It is opened as often as it has files.
+	// Archive is the OVA. The import must not complete before all of it was read.
 	Archive Archive
 }
 
-// Archive is an OVA, whose content was verified.
+// Archive is an OVA that is being downloaded. Reading it returns io.EOF only if all of the content is what the spec asks for, and otherwise an
+// error of package runtime: what was read before is not verified. Close ends the download, and a Read that waits.
 type Archive interface {
-	// Open gives it from its beginning.
-	Open() (io.ReadSeekCloser, error)
+	io.ReadCloser
+	// Size is how many bytes it has as its source says, which may be wrong, or less than zero if that does not say.
+	Size() int64
 }
 
 // Mark says which version of a template an item is. It stays with the item, in a place that a copy of the item does not inherit.

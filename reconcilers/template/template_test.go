@@ -102,7 +102,7 @@ func TestReleases(t *testing.T) {
 	}
 
 	// Back to one that was kept, whatever the source is now.
-	p.fetch = func(context.Context, Domain, func(int32)) (Fetched, error) {
+	p.fetch = func(context.Context, Domain) (Archive, error) {
 		t.Error("something was downloaded")
 		return nil, errors.New("no")
 	}
@@ -197,7 +197,7 @@ func TestImportFails(t *testing.T) {
 	p.create(t)
 	p.settle(t)
 	tries := 0
-	p.fetch = func(context.Context, Domain, func(int32)) (Fetched, error) {
+	p.fetch = func(context.Context, Domain) (Archive, error) {
 		tries++
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the content has another")
 	}
@@ -213,7 +213,7 @@ func TestImportFails(t *testing.T) {
 		t.Errorf("tried %d times in 1,000 s", tries)
 	}
 	// A correction is tried at once.
-	p.fetch = func(context.Context, Domain, func(int32)) (Fetched, error) { return ova{}, nil }
+	p.fetch = func(context.Context, Domain) (Archive, error) { return ova{}, nil }
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Source.SHA256 = "right" })
 	for range 4 {
 		_, err := p.pass()

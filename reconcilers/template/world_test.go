@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -177,8 +176,9 @@ func (s store) Destroy(_ context.Context, d Domain, item Item) error {
 // ova is what is downloaded.
 type ova struct{}
 
-func (ova) Open() (io.ReadSeekCloser, error) { return nil, errors.New("nobody reads it") }
-func (ova) Close() error                     { return nil }
+func (ova) Read([]byte) (int, error) { return 0, errors.New("nobody reads it") }
+func (ova) Size() int64              { return 0 }
+func (ova) Close() error             { return nil }
 
 // world is an API server, a vCenter, and the processes that reconcile.
 type world struct {
@@ -198,7 +198,7 @@ func newWorld(ctx context.Context) *world {
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build()
 	w := &world{
 		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
-		fetch: func(context.Context, Domain, func(int32)) (Fetched, error) { return ova{}, nil },
+		fetch: func(context.Context, Domain) (Archive, error) { return ova{}, nil },
 	}
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{ // what an API server does beyond that
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -238,9 +238,7 @@ func (p *process) renew() {
 	p.r = &Reconciler{
 		Client: c, Live: c, Events: p.events, Now: func() time.Time { return p.now },
 		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) { return store{p.folders, p.call}, nil },
-		Fetch: func(ctx context.Context, d Domain, told func(int32)) (Fetched, error) {
-			return p.fetch(ctx, d, told)
-		},
+		Fetch:  func(ctx context.Context, d Domain) (Archive, error) { return p.fetch(ctx, d) },
 	}
 	p.r.init()
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -364,9 +363,9 @@ func (t *templateTrial) process() *templateProcess {
 		Client: c, Live: c, Events: &events.FakeRecorder{}, Poll: time.Millisecond,
 		Now:    func() time.Time { return time.Now().Add(time.Duration(t.skipped.Load())) },
 		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error) { return store, nil },
-		Fetch: func(context.Context, template.Domain, func(int32)) (template.Fetched, error) {
+		Fetch: func(context.Context, template.Domain) (template.Archive, error) {
 			p.fetched.Add(1)
-			return fetched{p}, nil
+			return fetched{strings.NewReader(string(vcsim.OVA())), sync.OnceFunc(func() { p.fetched.Add(-1) })}, nil
 		},
 	}
 	return p
@@ -380,20 +379,15 @@ func (p *templateProcess) rests(ctx context.Context) error {
 }
 
 // fetched is the OVA of every release.
-type fetched struct{ p *templateProcess }
-
-func (fetched) Open() (io.ReadSeekCloser, error) {
-	return ova{strings.NewReader(string(vcsim.OVA()))}, nil
+type fetched struct {
+	*strings.Reader
+	closes func()
 }
 
 func (f fetched) Close() error {
-	f.p.fetched.Add(-1)
+	f.closes()
 	return nil
 }
-
-type ova struct{ *strings.Reader }
-
-func (ova) Close() error { return nil }
 
 // watch is what is seen of the name of a template during a change.
 type watch struct {

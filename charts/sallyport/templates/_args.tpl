@@ -55,8 +55,6 @@
 - --pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt
 {{- end }}
 {{- end }}
-- --template-cache=/var/cache/sallyport/templates
-- --template-cache-size={{ .Values.templates.cacheSize }}
 - --template-forbidden-ranges={{ join "," .Values.templates.forbiddenRanges }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,10 +61,7 @@ type Options struct {
 	// Namespace is the namespace of Sallyport, with its lease and the Secrets with vCenter credentials.
 	Namespace string
 
-	// TemplateCache is the folder for downloaded OVAs, TemplateCacheSize its maximum size, and TemplateForbidden the address ranges
-	// that OVAs are not downloaded from.
-	TemplateCache     string
-	TemplateCacheSize resource.QuantityValue
+	// TemplateForbidden are the address ranges that OVAs are not downloaded from.
 	TemplateForbidden []net.IPNet
 
 	// PodRuntime enables machines of kind pod, on nodes that match PodNodeSelector.
@@ -126,9 +121,6 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how often replicas try to acquire or renew the lease")
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "timeout of a call to a runtime; the sum with --renew-deadline must not exceed --lease-duration")
 	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how often to poll a runtime for the progress of an operation")
-	flags.StringVar(&o.TemplateCache, "template-cache", filepath.Join(os.TempDir(), "sallyport-templates"), "`folder` for downloaded OVAs of VSphereTemplates")
-	o.TemplateCacheSize.Quantity = *resource.NewQuantity(TemplateCacheSize, resource.BinarySI)
-	flags.Var(&o.TemplateCacheSize, "template-cache-size", "maximum total size of the downloaded OVAs, such as 20Gi; larger OVAs are rejected")
 	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "IP `ranges` that OVAs are not downloaded from; include the ranges of the cluster's Pods and Services")
 	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "enable the runtime pod: VirtualMachines run as Pods on nodes with an agent that creates machines from Pods")
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")
@@ -137,9 +129,6 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringSliceVar(&o.PodSnapshotTokenHosts, "pod-snapshot-token-hosts", nil, "`hosts` that may be sent the credentials for the snapshot registry, if it names them as the source of its tokens; its own host always may")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how often to reconcile a machine that is in its desired state and has no new events from its runtime")
 }
-
-// TemplateCacheSize is the default of --template-cache-size.
-const TemplateCacheSize = 20 << 30
 
 // LocalRanges is the default of --template-forbidden-ranges.
 func LocalRanges() (all []net.IPNet) {

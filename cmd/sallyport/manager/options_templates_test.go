@@ -40,7 +40,7 @@ func TestLocalAddressesOfThePolicy(t *testing.T) {
 	}
 }
 
-// The ranges that nothing is downloaded from reach the cache as they were given.
+// The ranges that nothing is downloaded from reach the downloads as they were given.
 func TestForbiddenRanges(t *testing.T) {
 	compare := cmpopts.EquateComparable(netip.Prefix{})
 	if diff := cmp.Diff(ova.LocalAddresses(), (&Options{TemplateForbidden: LocalRanges()}).forbidden(), compare); diff != "" {

@@ -120,16 +120,16 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addTemplates adds the reconciler of VSphereTemplates and its cache of downloaded OVAs.
+// addTemplates adds the reconciler of VSphereTemplates and its downloads of OVAs.
 func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
 	if runtimes.Template == nil {
 		return nil
 	}
-	cache := &ova.Cache{Dir: o.TemplateCache, MaxBytes: o.TemplateCacheSize.Value(), Forbidden: o.forbidden(), Now: time.Now}
+	downloads := &ova.Downloader{Forbidden: o.forbidden()}
 	templates := &template.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: runtimes.Template, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Metrics: template.NewMetrics(ctrlmetrics.Registry),
-		Fetch: func(ctx context.Context, d template.Domain, progress func(int32)) (template.Fetched, error) {
+		Fetch: func(ctx context.Context, d template.Domain) (template.Archive, error) {
 			var item template.LibraryItem
 			if d.Spec.Source.LibraryItem != nil && runtimes.LibraryItem != nil {
 				var err error
@@ -137,11 +137,11 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 					return nil, err
 				}
 			}
-			file, err := cache.Fetch(ctx, d.Spec.Source, item, progress)
+			archive, err := downloads.Open(ctx, d.Spec.Source, item)
 			if err != nil {
 				return nil, err
 			}
-			return file, nil
+			return archive, nil
 		},
 	}
 	if err := templates.SetupWithManager(mgr); err != nil {

@@ -2,7 +2,6 @@ package vsphere
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -41,11 +40,6 @@ func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template
 		return nil, err
 	}
 	return &libraryItem{present.server, *d.Spec.Source.LibraryItem, keepDownload}, nil
-}
-
-// Key tells it apart from the items of all libraries of all vCenters.
-func (i *libraryItem) Key() string {
-	return fmt.Sprintf("%q %q %q", i.server.config.Name, i.of.Library, i.of.Name)
 }
 
 // ask makes requests about content libraries that belong together.

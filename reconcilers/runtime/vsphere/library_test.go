@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,11 +22,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 )
 
-// libraries is a world whose vCenter has the content library golden, and a cache.
+// libraries is a world whose vCenter has the content library golden.
 type libraries struct {
 	*world
 	golden *vcsim.Library
-	cache  *ova.Cache
 }
 
 func newLibraries(t *testing.T) *libraries {
@@ -36,7 +36,7 @@ func newLibraries(t *testing.T) *libraries {
 	w.server = w.connect(config)
 	golden, err := w.AddLibrary(t.Context(), "golden")
 	w.Must(err)
-	return &libraries{world: w, golden: golden, cache: &ova.Cache{Dir: t.TempDir(), MaxBytes: 1 << 20, Now: time.Now}}
+	return &libraries{world: w, golden: golden}
 }
 
 func hexOf(text string) string {
@@ -65,12 +65,22 @@ func (w *libraries) item(library, name string) template.LibraryItem {
 	return vsphere.LibraryItemOf(w.server, v1alpha1.VSphereLibraryItem{Library: library, Name: name}, time.Hour)
 }
 
-// fetch downloads an item, and leaves no download open.
-func (w *libraries) fetch(library, name, sum string) (*ova.File, error) {
-	w.Helper()
+// open begins to download an item.
+func (w *libraries) open(library, name, sum string) (*ova.Stream, error) {
 	of := &v1alpha1.VSphereLibraryItem{Library: library, Name: name}
-	file, err := w.cache.Fetch(w.Context(), v1alpha1.VSphereTemplateSource{LibraryItem: of, SHA256: sum}, w.item(library, name), nil)
-	return file, err
+	return (&ova.Downloader{}).Open(w.Context(), v1alpha1.VSphereTemplateSource{LibraryItem: of, SHA256: sum}, w.item(library, name))
+}
+
+// fetch downloads an item, and leaves no download open.
+func (w *libraries) fetch(library, name, sum string) error {
+	w.Helper()
+	archive, err := w.open(library, name, sum)
+	if err != nil {
+		return err
+	}
+	defer func() { w.Must(archive.Close()) }()
+	_, err = io.Copy(io.Discard, archive)
+	return err
 }
 
 // closed fails the test if a download is open.
@@ -98,7 +108,7 @@ func TestLibraryItems(t *testing.T) {
 	w.add("apart", "ovf", entry("ubuntu.ova", whole))
 	in := templatesOf(w.world)
 	for name, sum := range map[string]string{"whole": hexOf(whole), "apart": hexOf(manifest)} {
-		file, err := w.fetch("golden", name, sum)
+		file, err := w.open("golden", name, sum)
 		w.Must(err)
 		what := release(name)
 		what.Archive = file
@@ -128,7 +138,7 @@ func TestLibraryItemsThatAreNone(t *testing.T) {
 		{"golden", "none", `name: vCenter lab has no item "none" in content library "golden", or does not show it`},
 		{"golden", "machine", `name: the item "machine" is a VM template, which cannot be downloaded: clone it into the library as an OVF template`},
 	} {
-		_, err := w.fetch(c.library, c.name, hexOf(""))
+		err := w.fetch(c.library, c.name, hexOf(""))
 		if !runtime.IsInvalidSpec(err) || runtime.Message(err) != "spec.source.libraryItem."+c.want {
 			t.Errorf("got error %v", err)
 		}
@@ -158,7 +168,7 @@ func TestLibraryItemThatChanges(t *testing.T) {
 					w.Must(os.WriteFile(at, []byte(c.content), 0o600))
 				}
 			}, "GET data/image.mf")
-			_, err := w.fetch("golden", "ubuntu", hexOf(manifest))
+			err := w.fetch("golden", "ubuntu", hexOf(manifest))
 			if !c.is(err) {
 				t.Errorf("got error %v", err)
 			}
@@ -177,14 +187,7 @@ func TestLibraryTrouble(t *testing.T) {
 	manifest, files := taken()
 	w := newLibraries(t)
 	w.add("ubuntu", "ovf", files...)
-	again := func() error {
-		w.cache.Dir = t.TempDir()
-		file, err := w.fetch("golden", "ubuntu", hexOf(manifest))
-		if err == nil {
-			w.Must(file.Close())
-		}
-		return err
-	}
+	again := func() error { return w.fetch("golden", "ubuntu", hexOf(manifest)) }
 	w.Must(again())
 	w.faults.Called()
 	w.Must(again())

@@ -21,12 +21,14 @@ const (
 	maxOVAName    = 255
 )
 
-// ova is what is in an OVA.
+// ova is an OVA that is being read. Its first file is the descriptor, as the OVF specification demands.
 type ova struct {
 	archive    template.Archive
+	files      *tar.Reader
 	descriptor string
 	network    string           // The name that the descriptor gives its one network.
-	sizes      map[string]int64 // Of its files, by name.
+	names      []string         // Of the files that the descriptor names.
+	sizes      map[string]int64 // Of the files that were reached, by name.
 }
 
 // notOVA is the error for what cannot be imported because of what it is.
@@ -34,67 +36,70 @@ func notOVA(cause error, format string, args ...any) error {
 	return runtime.NewInvalidSpec(cause, "spec.source: %s", fmt.Sprintf(format, args...))
 }
 
-// readOVA reads the descriptor of an OVA, and which files it has.
+// readOVA reads the descriptor of an OVA.
 func readOVA(archive template.Archive) (*ova, error) {
-	o := &ova{archive: archive, sizes: map[string]int64{}}
-	var descriptor string
-	err := o.each(func(name string, size int64, content io.Reader) (done bool, err error) {
-		if _, twice := o.sizes[name]; twice {
-			return false, notOVA(nil, "the OVA has two files %s", shown(name))
-		}
-		if len(o.sizes) == maxOVAFiles {
-			return false, notOVA(nil, "the OVA has more than %d files", maxOVAFiles)
-		}
-		o.sizes[name] = size
-		if !strings.EqualFold(path.Ext(name), ".ovf") {
-			return false, nil
-		}
-		switch {
-		case descriptor != "":
-			return false, notOVA(nil, "the OVA has two descriptors, %s and %s", shown(descriptor), shown(name))
-		case size > maxDescriptor:
-			return false, notOVA(nil, "the descriptor %s is larger than %d MiB", shown(name), maxDescriptor>>20)
-		}
-		descriptor = name
-		text, err := io.ReadAll(content)
-		o.descriptor = string(text)
-		return false, unreadable(err)
-	})
+	o := &ova{archive: archive, files: tar.NewReader(archive), sizes: map[string]int64{}}
+	name, size, err := o.next()
 	switch {
+	case errors.Is(err, io.EOF):
+		return nil, notOVA(nil, "the OVA has no descriptor (a file that ends in .ovf)")
 	case err != nil:
 		return nil, err
-	case descriptor == "":
-		return nil, notOVA(nil, "the OVA has no descriptor (a file that ends in .ovf)")
+	case !isDescriptor(name):
+		return nil, notOVA(nil, "the first file of the OVA is %s, but must be the descriptor (a file that ends in .ovf): create the OVA with ovftool",
+			shown(name))
+	case size > maxDescriptor:
+		return nil, notOVA(nil, "the descriptor %s is larger than %d MiB", shown(name), maxDescriptor>>20)
 	}
+	text, err := io.ReadAll(o.files)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	o.descriptor = string(text)
 	return o, o.understand()
 }
 
-// each goes through the files of the archive, until that is done.
-func (o *ova) each(file func(name string, size int64, content io.Reader) (done bool, err error)) error {
-	content, err := o.archive.Open()
+func isDescriptor(name string) bool { return strings.EqualFold(path.Ext(name), ".ovf") }
+
+// next goes on to the next file of the archive, which files reads. After the last one it returns io.EOF, if the whole archive was verified.
+func (o *ova) next() (name string, size int64, err error) {
+	header, err := o.files.Next()
+	for err == nil && header.Typeflag != tar.TypeReg {
+		header, err = o.files.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		if _, err := io.Copy(io.Discard, o.archive); err != nil { // what comes after the end of the archive
+			return "", 0, unreadable(err)
+		}
+		return "", 0, io.EOF
+	}
 	if err != nil {
-		return fmt.Errorf("opening the archive: %w", err)
+		return "", 0, unreadable(err)
 	}
-	defer func() { _ = content.Close() }()
-	for files := tar.NewReader(content); ; {
-		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return unreadable(err)
-		}
-		if header.Typeflag != tar.TypeReg {
-			continue
-		}
-		name := strings.TrimPrefix(header.Name, "./")
-		if name == "" || len(name) > maxOVAName {
-			return notOVA(nil, "the OVA has a file name of %d characters, but at most %d are supported", len(name), maxOVAName)
-		}
-		if done, err := file(name, header.Size, files); done || err != nil {
-			return err
+	name = strings.TrimPrefix(header.Name, "./")
+	_, twice := o.sizes[name]
+	switch {
+	case name == "" || len(name) > maxOVAName:
+		return "", 0, notOVA(nil, "the OVA has a file name of %d characters, but at most %d are supported", len(name), maxOVAName)
+	case twice:
+		return "", 0, notOVA(nil, "the OVA has two files %s", shown(name))
+	case len(o.sizes) == maxOVAFiles:
+		return "", 0, notOVA(nil, "the OVA has more than %d files", maxOVAFiles)
+	case o.descriptor != "" && isDescriptor(name):
+		return "", 0, notOVA(nil, "the OVA has a second descriptor, %s", shown(name))
+	}
+	o.sizes[name] = header.Size
+	return name, header.Size, nil
+}
+
+// complete returns an error if the archive, which was read to its end, does not have all files that the descriptor names.
+func (o *ova) complete() error {
+	for _, name := range o.names {
+		if _, is := o.sizes[name]; !is {
+			return notOVA(nil, "the descriptor names the file %s, which the OVA does not have", shown(name))
 		}
 	}
+	return nil
 }
 
 // unreadable is the error for an archive that is not what it should be, and any other as it is.
@@ -132,25 +137,7 @@ func (o *ova) understand() error {
 		if compressed || file.ChunkSize != nil {
 			return notOVA(nil, "the file %s is compressed or in chunks, which cannot be imported", shown(file.Href))
 		}
-		if _, is := o.sizes[file.Href]; !is {
-			return notOVA(nil, "the descriptor names the file %s, which the OVA does not have", shown(file.Href))
-		}
+		o.names = append(o.names, file.Href)
 	}
 	return nil
-}
-
-// read hands a file of the OVA over. What has been read is verified to be all of it.
-func (o *ova) read(file string, use func(content io.Reader, size int64) error) error {
-	var found bool
-	err := o.each(func(name string, size int64, content io.Reader) (done bool, err error) {
-		if name != file {
-			return false, nil
-		}
-		found = true
-		return true, use(content, size)
-	})
-	if err == nil && !found {
-		return notOVA(nil, "vCenter asks for the file %s, which the OVA does not have", shown(file))
-	}
-	return err
 }

@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -11,14 +12,9 @@ import (
 )
 
 // bytesArchive is an archive in memory.
-type bytesArchive []byte
+type bytesArchive struct{ *bytes.Reader }
 
-func (a bytesArchive) Open() (io.ReadSeekCloser, error) {
-	return struct {
-		io.ReadSeeker
-		io.Closer
-	}{bytes.NewReader(a), io.NopCloser(nil)}, nil
-}
+func (bytesArchive) Close() error { return nil }
 
 // Whatever is called an OVA is refused for what it is, or has the files that its descriptor names.
 func FuzzOVA(f *testing.F) {
@@ -27,23 +23,35 @@ func FuzzOVA(f *testing.F) {
 		f.Add(vcsim.Archive(vcsim.File{Name: "image.ovf", Content: text}, vcsim.File{Name: "disk.vmdk", Content: "disk"}))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		o, err := readOVA(bytesArchive(content))
-		if err != nil {
-			if !runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.source: ") {
+		refused := func(err error) bool {
+			if err != nil && (!runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.source: ")) {
 				t.Errorf("got error %v", err)
 			}
+			return err != nil
+		}
+		archive := bytesArchive{bytes.NewReader(content)}
+		o, err := readOVA(archive)
+		if refused(err) {
 			return
 		}
-		for name := range o.sizes {
-			err := o.read(name, func(content io.Reader, size int64) error {
-				if n, err := io.Copy(io.Discard, content); err != nil || n != size {
-					t.Errorf("%d bytes of %d, error %v", n, size, err)
-				}
-				return nil
-			})
-			if err != nil {
-				t.Errorf("reading %q: %v", name, err)
+		for {
+			_, size, err := o.next()
+			if errors.Is(err, io.EOF) {
+				break
 			}
+			if refused(err) {
+				return
+			}
+			n, err := io.Copy(io.Discard, o.files)
+			if refused(unreadable(err)) {
+				return
+			}
+			if n != size {
+				t.Errorf("%d bytes of %d", n, size)
+			}
+		}
+		if refused(o.complete()); archive.Len() != 0 {
+			t.Errorf("%d bytes were not read", archive.Len())
 		}
 	})
 }

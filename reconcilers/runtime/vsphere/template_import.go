@@ -61,7 +61,8 @@ func (s *templateStore) places(ctx context.Context, d template.Domain) (*templat
 	return at, nil
 }
 
-// Import makes a machine of what is in the archive.
+// Import makes a machine of what is in the archive while it arrives. The lease completes only after the whole archive was verified; otherwise
+// it is aborted, and vCenter removes the machine. If that fails, the mark of the machine says that it is no whole import.
 func (s *templateStore) Import(ctx context.Context, d template.Domain, what template.Import, progress func(percent int32)) (template.Item, error) {
 	archive, err := readOVA(what.Archive)
 	if err != nil {
@@ -160,8 +161,8 @@ func (s *templateStore) prepare(
 		return nil, notOVA(nil, "the OVA is not one machine")
 	}
 	label(&spec.ConfigSpec, d, what, mark)
-	made := &importing{store: s, archive: archive, spec: spec, files: result.FileItem, at: at}
-	return made, made.fits(d)
+	made := &importing{store: s, archive: archive, spec: spec, files: result.FileItem, at: at, domain: d}
+	return made, made.fits()
 }
 
 // label has the machine bear the mark from its first moment on, and nothing else of ours: a descriptor can say anything.
@@ -192,7 +193,7 @@ func saidOf(f types.LocalizedMethodFault) string {
 }
 
 // fits reports whether the datastore has room.
-func (i *importing) fits(d template.Domain) error {
+func (i *importing) fits() error {
 	var r room
 	for _, change := range i.spec.ConfigSpec.DeviceChange {
 		disk, is := change.GetVirtualDeviceConfigSpec().Device.(*types.VirtualDisk)
@@ -204,12 +205,21 @@ func (i *importing) fits(d template.Domain) error {
 			r.thick += capacity(disk)
 		}
 	}
-	for _, file := range i.files {
-		i.total += i.archive.sizes[file.Path]
+	// Neither has to be true: what is sent is counted against the datastore as well.
+	if i.total = i.archive.archive.Size(); i.total < 0 {
+		i.total = 0
+		for _, file := range i.files {
+			i.total += max(file.Size, 0)
+		}
 	}
 	r.thick = max(r.thick, i.total)
+	return i.roomFor(r)
+}
+
+// roomFor returns an error if the datastore lacks room.
+func (i *importing) roomFor(r room) error {
 	if lacks := r.lacks(i.at.datastore.Summary); lacks != "" {
-		return sectionOf(d).invalid("datastore", "%s %s", d.Domain.Datastore, lacks)
+		return sectionOf(i.domain).invalid("datastore", "%s %s", i.domain.Domain.Datastore, lacks)
 	}
 	return nil
 }

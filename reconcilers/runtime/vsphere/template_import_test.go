@@ -3,9 +3,10 @@ package vsphere_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -29,15 +30,16 @@ func (w *templates) tries(ctx context.Context, what template.Import) error {
 	return err
 }
 
-// What cannot be imported because of what it is says so, and of vCenter nothing is asked that changes anything.
+// What cannot be imported because of what it is says so, and leaves nothing.
 func TestBadOVAs(t *testing.T) {
 	w := newTemplates(t)
 	good := descriptor("nat")
 	disk := entry("disk.vmdk", content)
 	of := func(text string) []byte { return tarOf(entry("image.ovf", text), disk) }
 	many := make([]vcsim.File, 65)
-	for i := range many {
-		many[i].Name = strings.Repeat("x", i+1)
+	many[0] = entry("image.ovf", good)
+	for i := range many[1:] {
+		many[i+1].Name = strings.Repeat("x", i+1)
 	}
 	whole := of(good)
 	for name, c := range map[string]struct {
@@ -47,8 +49,9 @@ func TestBadOVAs(t *testing.T) {
 		"nothing":                 {nil, "the OVA has no descriptor (a file that ends in .ovf)"},
 		"no archive":              {[]byte(strings.Repeat("<html>", 512)), "it is not an OVA (a tar archive), or it is damaged"},
 		"truncated":               {whole[:len(whole)-len(content)/2], "the OVA ends too early"},
-		"no descriptor":           {tarOf(disk), "the OVA has no descriptor (a file that ends in .ovf)"},
-		"two descriptors":         {tarOf(entry("a.ovf", good), entry("b.ovf", good)), `the OVA has two descriptors, "a.ovf" and "b.ovf"`},
+		"no descriptor":           {tarOf(), "the OVA has no descriptor (a file that ends in .ovf)"},
+		"another file first":      {tarOf(disk, entry("image.ovf", good)), `the first file of the OVA is "disk.vmdk", but must be the descriptor (a file that ends in .ovf)`},
+		"two descriptors":         {tarOf(entry("a.ovf", good), entry("b.ovf", good)), `the OVA has a second descriptor, "b.ovf"`},
 		"two files of one name":   {tarOf(entry("a.ovf", good), disk, disk), `the OVA has two files "disk.vmdk"`},
 		"many files":              {tarOf(many...), "the OVA has more than 64 files"},
 		"a long name":             {tarOf(entry(strings.Repeat("x", 256), "")), "the OVA has a file name of 256 characters, but at most 255 are supported"},
@@ -71,7 +74,7 @@ func TestBadOVAs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			what := release("1")
-			what.Archive = archive{content: c.content}
+			what.Archive = archive{content: c.content}.open()
 			err := w.in(t).tries(t.Context(), what)
 			if !runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.source: "+c.want) {
 				t.Errorf("got error %v, want %s", err, c.want)
@@ -142,17 +145,49 @@ func TestImportThatBreaksOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			what := release("1")
 			c.archive.content = image().content
-			what.Archive = c.archive
+			what.Archive = c.archive.open()
 			err := w.in(t).tries(c.ctx, what)
 			if !c.is(err) || strings.Contains(err.Error(), "/nfc/") {
 				t.Errorf("got error %v", err)
 			}
 		})
 	}
+	what := release("1")
+	wrong := runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA has another")
+	for range 2 { // the content arrives whole, and is not the one of the source
+		what.Archive = archive{content: image().content, wrong: wrong}.open()
+		if err := w.tries(t.Context(), what); !errors.Is(err, wrong) {
+			t.Errorf("got error %v", err)
+		}
+	}
 	w.LoseContent()
 	err := w.tries(t.Context(), release("1"))
 	if want := `vCenter lab has only a part of "disk.vmdk" after its upload`; !runtime.IsUnavailable(err) || runtime.Message(err) != want {
 		t.Errorf("got error %v", err)
+	}
+}
+
+// The files of an OVA are uploaded in the order that they have there, and its size need not be known: then what is uploaded is counted against
+// the free space of the datastore.
+func TestImportInTheOrderOfTheArchive(t *testing.T) {
+	w := newTemplates(t)
+	files := []vcsim.File{entry("image.ovf", descriptor("nat")), entry("disk.vmdk", content), entry("image.mf", "SHA256"), entry("notes.txt", "read me")}
+	for i, order := range [][]int{{0, 1, 2, 3}, {0, 3, 2, 1}} {
+		var all []vcsim.File
+		for _, n := range order {
+			all = append(all, files[n])
+		}
+		what := release(strconv.Itoa(i))
+		what.Archive = archive{content: tarOf(all...), unsized: true}.open()
+		_, err := w.store.Import(t.Context(), w.d, what, func(int32) {})
+		w.Must(err)
+	}
+	w.clear()
+	w.SetDatastore(int64(len(content))-1, 1<<30, "normal")
+	what := release("2")
+	what.Archive = archive{content: tarOf(entry("image.ovf", strings.Replace(descriptor("nat"), fmt.Sprintf("ovf:size=\"%d\"", len(content)), "", 1)), files[1]), unsized: true}.open()
+	if err := w.tries(t.Context(), what); !runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.failureDomains[a].datastore: ") {
+		t.Errorf("a full datastore: got error %v", err)
 	}
 }
 
@@ -191,7 +226,7 @@ func TestImportTellsHowMuchIsDone(t *testing.T) {
 	told := make(chan int32, 100)
 	w.store = tellingStoreOf(w.runtime)
 	what := release("1")
-	what.Archive = archive{content: image().content, before: func() { <-told }}
+	what.Archive = archive{content: image().content, before: func() { <-told }}.open()
 	_, err := w.store.Import(t.Context(), w.d, what, func(percent int32) {
 		if percent < 0 || percent > 100 {
 			t.Errorf("told %d", percent)
@@ -203,16 +238,8 @@ func TestImportTellsHowMuchIsDone(t *testing.T) {
 	})
 	w.Must(err)
 	w.clear()
-	ended := make(chan struct{})
-	w.faults.Before(func() { close(ended) }, "HttpNfcLeaseAbort")
 	w.faults.Refuse(&types.ManagedObjectNotFound{}, "HttpNfcLeaseProgress")
-	// A request that is given up may wait for its body to be read, and the lease is aborted only after the request.
-	what.Archive = archive{content: image().content, before: func() {
-		select {
-		case <-ended:
-		case <-time.After(5 * time.Second):
-		}
-	}}
+	what.Archive = archive{content: image().content, stalls: true}.open() // a read that waits ends with the upload
 	if err := w.tries(t.Context(), what); !runtime.IsUnavailable(err) || !strings.Contains(err.Error(), "aborted the import") {
 		t.Errorf("got error %v", err)
 	}

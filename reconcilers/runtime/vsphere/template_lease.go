@@ -2,7 +2,9 @@ package vsphere
 
 import (
 	"context"
+	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 // leaseTold is how often vCenter is told how much of an import is done. It gives up on one of which it hears nothing for minutes.
@@ -29,7 +32,8 @@ type importing struct {
 	archive *ova
 	spec    *types.VirtualMachineImportSpec
 	files   []types.OvfFileItem // What vCenter wants uploaded.
-	total   int64               // How large these are together.
+	total   int64               // How large the OVA is, or these are together.
+	domain  template.Domain
 	at      *templatePlaces
 
 	lease types.ManagedObjectReference
@@ -142,10 +146,41 @@ func (i *importing) fill(ctx context.Context, uploads []upload, progress func(pe
 	teller.Go(func() { i.tell(telling, giveUp, progress) })
 	defer teller.Wait()
 	defer told()
-	for _, to := range uploads {
-		err := i.archive.read(to.name, func(content io.Reader, size int64) error { return i.store.server.send(ctx, to, content, size) })
+	// A read of the archive that waits for its server ends with the upload.
+	defer context.AfterFunc(ctx, func() { _ = i.archive.archive.Close() })()
+	return i.stream(ctx, uploads)
+}
+
+// stream uploads the files in the order in which they arrive, and reads the archive to its end, which verifies it.
+func (i *importing) stream(ctx context.Context, uploads []upload) error {
+	for {
+		name, size, err := i.archive.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = i.store.server.translate(ctx, cause)
+		}
 		if err != nil {
 			return err
+		}
+		n := slices.IndexFunc(uploads, func(u upload) bool { return u.name == name })
+		if n < 0 {
+			continue
+		}
+		if err := i.roomFor(room{thick: i.sent.Load() + size}); err != nil {
+			return err
+		}
+		if err := i.store.server.send(ctx, uploads[n], i.archive.files, size); err != nil {
+			return err
+		}
+	}
+	if err := i.archive.complete(); err != nil {
+		return err
+	}
+	for _, to := range uploads {
+		if _, is := i.archive.sizes[to.name]; !is {
+			return notOVA(nil, "vCenter asks for the file %s, which the OVA does not have", shown(to.name))
 		}
 	}
 	return nil

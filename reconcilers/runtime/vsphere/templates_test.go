@@ -69,7 +69,7 @@ var made = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 // release is what is imported of a release.
 func release(name string) template.Import {
-	return template.Import{Name: "ubuntu-new-" + name, Mark: template.Mark{Release: name, Digest: "d" + name, Made: made}, Archive: image()}
+	return template.Import{Name: "ubuntu-new-" + name, Mark: template.Mark{Release: name, Digest: "d" + name, Made: made}, Archive: image().open()}
 }
 
 // imports has a release imported.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vmware/govmomi/vim25/soap"
@@ -40,6 +41,7 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 	}
 	defer transport.CloseIdleConnections()
 	body := &counted{Reader: content, read: u.written}
+	defer body.end()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.to.String(), body)
 	if err != nil {
 		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to an invalid URL", s.config.Name, shown(u.name))
@@ -125,14 +127,30 @@ func presents(certificate *x509.Certificate, device types.HttpNfcLeaseDeviceUrl)
 		strings.EqualFold(device.SslThumbprint, soap.ThumbprintSHA256(certificate))
 }
 
-// counted counts what is read, and keeps what went wrong: it may be read for a moment after the request has ended.
+// counted counts what is read, and keeps what went wrong. The transport may read for a moment after the request has ended: then it gets
+// nothing, because the reader is in use for the next request.
 type counted struct {
 	io.Reader
 	read   *atomic.Int64
 	failed atomic.Pointer[error]
+
+	mu    sync.Mutex
+	ended bool
+}
+
+// end waits for a read, and ends those that follow.
+func (c *counted) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
 }
 
 func (c *counted) Read(p []byte) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return 0, io.ErrUnexpectedEOF
+	}
 	n, err = c.Reader.Read(p)
 	c.read.Add(int64(n))
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
@@ -44,16 +43,13 @@ type origin struct {
 	field  string // the field that names it
 	shown  string // what people are told of it; of a URL the host and the path: the rest may hold a token
 	digest string
-	file   string // the name of the file
-	part   string // the name of the part
 
 	url   string
 	roots *x509.CertPool       // nil means those of the system
 	item  template.LibraryItem // in place of a URL
 }
 
-// parse understands a source. A part bears the name of its URL and caBundle, too: who names the checksum of somebody else's OVA, and a
-// server of their own, has no part in that one's download.
+// parse understands a source.
 func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if !digests.MatchString(source.SHA256) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
@@ -61,7 +57,7 @@ func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*o
 	if source.LibraryItem != nil {
 		return parseItem(source, item)
 	}
-	from := &origin{field: "spec.source.url", url: source.URL, digest: source.SHA256, file: fileName(source.SHA256)}
+	from := &origin{field: "spec.source.url", url: source.URL, digest: source.SHA256}
 	parsed, err := url.Parse(source.URL)
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil {
 		return nil, from.unreadable()
@@ -73,24 +69,18 @@ func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*o
 			return nil, runtime.NewInvalidSpec(nil, "spec.source.caBundle contains no readable PEM certificate")
 		}
 	}
-	from.part = partName(source.SHA256, source.URL, source.CABundle)
 	return from, nil
 }
 
-// sum is the SHA-256 of some texts.
-func sum(texts ...string) string {
-	of := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+// sum is the SHA-256 of a text.
+func sum(text []byte) string {
+	of := sha256.Sum256(text)
 	return hex.EncodeToString(of[:])
 }
 
-// partName is what the part of a file is called whose name has that digest, from that place.
-func partName(digest string, place ...string) string {
-	return digest + "." + sum(place...)[:16] + ".part"
-}
-
-// client makes a client for one download, which Cache.watch ends if the server does not answer. It knows no proxy and no cookies, and speaks no HTTP/2, which brings one large file nothing.
-func (c *Cache) client(from *origin) *http.Client {
-	dialer := &net.Dialer{Timeout: connectPatience, ControlContext: c.control}
+// client makes a client for one download. It knows no proxy and no cookies, and speaks no HTTP/2, which brings one large file nothing.
+func (o *Downloader) client(from *origin) *http.Client {
+	dialer := &net.Dialer{Timeout: connectPatience, ControlContext: o.control}
 	return &http.Client{
 		CheckRedirect: redirect,
 		Transport: &http.Transport{
@@ -120,23 +110,23 @@ func redirect(request *http.Request, via []*http.Request) error {
 
 // control refuses a forbidden address. It is asked of each address that is about to be dialled, after the name was resolved: a name that
 // resolves to something else the next time gains nothing.
-func (c *Cache) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (o *Downloader) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	dialled, err := netip.ParseAddrPort(address)
-	if err != nil || c.forbids(dialled.Addr()) {
+	if err != nil || o.forbids(dialled.Addr()) {
 		return errForbidden
 	}
 	return nil
 }
 
 // forbids reports whether an address is forbidden, however it is written.
-func (c *Cache) forbids(address netip.Addr) bool {
+func (o *Downloader) forbids(address netip.Addr) bool {
 	address = address.WithZone("") // A prefix contains no address with a zone.
 	forms := []netip.Addr{address, address.Unmap(), netip.AddrFrom16(address.As16())}
 	if nat64.Contains(address) {
 		embedded := address.As16()
 		forms = append(forms, netip.AddrFrom4([4]byte(embedded[12:])))
 	}
-	for _, prefix := range c.Forbidden {
+	for _, prefix := range o.Forbidden {
 		for _, form := range forms {
 			if prefix.Contains(form) {
 				return true

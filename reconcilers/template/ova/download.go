@@ -1,228 +1,185 @@
+// Package ova downloads OVAs from URLs, and from content libraries, whose items it puts together again if they were taken apart. Nothing is
+// stored: an OVA is a stream that ends without an error only if all of its content is what the source says. A download that is interrupted
+// begins anew.
 package ova
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"fmt"
+	"hash"
 	"io"
 	"net/http"
+	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 const (
-	// patience is how long a server may take to answer, and a download may stand still, if nothing else is said.
+	// patience is how long a server may take to answer if [Downloader.Patience] says nothing else.
 	patience = time.Minute
-	// slowest is how many bytes have to come within that time: less is as good as nothing.
-	slowest = 64 << 10
-	// unknown is the progress of a download whose size is not known.
-	unknown = -1
+	// slowest is how many bytes must arrive while a download waits for as long as the patience lasts.
+	slowest = 4 << 20
 )
 
-// errStandsStill is why a download is given up that goes on no more.
-var errStandsStill = errors.New("standing still")
+// errTooSlow is why a download is given up that brings too little.
+var errTooSlow = errors.New("too slow")
 
-// errStale means that the server has nothing that goes on from where a part ends.
-var errStale = errors.New("the part does not fit what the server has")
+// Downloader opens OVAs. It is safe for concurrent use.
+type Downloader struct {
+	// Forbidden are the addresses that nothing is downloaded from. LocalAddresses should be among them.
+	Forbidden []netip.Prefix
+	// Patience is how long a server may take to answer, and to send 4 MiB. Time in which nobody reads does not count. Default: a minute.
+	Patience time.Duration
+}
 
-// download is one that is under way.
-type download struct {
+// Stream is an OVA that is being downloaded. It must be closed.
+type Stream struct {
 	from   *origin
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	// These are guarded by Cache.mu; file and err are written before done is closed.
-	waiting int
-	file    *File
-	err     error
-
-	mu      sync.Mutex
-	percent int32
-	changed chan struct{} // closed when percent changes
+	ctx    context.Context // of the download
+	body   io.Reader
+	size   int64
+	hash   hash.Hash              // of the content, or nil if the body verifies itself
+	wrong  func(sum string) error // the error for content with that SHA-256 in place of the source's
+	ended  error                  // what Read ended with
+	closes func()
 }
 
-// wait tells of the progress until the download has ended, or ctx has.
-func (d *download) wait(ctx context.Context, progress func(percent int32)) error {
-	told := int32(unknown)
-	for {
-		percent, changed := d.progress()
-		if progress != nil && percent != told && percent != unknown {
-			progress(percent)
-			told = percent
-		}
-		select {
-		case <-changed:
-		case <-d.done:
-			return d.err
-		case <-ctx.Done():
-			return d.from.ended(ctx)
-		}
-	}
-}
-
-func (d *download) progress() (percent int32, changed chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.percent, d.changed
-}
-
-// tell says how much there is of how much. A total below zero is not known.
-func (d *download) tell(size, total int64) {
-	percent := int32(unknown)
-	if total > 0 {
-		percent = int32(min(100, float64(size)/float64(total)*100))
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if percent != d.percent {
-		d.percent = percent
-		close(d.changed)
-		d.changed = make(chan struct{})
-	}
-}
-
-// download goes on with the part that is there, or begins one, and gives the file that it becomes. What was resumed and has the wrong
-// checksum is downloaded once more from the beginning: the server may have had something else then, and what was written just before a
-// crash may never have reached the disk.
-func (c *Cache) download(ctx context.Context, d *download) (*File, error) {
-	p, err := c.openPart(d.from)
+// Open begins to download the OVA of that source. Where the source names an item of a content library, that is handed in, and whoever does so
+// has made sure that it may be used. The download ends with ctx.
+//
+// An error, of Open or of Read, is [runtime.IsInvalidSpec] if the source has to change first, and [runtime.IsUnavailable] if another attempt
+// may succeed.
+func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*Stream, error) {
+	from, err := parse(source, item)
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
-	if d.from.item != nil {
-		return c.collect(ctx, d, p)
-	}
-	if err := p.load(ctx); err != nil {
-		return nil, err
-	}
-	if p.sum() == d.from.digest { // the process ended between the last byte and the name
-		return p.keep()
-	}
-	err = c.get(ctx, d, p)
-	if errors.Is(err, errStale) || err == nil && p.resumed && p.sum() != d.from.digest {
-		if err := p.restart(); err != nil {
-			return nil, err
-		}
-		err = c.get(ctx, d, p)
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &Stream{from: from, ctx: ctx, closes: func() { cancel(context.Canceled) }}
+	pace := &pace{patience: o.patience(), giveUp: func() { cancel(errTooSlow) }}
+	if from.item != nil {
+		err = s.collect(ctx, pace)
+	} else {
+		err = o.get(ctx, s, pace)
 	}
 	if err != nil {
+		s.closes()
 		return nil, err
 	}
-	if sum := p.sum(); sum != d.from.digest {
-		p.discard()
-		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA at %s has the SHA-256 %s, not %s", d.from.shown, sum, d.from.digest)
-	}
-	return p.keep()
+	s.closes = sync.OnceFunc(s.closes)
+	return s, nil
 }
 
-// get asks for what is missing of the part, and writes it there.
-func (c *Cache) get(ctx context.Context, d *download, p *part) error {
-	ctx, seen, stop := c.watch(ctx)
-	defer stop()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.from.url, nil)
+// get asks for the content of a URL.
+func (o *Downloader) get(ctx context.Context, s *Stream, pace *pace) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.from.url, nil)
 	if err != nil {
-		return d.from.unreadable()
+		return s.from.unreadable()
 	}
 	request.Header.Set("User-Agent", "sallyport")
 	request.Header.Set("Accept-Encoding", "identity")
-	if p.size > 0 {
-		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
-	}
-	response, err := c.client(d.from).Do(request)
+	var response *http.Response
+	_, err = pace.wait(func() (n int, err error) {
+		response, err = o.client(s.from).Do(request)
+		return 0, err
+	})
 	if err != nil {
-		return d.from.trouble(ctx, err)
+		return s.from.trouble(ctx, err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	total, err := p.fit(response)
-	if err != nil {
-		return err
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		return s.from.refusedWith(response.StatusCode)
 	}
-	if total > 0 {
-		if err := p.claim(total, total); err != nil {
-			return err
-		}
+	s.body, s.size, s.hash = paced{response.Body, pace}, response.ContentLength, sha256.New()
+	s.wrong = func(sum string) error {
+		return runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA at %s has the SHA-256 %s, not %s", s.from.shown, sum, s.from.digest)
 	}
-	_, err = io.Copy(p, counting{response.Body, func(n int) {
-		seen.Add(int64(n))
-		d.tell(p.size, total)
-	}})
-	if failed, ok := errors.AsType[*runtime.Error](err); ok { // of the part, not of the server
-		return failed
+	cancel := s.closes
+	s.closes = func() {
+		cancel()
+		_ = response.Body.Close()
 	}
-	if err == nil {
-		// A server that is hung up on may still end its answer as if that were all.
-		err = ctx.Err()
-	}
-	if err == nil && total >= 0 && p.size != total {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return d.from.trouble(ctx, err)
-	}
-	d.tell(p.size, total)
 	return nil
 }
 
-// fit readies the part for what the server answered, and gives the size of the whole OVA, or less than nothing if that is not known.
-func (p *part) fit(response *http.Response) (total int64, err error) {
-	switch {
-	case response.StatusCode == http.StatusOK:
-		return response.ContentLength, p.restart()
-	case p.size > 0 && response.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return 0, errStale
-	case p.size > 0 && response.StatusCode == http.StatusPartialContent:
-		var first, last int64
-		n, err := fmt.Sscanf(response.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total)
-		if err != nil || n != 3 || first != p.size || last < first || total <= last {
-			return 0, errStale
-		}
-		return total, nil
+// Size is how many bytes the OVA has as its source says, which may be wrong, or less than zero if that does not say.
+func (s *Stream) Size() int64 { return s.size }
+
+// Read reads the next bytes. They are verified only once it has returned io.EOF.
+func (s *Stream) Read(p []byte) (n int, err error) {
+	if s.ended != nil {
+		return 0, s.ended
 	}
-	return 0, p.from.refusedWith(response.StatusCode)
+	n, err = s.body.Read(p)
+	if s.hash != nil {
+		s.hash.Write(p[:n])
+	}
+	if err != nil {
+		s.ended = s.end(err)
+	}
+	return n, s.ended
 }
 
-// watch ends the context when hardly anything was seen for as long as the patience lasts. That bounds the way to the first byte, too.
-func (c *Cache) watch(ctx context.Context) (watched context.Context, seen *atomic.Int64, stop func()) {
-	watched, cancel := context.WithCancelCause(ctx)
-	seen = &atomic.Int64{}
-	every := c.patience()
-	go func() {
-		ticker := time.NewTicker(every)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-watched.Done():
-				return
-			case <-ticker.C:
-				if seen.Swap(0) < slowest {
-					cancel(errStandsStill)
-					return
-				}
-			}
+// end returns what Read ends with.
+func (s *Stream) end(err error) error {
+	// A server whose connection is closed may still end its answer as if that were all.
+	if s.ctx.Err() != nil || !errors.Is(err, io.EOF) {
+		return s.from.broken(s.ctx, err)
+	}
+	if s.hash != nil {
+		if sum := hex.EncodeToString(s.hash.Sum(nil)); sum != s.from.digest {
+			return s.wrong(sum)
 		}
-	}()
-	return watched, seen, func() { cancel(context.Canceled) }
+	}
+	return io.EOF
 }
 
-func (c *Cache) patience() time.Duration {
-	if c.Patience > 0 {
-		return c.Patience
+// Close ends the download. It may be called while Read waits, which ends then.
+func (s *Stream) Close() error {
+	s.closes()
+	return nil
+}
+
+func (o *Downloader) patience() time.Duration {
+	if o.Patience > 0 {
+		return o.Patience
 	}
 	return patience
 }
 
-// counting tells how much was read.
-type counting struct {
-	io.Reader
-	tell func(n int)
+// pace gives a download up that brings less than slowest while it waits for as long as the patience lasts.
+type pace struct {
+	patience time.Duration
+	giveUp   func()
+
+	waited time.Duration // since there was as much as slowest
+	got    int
 }
 
-func (r counting) Read(buffer []byte) (int, error) {
-	n, err := r.Reader.Read(buffer)
-	r.tell(n)
+// wait does something that waits for the server and returns how many bytes came.
+func (p *pace) wait(do func() (int, error)) (int, error) {
+	timer, begun := time.AfterFunc(p.patience-p.waited, p.giveUp), time.Now()
+	n, err := do()
+	timer.Stop()
+	p.waited += time.Since(begun)
+	if p.got += n; p.got >= slowest {
+		p.got, p.waited = 0, 0
+	}
 	return n, err
+}
+
+// paced is a reader that waits at that pace.
+type paced struct {
+	io.Reader
+	*pace
+}
+
+func (r paced) Read(b []byte) (int, error) {
+	return r.wait(func() (int, error) { return r.Reader.Read(b) })
 }

@@ -1,154 +1,135 @@
 package ova
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// What a part becomes, by what it has and what the server makes of a request for the rest.
-func TestResume(t *testing.T) {
-	data := content("abcdefg", 1000)
-	whole := func(out http.ResponseWriter, _ *http.Request) { _, _ = out.Write(data) }
-	// partly answers a request for a range with that header and content, and any other with everything.
-	partly := func(contentRange string, rest []byte) http.HandlerFunc {
-		return func(out http.ResponseWriter, request *http.Request) {
-			if request.Header.Get("Range") == "" {
-				whole(out, request)
-				return
-			}
-			out.Header().Set("Content-Range", contentRange)
-			out.WriteHeader(http.StatusPartialContent)
-			_, _ = out.Write(rest)
+// An OVA ends without an error only if all of it is what the source says, whatever the server does.
+func TestContent(t *testing.T) {
+	data := content("abcdefg", 1_000_000)
+	sends := func(out http.ResponseWriter, length int, data []byte) {
+		if length > 0 {
+			out.Header().Set("Content-Length", strconv.Itoa(length))
 		}
+		_, _ = out.Write(data)
+		out.(http.Flusher).Flush()
 	}
-	for name, tc := range map[string]struct {
-		part   []byte
-		answer http.HandlerFunc
-		asked  []string
+	lies := func(out http.ResponseWriter, length int, data []byte) {
+		connection, _, err := http.NewResponseController(out).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", length, data)
+		_ = connection.Close()
+	}
+	aborts := func() { panic(http.ErrAbortHandler) }
+	invalid, away := runtime.IsInvalidSpec, runtime.IsUnavailable
+	for name, c := range map[string]struct {
+		answer func(out http.ResponseWriter)
+		is     func(error) bool
+		says   string
 	}{
-		"the rest comes":                       {part: data[:600], asked: []string{"bytes=600-"}},
-		"the server knows no ranges":           {part: data[:600], answer: whole, asked: []string{"bytes=600-"}},
-		"all of it is there":                   {part: data},
-		"nothing is there":                     {part: []byte{}, asked: []string{""}},
-		"something else was written":           {part: content("x", 600), asked: []string{"bytes=600-", ""}},
-		"the server has less now":              {part: content("x", 2000), asked: []string{"bytes=2000-", ""}},
-		"as much of something else is there":   {part: content("x", 1000), asked: []string{"bytes=1000-", ""}},
-		"another range comes":                  {data[:600], partly("bytes 0-999/1000", data), []string{"bytes=600-", ""}},
-		"a range without a size comes":         {data[:600], partly("bytes 600-999/*", data[600:]), []string{"bytes=600-", ""}},
-		"a range beyond its size comes":        {data[:600], partly("bytes 600-999/700", data[600:]), []string{"bytes=600-", ""}},
-		"a range that goes back comes":         {data[:600], partly("bytes 600-1/1000", data[600:]), []string{"bytes=600-", ""}},
-		"no header says which range comes":     {data[:600], partly("", data[600:]), []string{"bytes=600-", ""}},
-		"the rest of something longer comes":   {data[:600], partly("bytes 600-1000/1001", content("y", 401)), []string{"bytes=600-", ""}},
-		"what is no range is said to be one":   {data[:600], partly("lines 1-2/3", data[600:]), []string{"bytes=600-", ""}},
-		"more comes than the server has of it": {data[:600], partly("bytes 600-998/999", data[600:]), nil},
+		"whole":                                   {func(out http.ResponseWriter) { sends(out, len(data), data) }, nil, ""},
+		"whole, of an unknown size":               {func(out http.ResponseWriter) { sends(out, 0, data) }, nil, ""},
+		"truncated, with the size of the whole":   {func(out http.ResponseWriter) { sends(out, len(data), data[:600]); aborts() }, away, "too early"},
+		"truncated, with the connection":          {func(out http.ResponseWriter) { sends(out, 0, data[:600]); aborts() }, away, "too early"},
+		"truncated, of an unknown size":           {func(out http.ResponseWriter) { sends(out, 0, data[:600]) }, invalid, "spec.source.sha256: "},
+		"truncated, with its size":                {func(out http.ResponseWriter) { sends(out, 600, data[:600]) }, invalid, "spec.source.sha256: "},
+		"longer than its size":                    {func(out http.ResponseWriter) { lies(out, 600, data) }, invalid, "spec.source.sha256: "},
+		"a size that no cache could ever reserve": {func(out http.ResponseWriter) { sends(out, 1<<62, data); aborts() }, away, "too early"},
+		"changed": {func(out http.ResponseWriter) { sends(out, len(data), append(content("x", 7), data[7:]...)) }, invalid, "spec.source.sha256: "},
+		"more":    {func(out http.ResponseWriter) { sends(out, 0, append(data, 0)) }, invalid, "spec.source.sha256: "},
+		"nothing": {func(http.ResponseWriter) {}, invalid, "spec.source.sha256: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serving(t, data)
-			if tc.answer != nil {
-				w.answers(tc.answer)
-			}
-			w.left(w.part(w.source()), tc.part, 1)
-			if tc.asked == nil && tc.answer != nil {
-				w.refuses(w.source(), runtime.IsUnavailable, "too early")
-				return
-			}
-			w.has(w.source(), data)
-			if diff := cmp.Diff(tc.asked, w.asked()); diff != "" {
-				t.Errorf("asked for (-want +got):\n%s", diff)
-			}
-			w.ended()
-			if diff := cmp.Diff([]string{digest(data) + ".ova"}, w.folder()); diff != "" {
-				t.Errorf("in the folder (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// What is written after the wrong part of something was resumed is compared, too.
-func TestWrongChecksumAfterResume(t *testing.T) {
-	w := serving(t, content("abcdefg", 1000))
-	source := w.source()
-	source.SHA256 = digest([]byte("another"))
-	w.left(w.part(source), w.data[:600], 1)
-	w.refuses(source, runtime.IsInvalidSpec, "spec.source.sha256", digest(w.data))
-	if asked := w.asked(); len(asked) != 2 {
-		t.Errorf("asked for %q", asked)
-	}
-}
-
-// A download that breaks off is gone on with.
-func TestBrokenOff(t *testing.T) {
-	for name, broken := range map[string]func(http.ResponseWriter, []byte){
-		"the size was said": func(out http.ResponseWriter, data []byte) {
-			out.Header().Set("Content-Length", strconv.Itoa(len(data)))
-			_, _ = out.Write(data[:600])
-			out.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		},
-		"the size was not said": func(out http.ResponseWriter, data []byte) {
-			_, _ = out.Write(data[:600])
-			out.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			data := content("abcdefg", 1000)
-			w := serving(t, data)
-			w.answers(func(out http.ResponseWriter, _ *http.Request) { broken(out, data) })
-			w.refuses(w.source(), runtime.IsUnavailable, "spec.source.url", "ended the connection too early")
-			w.ended()
-			if diff := cmp.Diff([]string{w.part(w.source())}, w.folder()); diff != "" {
-				t.Errorf("in the folder (-want +got):\n%s", diff)
+			w.answers(func(out http.ResponseWriter, _ *http.Request) { c.answer(out) })
+			if c.is == nil {
+				w.has(w.source(), data)
+			} else {
+				w.refuses(w.source(), c.is, c.says)
 			}
 			w.answers(w.serve)
-			w.has(w.source(), data)
-			if diff := cmp.Diff([]string{"", "bytes=600-"}, w.asked()); diff != "" {
-				t.Errorf("asked for (-want +got):\n%s", diff)
-			}
+			w.has(w.source(), data) // nothing of it was kept
 		})
 	}
 }
 
-// A range may be shorter than what was asked for.
-func TestShortRange(t *testing.T) {
-	data := content("abcdefg", 1000)
-	w := serving(t, data)
-	w.left(w.part(w.source()), data[:600], 1)
-	w.answers(func(out http.ResponseWriter, request *http.Request) {
-		var first int
-		_, _ = fmt.Sscanf(request.Header.Get("Range"), "bytes=%d-", &first)
-		last := min(first+300, len(data))
-		out.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/1000", first, last-1))
-		out.WriteHeader(http.StatusPartialContent)
-		_, _ = out.Write(data[first:last])
-	})
-	w.refuses(w.source(), runtime.IsUnavailable, "too early")
-	w.has(w.source(), data)
-}
-
-func TestStandingStill(t *testing.T) {
-	for name, answer := range map[string]func(http.ResponseWriter){
-		"nothing comes": func(http.ResponseWriter) {},
-		"it stops": func(out http.ResponseWriter) {
+// A download is given up that stands still, before its first byte or after it, or brings too little.
+func TestTooSlow(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"nothing comes": func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() },
+		"it stops": func(out http.ResponseWriter, request *http.Request) {
 			_, _ = out.Write([]byte("abc"))
 			out.(http.Flusher).Flush()
+			<-request.Context().Done()
+		},
+		"it trickles": func(out http.ResponseWriter, request *http.Request) {
+			for request.Context().Err() == nil {
+				_, _ = out.Write([]byte("a"))
+				out.(http.Flusher).Flush()
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serving(t, content("abcdefg", 1000))
-			w.Patience = 20 * time.Millisecond
+			w.Patience = 50 * time.Millisecond
+			w.answers(answer)
+			w.refuses(w.source(), runtime.IsUnavailable, "stalled, or brought less than 4 MiB in 60s")
+		})
+	}
+}
+
+// Time in which nobody reads is none that the server takes.
+func TestPace(t *testing.T) {
+	gaveUp := make(chan struct{})
+	p := &pace{patience: time.Hour, giveUp: func() { close(gaveUp) }}
+	p.waited = 59 * time.Minute
+	if _, err := p.wait(func() (int, error) { return slowest, nil }); err != nil || p.waited != 0 || p.got != 0 {
+		t.Errorf("after enough has come: %+v, %v", p, err)
+	}
+	p.waited = time.Hour
+	if n, err := p.wait(func() (int, error) { <-gaveUp; return 1, io.EOF }); n != 1 || !errors.Is(err, io.EOF) || p.waited < time.Hour {
+		t.Errorf("too little has come: %+v, %d, %v", p, n, err)
+	}
+}
+
+// A download ends with its context, and with Close while it is being read.
+func TestDownloadEnds(t *testing.T) {
+	for name, end := range map[string]func(context.CancelFunc, *Stream){
+		"with its context": func(cancel context.CancelFunc, _ *Stream) { cancel() },
+		"with Close":       func(_ context.CancelFunc, s *Stream) { _ = s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := serving(t, content("abcdefg", 1000))
+			hungUp := make(chan struct{})
 			w.answers(func(out http.ResponseWriter, request *http.Request) {
-				answer(out)
+				_, _ = out.Write([]byte("abc"))
+				out.(http.Flusher).Flush()
 				<-request.Context().Done()
+				close(hungUp)
 			})
-			w.refuses(w.source(), runtime.IsUnavailable, "stalled")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			archive, err := w.Open(ctx, w.source(), nil)
+			w.Must(err)
+			_, err = io.ReadFull(archive, make([]byte, 3))
+			w.Must(err)
+			go end(cancel, archive)
+			_, err = archive.Read(make([]byte, 1))
+			w.told(err, func(err error) bool { return errors.Is(err, context.Canceled) })
+			<-hungUp
+			w.Must(archive.Close())
 		})
 	}
 }

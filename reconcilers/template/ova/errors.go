@@ -11,7 +11,10 @@ import (
 	"net/http"
 	"syscall"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 // Errors of package net/http have whole URLs in them, and those of package net addresses. So none of them is passed on: what can be said
@@ -38,10 +41,18 @@ func (o *origin) refusedWith(status int) error {
 	return refuse(nil, "spec.source.url: the server of %s answered %d %s", o.shown, status, http.StatusText(status))
 }
 
+// broken is the error for a download that ended early. What vCenter says stays as it is.
+func (o *origin) broken(ctx context.Context, err error) error {
+	if _, is := errors.AsType[*runtime.Error](err); is && ctx.Err() == nil {
+		return err
+	}
+	return o.trouble(ctx, err)
+}
+
 // trouble says why there is no answer, or no more of it.
 func (o *origin) trouble(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), errStandsStill) {
-		return runtime.NewUnavailable(nil, "%s: the download from the server of %s stalled", o.field, o.shown)
+	if errors.Is(context.Cause(ctx), errTooSlow) {
+		return template.NewTooSlow("%s: the download from the server of %s stalled, or brought less than %d MiB in %s", o.field, o.shown, slowest>>20, duration.HumanDuration(patience))
 	}
 	if ctx.Err() != nil {
 		return o.ended(ctx)
@@ -105,15 +116,4 @@ func why(err error) string {
 		return "the server ended the connection too early"
 	}
 	return "the response of the server is invalid"
-}
-
-// isFull reports whether a volume is full, or somebody's share of it.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
-
-// broken says that the cache cannot be read or written.
-func broken(err error) error {
-	if isFull(err) {
-		return runtime.NewUnavailable(err, "the volume with the cache of OVAs is full")
-	}
-	return runtime.NewUnavailable(err, "the cache of OVAs cannot be read or written")
 }

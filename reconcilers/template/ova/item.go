@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -28,75 +30,76 @@ const (
 	maxManifest  = 1 << 20
 )
 
-// parseItem understands a source that names an item. Its file is not one that a URL with the same SHA-256 gives: who may download from
-// everywhere need not be one who may use the library.
+// parseItem understands a source that names an item.
 func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if item == nil {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.libraryItem: no content library can be reached")
 	}
-	digest := sum("library", item.Key(), source.SHA256)
 	return &origin{
 		field:  "spec.source.libraryItem",
 		shown:  fmt.Sprintf("item %q of content library %q", source.LibraryItem.Name, source.LibraryItem.Library),
-		digest: source.SHA256, file: fileName(digest), part: partName(digest, item.Key()), item: item,
+		digest: source.SHA256, item: item,
 	}, nil
 }
 
-// collection is an item on its way into a part.
+// collection is an item that is being downloaded.
 type collection struct {
 	template.Download
-	c     *Cache
-	d     *download
-	p     *part
-	total int64 // how large all files are together
+	from *origin
+	pace *pace
 }
 
-// collect downloads an item: its one file as it is, or its files as one archive. It always begins anew: what a part has of an archive has
-// no checksum yet.
-func (c *Cache) collect(ctx context.Context, d *download, p *part) (file *File, err error) {
-	defer func() {
-		if err != nil {
-			p.discard()
-		}
-	}()
-	if err := p.restart(); err != nil {
-		return nil, err
-	}
-	opened, err := d.from.item.Open(ctx)
+// collect has the stream read an item: its one file as it is, or its files as one archive.
+func (s *Stream) collect(ctx context.Context, pace *pace) error {
+	opened, err := s.from.item.Open(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = d.from.ended(ctx)
+			err = s.from.ended(ctx)
 		}
-		return nil, err
+		return err
 	}
-	defer opened.Close()
-	all := &collection{Download: opened, c: c, d: d, p: p}
+	all, cancel := &collection{opened, s.from, pace}, s.closes
+	s.closes = func() {
+		cancel()
+		opened.Close()
+	}
 	files, err := all.files()
 	if err != nil {
-		return nil, err
+		return err
 	}
+	for _, f := range files {
+		s.size += min(f.Size, math.MaxInt64/maxItemFiles) // without an overflow
+	}
+	pack := func(w io.Writer) error { return all.pack(ctx, w, files) }
 	if len(files) == 1 {
-		err = all.whole(ctx, files[0])
-	} else {
-		err = all.pack(ctx, files)
+		pack = func(w io.Writer) error { return all.copy(ctx, files[0], w) }
+		s.hash = sha256.New()
+		s.wrong = func(sum string) error { return all.wrong(fmt.Sprintf("the file %q", files[0].Name), sum) }
 	}
-	if err != nil {
-		return nil, err
+	body, w := io.Pipe()
+	var packing sync.WaitGroup
+	packing.Go(func() { _ = w.CloseWithError(pack(w)) })
+	s.body = body
+	s.closes = func() {
+		cancel()
+		_ = body.Close()
+		packing.Wait()
+		opened.Close()
 	}
-	return p.keep()
+	return nil
 }
 
 // invalid is the error for an item that cannot be imported because of what it is.
 func (a *collection) invalid(format string, args ...any) error {
-	return runtime.NewInvalidSpec(nil, "%s: %s %s", a.d.from.field, a.d.from.shown, fmt.Sprintf(format, args...))
+	return runtime.NewInvalidSpec(nil, "%s: %s %s", a.from.field, a.from.shown, fmt.Sprintf(format, args...))
 }
 
 // wrong is the error for content that is not the one that the source says.
 func (a *collection) wrong(what, has string) error {
-	return runtime.NewInvalidSpec(nil, "spec.source.sha256: %s of %s has the SHA-256 %s, not %s", what, a.d.from.shown, has, a.d.from.digest)
+	return runtime.NewInvalidSpec(nil, "spec.source.sha256: %s of %s has the SHA-256 %s, not %s", what, a.from.shown, has, a.from.digest)
 }
 
-// files are those of the item, with room for all of them.
+// files are those of the item, in the order that they have in an archive.
 func (a *collection) files() ([]template.LibraryFile, error) {
 	files := slices.Clone(a.Files())
 	switch {
@@ -115,11 +118,10 @@ func (a *collection) files() ([]template.LibraryFile, error) {
 		case i > 0 && f.Name == files[i-1].Name:
 			return nil, a.invalid("has two files %q", f.Name)
 		case f.Size < 0:
-			return nil, runtime.NewUnavailable(nil, "%s: vCenter does not report the size of %q of %s", a.d.from.field, f.Name, a.d.from.shown)
+			return nil, runtime.NewUnavailable(nil, "%s: vCenter does not report the size of %q of %s", a.from.field, f.Name, a.from.shown)
 		}
-		a.total += min(f.Size, a.c.MaxBytes+1) // without an overflow
 	}
-	return files, a.p.claim(a.total, a.total)
+	return files, nil
 }
 
 // rank is where a file is in an archive: the descriptor is first, then come the manifest and everything else.
@@ -149,20 +151,9 @@ func isPackage(files []template.LibraryFile) bool {
 	return len(files) > theManifest
 }
 
-// whole downloads the one file of an item, which is an OVA.
-func (a *collection) whole(ctx context.Context, file template.LibraryFile) error {
-	if err := a.copy(ctx, file, a.p); err != nil {
-		return err
-	}
-	if has := a.p.sum(); has != a.d.from.digest {
-		return a.wrong(fmt.Sprintf("the file %q", file.Name), has)
-	}
-	return nil
-}
-
 // pack downloads the files of an item into one archive. The manifest has to be the one that the source says, and every other file one that
 // the manifest says; the certificate, which nothing vouches for, is left out.
-func (a *collection) pack(ctx context.Context, files []template.LibraryFile) error {
+func (a *collection) pack(ctx context.Context, to io.Writer, files []template.LibraryFile) error {
 	files = slices.DeleteFunc(files, func(f template.LibraryFile) bool { return strings.EqualFold(path.Ext(f.Name), ".cert") })
 	if !isPackage(files) {
 		return a.invalid("must have either one OVA file, or one .ovf descriptor and one .mf manifest: " +
@@ -178,7 +169,7 @@ func (a *collection) pack(ctx context.Context, files []template.LibraryFile) err
 				"to the library again", files[theManifest].Name, f.Name, of[f.Name].others())
 		}
 	}
-	archive := tar.NewWriter(a.p)
+	archive := tar.NewWriter(to)
 	for i, f := range files {
 		err := a.unwritten(archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Size: f.Size, Mode: 0o644}))
 		switch {
@@ -217,7 +208,7 @@ func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (t
 	if err := a.copy(ctx, file, &read); err != nil {
 		return nil, nil, err
 	}
-	if has := sum(read.String()); has != a.d.from.digest {
+	if has := sum(read.Bytes()); has != a.from.digest {
 		return nil, nil, a.wrong(fmt.Sprintf("the manifest %q", file.Name), has)
 	}
 	return read.Bytes(), readManifest(read.Bytes()), nil
@@ -225,34 +216,24 @@ func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (t
 
 // copy downloads one file, which has to be as large as vCenter says.
 func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.Writer) error {
-	ctx, seen, stop := a.c.watch(ctx)
-	defer stop()
-	body, err := a.Read(ctx, file.Name)
+	var body io.ReadCloser
+	_, err := a.pace.wait(func() (n int, err error) {
+		body, err = a.Read(ctx, file.Name)
+		return 0, err
+	})
 	if err != nil {
-		return a.broken(ctx, err)
+		return a.from.broken(ctx, err)
 	}
 	defer func() { _ = body.Close() }()
-	n, err := io.Copy(to, counting{io.LimitReader(body, file.Size+1), func(n int) {
-		seen.Add(int64(n))
-		a.d.tell(a.p.size, a.total)
-	}})
+	n, err := io.Copy(to, io.LimitReader(paced{body, a.pace}, file.Size+1))
 	switch {
 	case errors.Is(err, tar.ErrWriteTooLong), err == nil && n != file.Size:
 		return runtime.NewUnavailable(nil, "%s: %q of %s has another size than vCenter reports: it may have changed in the meantime",
-			a.d.from.field, file.Name, a.d.from.shown)
+			a.from.field, file.Name, a.from.shown)
 	case err != nil:
-		return a.broken(ctx, err)
+		return a.from.broken(ctx, err)
 	}
-	a.d.tell(a.p.size, a.total)
 	return nil
-}
-
-// broken is the error for a file that was not downloaded to its end. What vCenter, or the part, says stays as it is.
-func (a *collection) broken(ctx context.Context, err error) error {
-	if _, is := errors.AsType[*runtime.Error](err); is && ctx.Err() == nil {
-		return err
-	}
-	return a.d.from.trouble(ctx, err)
 }
 
 // unwritten is the error for an archive that cannot be written.

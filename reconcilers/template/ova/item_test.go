@@ -21,7 +21,6 @@ import (
 
 // item is one of a content library, which is at hand.
 type item struct {
-	key   string
 	files map[string]string
 	sizes map[string]int64                                     // as they are told, if not as they are
 	more  []template.LibraryFile                               // that are told, too
@@ -33,8 +32,6 @@ type item struct {
 	open   int
 	read   []string
 }
-
-func (i *item) Key() string { return i.key }
 
 func (i *item) Open(context.Context) (template.Download, error) {
 	if i.opens != nil {
@@ -81,7 +78,7 @@ func (i *item) Close() {
 
 // pack is an item with a machine that was taken apart, and a manifest with that algorithm.
 func pack(algorithm string) *item {
-	i := &item{key: "vc golden ubuntu", files: map[string]string{
+	i := &item{files: map[string]string{
 		"u.ovf": "<Envelope/>", "u-2.vmdk": strings.Repeat("b", 70_000), "u-1.vmdk": strings.Repeat("a", 512), "u.cert": "whatever",
 	}}
 	i.sums(algorithm)
@@ -106,19 +103,11 @@ func itemSource(of string) v1alpha1.VSphereTemplateSource {
 	}
 }
 
-// refusesItem fetches an item, and wants an error with these words, nothing left, and the download ended.
+// refusesItem downloads an item, and wants an error with these words, and the download ended.
 func (w *world) refusesItem(source v1alpha1.VSphereTemplateSource, from *item, is func(error) bool, words ...string) {
 	w.Helper()
-	file, err := w.Fetch(w.Context(), source, from, nil)
-	if err == nil {
-		_ = file.Close()
-		w.Fatal("it was downloaded")
-	}
+	_, err := w.fetch(source, from)
 	w.told(err, is, words...)
-	w.ended()
-	if names := w.folder(); len(names) > 0 {
-		w.Errorf("left in the folder: %v", names)
-	}
 	if from.open != 0 {
 		w.Errorf("%d downloads are open", from.open)
 	}
@@ -126,19 +115,10 @@ func (w *world) refusesItem(source v1alpha1.VSphereTemplateSource, from *item, i
 
 func (w *world) fetchItem(source v1alpha1.VSphereTemplateSource, from *item) []byte {
 	w.Helper()
-	last, before := int32(unknown), from.opened
-	file, err := w.Fetch(w.Context(), source, from, func(percent int32) { last = percent })
-	w.Must(err)
-	defer func() { _ = file.Close() }()
-	opened, err := file.Open()
-	w.Must(err)
-	got, err := io.ReadAll(opened)
+	got, err := w.fetch(source, from)
 	w.Must(err)
 	if from.open != 0 {
 		w.Errorf("%d downloads are open", from.open)
-	}
-	if from.opened != before && last != 100 {
-		w.Errorf("progress: %d", last)
 	}
 	return got
 }
@@ -146,20 +126,15 @@ func (w *world) fetchItem(source v1alpha1.VSphereTemplateSource, from *item) []b
 // An item with one file is that file, by its SHA-256 and whatever it is called.
 func TestItemOfOneFile(t *testing.T) {
 	w := serving(t, nil)
-	of := &item{key: "vc golden ubuntu", files: map[string]string{"image": "all of it"}}
-	for range 2 {
-		if got := w.fetchItem(itemSource("all of it"), of); string(got) != "all of it" {
-			t.Errorf("got %q", got)
-		}
-	}
-	if of.opened != 1 {
-		t.Errorf("it was downloaded %d times", of.opened)
+	of := &item{files: map[string]string{"image": "all of it"}}
+	if got := w.fetchItem(itemSource("all of it"), of); string(got) != "all of it" {
+		t.Errorf("got %q", got)
 	}
 }
 
 func TestItemOfOneWrongFile(t *testing.T) {
 	w := serving(t, nil)
-	of := &item{key: "vc golden ubuntu", files: map[string]string{"image": "all of it"}}
+	of := &item{files: map[string]string{"image": "all of it"}}
 	w.refusesItem(itemSource("another"), of, runtime.IsInvalidSpec,
 		"spec.source.sha256", `the file "image" of item "ubuntu" of content library "golden"`, digest([]byte("another")), digest([]byte("all of it")))
 }
@@ -213,7 +188,7 @@ func TestItemsThatAreRefused(t *testing.T) {
 		"a name twice":      {func(i *item) { i.more = []template.LibraryFile{{Name: "u-1.vmdk"}} }, runtime.IsInvalidSpec, []string{`has two files "u-1.vmdk"`}},
 		"many files":        {func(i *item) { i.more = make([]template.LibraryFile, 60) }, runtime.IsInvalidSpec, []string{"more than 64 files"}},
 		"no size":           {func(i *item) { i.sizes = map[string]int64{"u.ovf": -1} }, runtime.IsUnavailable, []string{"does not report the size of \"u.ovf\""}},
-		"a huge file":       {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 1 << 62, "u-2.vmdk": 1 << 62} }, runtime.IsInvalidSpec, []string{"larger than the cache", "1073741824 bytes"}},
+		"a huge file":       {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 1 << 62, "u-2.vmdk": 1 << 62} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
 		"a huge manifest":   {func(i *item) { i.sizes = map[string]int64{"u.mf": 2 << 20} }, runtime.IsInvalidSpec, []string{"larger than 1 MiB"}},
 		"a file that grew":  {func(i *item) { i.sizes = map[string]int64{"u-2.vmdk": 69_999} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
 		"one that shrank":   {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 513} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
@@ -295,36 +270,8 @@ func (s still) Read([]byte) (int, error) {
 	return 0, s.ctx.Err()
 }
 
-// What a crash has left of an item is begun anew.
-func TestItemAfterACrash(t *testing.T) {
-	w := serving(t, nil)
-	of := pack("SHA256")
-	source := itemSource(of.files["u.mf"])
-	from, err := parse(source, of)
-	w.Must(err)
-	w.left(from.part, []byte("half of something"), 0)
-	w.fetchItem(source, of)
-	if diff := cmp.Diff([]string{from.file}, w.folder()); diff != "" {
-		t.Errorf("in the folder (-want +got):\n%s", diff)
-	}
-}
-
-// Whoever may not use a library does not get its items by their SHA-256 from elsewhere.
-func TestItemIsNoOVAOfAURL(t *testing.T) {
-	data := content("abcdefg", 1000)
-	w := serving(t, data)
-	of := &item{key: "vc golden ubuntu", files: map[string]string{"image": string(data)}}
-	w.fetchItem(itemSource(string(data)), of)
-	other := &item{key: "vc silver ubuntu", files: of.files}
-	w.fetchItem(itemSource(string(data)), other)
-	w.has(w.source(), data)
-	if of.opened != 1 || other.opened != 1 || len(w.asked()) != 1 {
-		t.Errorf("downloaded %d and %d times, and %d from the URL", of.opened, other.opened, len(w.asked()))
-	}
-}
-
 func TestItemOfNoLibrary(t *testing.T) {
 	w := serving(t, nil)
-	_, err := w.Fetch(t.Context(), itemSource("x"), nil, nil)
+	_, err := w.fetch(itemSource("x"), nil)
 	w.told(err, runtime.IsInvalidSpec, "spec.source.libraryItem: no content library can be reached")
 }
