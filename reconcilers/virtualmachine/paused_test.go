@@ -92,16 +92,11 @@ func TestPausedBeforeTheGuestIsAsked(t *testing.T) {
 func TestPausedInARollout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyManual, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic })
-	f.settle()
-	f.ask("start", "Start")
-	f.settle()
+	uid := f.startedByHand()
 	f.world.SetGuest(uid, fake.Guest{Ignores: true})
 	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.CPU = new(int32(7)) })
 	f.settle()
-	if held := f.vm().Status.ActiveOperation; held == nil || held.Origin != v1alpha1.OriginRollout {
-		t.Fatalf("the machine is held by %+v", held)
-	}
+	f.heldByRollout()
 	f.world.Pause(uid)
 	f.settle()
 	f.is("Paused False/PowerStateDiffers")

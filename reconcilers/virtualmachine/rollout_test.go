@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
@@ -14,6 +15,29 @@ import (
 
 // fourProcessors is a change of the spec.
 func fourProcessors(spec *v1alpha1.VirtualMachineSpec) { spec.CPU = new(int32(4)) }
+
+// restartsApproved approves restarts for changes of the spec.
+func restartsApproved(vm *v1alpha1.VirtualMachine) {
+	vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic
+}
+
+// startedByHand creates a machine whose restarts are approved, and starts it by an operation.
+func (f *fixture) startedByHand() types.UID {
+	f.Helper()
+	uid := f.machine(v1alpha1.RunPolicyManual, restartsApproved)
+	f.settle()
+	f.ask("start", "Start")
+	f.settle()
+	return uid
+}
+
+// heldByRollout fails the test unless a rollout holds the machine.
+func (f *fixture) heldByRollout() {
+	f.Helper()
+	if held := f.vm().Status.ActiveOperation; held == nil || held.Origin != v1alpha1.OriginRollout {
+		f.Fatalf("the machine is held by %+v", held)
+	}
+}
 
 // restartRequired gives status and message of RestartRequired.
 func (f *fixture) restartRequired() string {
@@ -74,7 +98,7 @@ func TestRestartRequired(t *testing.T) {
 func TestRolloutWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic })
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, restartsApproved)
 	f.settle()
 	was, _ := f.world.Instance(uid)
 	f.change(fourProcessors)
@@ -99,7 +123,7 @@ func TestRolloutWaits(t *testing.T) {
 func TestAdjusted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic })
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, restartsApproved)
 	f.settle()
 	was, _ := f.world.Instance(uid)
 	f.world.SetHotAdd(uid)
@@ -115,7 +139,7 @@ func TestAdjusted(t *testing.T) {
 func TestChangedWhileOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic })
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually, restartsApproved)
 	f.settle()
 	f.ask("stop", "Stop")
 	f.settle()
@@ -133,18 +157,13 @@ func TestChangedWhileOff(t *testing.T) {
 func TestRolloutYields(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyManual, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic })
-	f.settle()
-	f.ask("start", "Start")
-	f.settle()
+	uid := f.startedByHand()
 	f.offset += time.Minute
 	release := f.world.Hold(uid, "PowerOff")
 	f.world.SetGuest(uid, fake.Guest{NoTools: true})
 	f.change(fourProcessors)
 	f.settle()
-	if held := f.vm().Status.ActiveOperation; held == nil || held.Origin != v1alpha1.OriginRollout {
-		t.Fatalf("the holder is %+v", held)
-	}
+	f.heldByRollout()
 	f.ask("stop", "Stop force")
 	f.settle()
 	release()
