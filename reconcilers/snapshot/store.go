@@ -73,6 +73,19 @@ func (s *Store) Digest(ctx context.Context, m runtime.Machine) (string, error) {
 	return a.digest(ctx, a.repository.Tag(string(m.Migration.ID)))
 }
 
+// Left returns one of the snapshots that the machine's repository has, or nothing if it has none.
+func (s *Store) Left(ctx context.Context, m runtime.Machine) (string, error) {
+	a, err := s.open(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	tags, _, err := a.tags(ctx)
+	if err != nil || len(tags) == 0 {
+		return "", err
+	}
+	return tags[0].Name(), nil
+}
+
 // Discard removes whatever the machine's repository has, also what an earlier Discard that failed has left. It is success if that is
 // nothing.
 func (s *Store) Discard(ctx context.Context, m runtime.Machine) error {

@@ -186,6 +186,9 @@ func TestDiscardRemovesEverythingOfTheMachine(t *testing.T) {
 	other.UID = "other"
 	kept := w.push(w.store.Ref(other))
 	digests := []string{w.push(w.store.Ref(machine("move-1"))), w.push(w.store.Ref(machine("move-2")))}
+	if left, err := w.store.Left(t.Context(), machine("")); err != nil || left != w.store.Ref(machine("move-1")) {
+		t.Errorf("left is %q, %v", left, err)
+	}
 	for range 2 {
 		if err := w.store.Discard(t.Context(), machine("move-2")); err != nil {
 			t.Fatal(err)
@@ -202,6 +205,9 @@ func TestDiscardRemovesEverythingOfTheMachine(t *testing.T) {
 	}
 	if left, err := remote.List(repository, remote.WithTransport(w.server.Client().Transport)); err != nil || len(left) > 0 {
 		t.Error(left, err)
+	}
+	if left, err := w.store.Left(t.Context(), machine("")); err != nil || left != "" {
+		t.Errorf("left is %q, %v", left, err)
 	}
 	if got := w.digest(other); got != kept {
 		t.Errorf("another machine's snapshot is gone: %s", got)

@@ -215,7 +215,12 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	case claim.Labels[agent.LabelMachine] == string(m.UID):
 		return nil
 	}
-	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) { c.Labels[agent.LabelMachine] = string(m.UID) })
+	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) {
+		if former := c.Labels[agent.LabelMachine]; former != "" {
+			c.Labels[LabelFormerMachine] = former
+		}
+		c.Labels[agent.LabelMachine] = string(m.UID)
+	})
 }
 
 // Detach takes a disk from a machine that has no Pod yet.

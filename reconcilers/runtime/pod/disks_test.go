@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -329,6 +331,64 @@ func TestLabelsTakeNothingOver(t *testing.T) {
 	}
 	if seen, err := r.ObserveDisk(t.Context(), lost); err != nil || !seen.Exists {
 		t.Errorf("the disk that has the claim is seen as %+v, %v", seen, err)
+	}
+}
+
+// left is a registry that has snapshots of one machine.
+type left struct {
+	pod.Snapshots
+	uid types.UID
+	err error
+}
+
+func (l left) Left(_ context.Context, m runtime.Machine) (string, error) {
+	if m.UID != l.uid {
+		return "", nil
+	}
+	return "registry.example.com/machines/ns/lost:move", l.err
+}
+
+// A restored machine does not start from the disks of one that is in a snapshot of a half-done move, unless somebody decides so.
+func TestSnapshotOfAHalfDoneMove(t *testing.T) {
+	r, api := newRuntime()
+	lost, d := machine("vm"), stored(t, api, disk("data"))
+	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Attach(t.Context(), lost, d); err != nil { // and its Pod is gone
+		t.Fatal(err)
+	}
+	restored := lost
+	restored.UID, restored.Spec = "uid-restored", lost.Spec.DeepCopy()
+	restored.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
+	for range 2 {
+		if err := r.Attach(t.Context(), restored, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Snapshots = left{uid: lost.UID}
+	restored.Earlier = runtime.TakeOver // of another hold
+	_, err := r.Ensure(t.Context(), restored)
+	for _, word := range []string{"VirtualDisk data", "registry.example.com/machines/ns/lost:move", "kubectl sallyport make-anew svm vm -n ns"} {
+		if !runtime.IsOwnedByAnother(err) || !strings.Contains(err.Error(), word) {
+			t.Errorf("got error %v, want %s", err, word)
+		}
+	}
+	for name, c := range map[string]struct {
+		earlier runtime.Earlier
+		left    left
+	}{
+		"it is made anew":              {runtime.MakeAnew, left{uid: lost.UID}},
+		"nothing is left":              {"", left{}},
+		"the registry does not answer": {"", left{uid: lost.UID, err: errors.New("away")}},
+	} {
+		r.Snapshots, restored.Earlier = c.left, c.earlier
+		if _, err := r.Ensure(t.Context(), restored); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(restored.Namespace)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

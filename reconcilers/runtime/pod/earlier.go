@@ -24,6 +24,33 @@ import (
 // the claim alone. It gives no right to a claim: anyone who may edit claims can write it. The record is status.diskID of the VirtualDisk.
 const LabelTakenOver = "sallyport.dev/taken-over-by"
 
+// LabelFormerMachine has the UID of the VirtualMachine that had the claim before the one that has it now.
+const LabelFormerMachine = "sallyport.dev/former-machine"
+
+// asleep holds a machine back that would start from disks whose former machine is in a snapshot: its move was not completed, as before a
+// restore, and the disks may not be consistent without its memory. The claims may be labeled by anyone who may edit them, so that nothing but
+// a wait follows from that. A registry that does not answer holds nothing back.
+func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1.PersistentVolumeClaim) error {
+	if r.Snapshots == nil || m.Earlier == runtime.MakeAnew {
+		return nil
+	}
+	for i := range claims {
+		former := m
+		former.UID = types.UID(claims[i].Labels[LabelFormerMachine])
+		if former.UID == "" || former.UID == m.UID {
+			continue
+		}
+		ref, err := r.Snapshots.Left(ctx, former)
+		if err != nil || ref == "" {
+			continue
+		}
+		return runtime.NewOwnedByAnother(nil, "the machine that last used VirtualDisk %s is in snapshot %s, which a move left when its VirtualMachine was lost, "+
+			"as before a restore. Sallyport cannot restore it for another VirtualMachine. To start from the disks without it, as after a power failure: "+
+			"kubectl sallyport make-anew svm %s -n %s", diskOf(&claims[i]).Name, ref, m.Name, m.Namespace)
+	}
+	return nil
+}
+
 // succeed deals with the Pods that an earlier VirtualMachine of the name of m has: one is an OwnedByAnother error, or is taken over, if m
 // says so, which it tells. A Pod that is going, or whose machine has ended, does not matter.
 func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (did bool, err error) {

@@ -24,6 +24,8 @@ type Snapshots interface {
 	Digest(ctx context.Context, m runtime.Machine) (string, error)
 	// Discard removes all snapshots of the machine.
 	Discard(ctx context.Context, m runtime.Machine) error
+	// Left returns one of the snapshots of the machine, whatever its Migration is, or nothing if there is none.
+	Left(ctx context.Context, m runtime.Machine) (string, error)
 }
 
 // noSnapshots is why no machine is moved.

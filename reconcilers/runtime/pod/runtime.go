@@ -134,6 +134,9 @@ func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 	if err := complete(m, pod); err != nil {
 		return err
 	}
+	if err := r.asleep(ctx, m, claims); err != nil {
+		return err
+	}
 	return r.create(ctx, pod)
 }
 
