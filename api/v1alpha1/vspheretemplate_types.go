@@ -310,6 +310,14 @@ type VSphereFailureDomainStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Versions []VSphereTemplateVersion `json:"versions,omitempty"`
 
+	// The UIDs of earlier VSphereTemplates of this namespace and name whose templates
+	// in the folder were taken over, as after a restore.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=64
+	FormerUIDs []string `json:"formerUIDs,omitempty"`
+
 	// The state of the failure domain. Ready is true when it has the release of the
 	// spec under the name of the spec.
 	// +optional
@@ -375,6 +383,16 @@ func (s *VSphereTemplateSpec) Meant(failureDomain string) *VSphereFailureDomain 
 		return &s.FailureDomains[0]
 	}
 	return s.Place(failureDomain)
+}
+
+// FormerIn returns the UIDs of earlier VSphereTemplates whose templates the failure domain took over.
+func (s *VSphereTemplateStatus) FormerIn(failureDomain string) []string {
+	for i := range s.FailureDomains {
+		if s.FailureDomains[i].Name == failureDomain {
+			return s.FailureDomains[i].FormerUIDs
+		}
+	}
+	return nil
 }
 
 // ReleaseIn returns the release that the failure domain has under the name of the spec, or "" before the first one.

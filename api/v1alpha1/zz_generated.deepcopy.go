@@ -1052,6 +1052,11 @@ func (in *VSphereFailureDomainStatus) DeepCopyInto(out *VSphereFailureDomainStat
 		*out = make([]VSphereTemplateVersion, len(*in))
 		copy(*out, *in)
 	}
+	if in.FormerUIDs != nil {
+		in, out := &in.FormerUIDs, &out.FormerUIDs
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

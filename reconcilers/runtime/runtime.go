@@ -226,9 +226,11 @@ type Machine struct {
 
 // Template is the template of a VSphereTemplate, as that has it when a machine is made.
 type Template struct {
-	// Name and UID are the VSphereTemplate's. Nothing is made from what bears the mark of another one.
-	Name string
-	UID  types.UID
+	// Name and UID are the VSphereTemplate's, and Former the UIDs of those whose templates it took over. Nothing is made from what bears the
+	// mark of another one.
+	Name   string
+	UID    types.UID
+	Former []string
 	// Path is where its template is in the inventory.
 	Path v1alpha1.InventoryPath
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -18,6 +19,9 @@ import (
 
 // maxSteps bounds what one pass does in a failure domain. Whatever is left is for the next one.
 const maxSteps = 24
+
+// maxFormer is how many UIDs of earlier VSphereTemplates a status has.
+const maxFormer = 8
 
 // place is a failure domain during one pass.
 type place struct {
@@ -28,6 +32,7 @@ type place struct {
 	ended  bool // nothing is left of it
 
 	generation int64
+	earlier    runtime.Earlier
 	ready      metav1.Condition
 	trouble    error
 	again      time.Duration
@@ -41,8 +46,8 @@ func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 		status := domainStatus(&t.Status, domain.Name)
 		status.Name, status.Folder = domain.Name, string(domain.Folder)
 		all = append(all, &place{
-			Domain: Domain{Owner: t.UID, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
-			key:    keyOf(t.UID, string(domain.Folder)), gone: gone, status: status, generation: t.Generation,
+			Domain: Domain{Owner: t.UID, Former: status.FormerUIDs, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
+			key:    keyOf(t.UID, string(domain.Folder)), gone: gone, status: status, generation: t.Generation, earlier: runtime.EarlierOf(t),
 		})
 	}
 	deleted := !t.DeletionTimestamp.IsZero()
@@ -73,7 +78,8 @@ func domainStatus(s *v1alpha1.VSphereTemplateStatus, name string) v1alpha1.VSphe
 // wants is what the failure domain is to have.
 func (p *place) wants() *wanted {
 	w := &wanted{
-		Mark: Mark{Release: p.Spec.Release, Digest: digest(p.Owner, p.Spec)},
+		Mark:   Mark{Release: p.Spec.Release, Digest: digest(p.Owner, p.Spec)},
+		object: types.NamespacedName{Namespace: p.Namespace, Name: p.Object}, earlier: p.earlier,
 		name: p.Spec.Name, keep: int(p.Spec.KeepVersions), paused: p.Spec.Paused, gone: p.gone, was: p.status.MoRef, failed: map[string]bool{},
 	}
 	return w
@@ -111,6 +117,11 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 		}
 		if last.do == fetch {
 			under = r.begin(t, p, w, store)
+			break
+		}
+		if last.do == inherit { // and the next pass acts on it, once it is written down
+			p.status.FormerUIDs = append(p.status.FormerUIDs, string(last.owner))
+			p.status.FormerUIDs = p.status.FormerUIDs[max(0, len(p.status.FormerUIDs)-maxFormer):]
 			break
 		}
 		err := carryOut(ctx, store, p.Domain, w, last)

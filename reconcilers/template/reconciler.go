@@ -96,7 +96,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("registering the metrics of templates: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.VSphereTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.VSphereTemplate{}, builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Channel(r.ended, &handler.EnqueueRequestForObject{})).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // action is what is to be done next in a failure domain.
@@ -23,6 +24,7 @@ const (
 	finish   action = "finish"   // step.item was imported, and is no template yet.
 	promote  action = "promote"  // step.item takes the template's name, which nothing has.
 	replace  action = "replace"  // step.old gives the template's name to step.item, and is called step.name.
+	inherit  action = "inherit"  // The items of the VSphereTemplate with the UID step.owner are taken over.
 	put      action = "put"      // step.item is called step.name again.
 	remove   action = "remove"   // step.item is destroyed.
 	vanished action = "vanished" // Nothing is left.
@@ -33,12 +35,17 @@ type step struct {
 	do        action
 	item, old *Item
 	name      string
+	owner     types.UID
 	why       *refusal
 }
 
 // wanted is what a failure domain is to have.
 type wanted struct {
 	Mark
+	object types.NamespacedName // the VSphereTemplate's
+	// earlier says what becomes of what an earlier VSphereTemplate of that name has.
+	earlier runtime.Earlier
+
 	name   string // the template's
 	keep   int    // how many of those that were replaced
 	paused bool
@@ -73,6 +80,9 @@ func (w *wanted) next(v View) step {
 	if w.gone {
 		return w.vanish(v)
 	}
+	if owner := v.Earlier[w.name]; owner != "" {
+		return w.unless(w.succeed(owner))
+	}
 	if v.Others[w.name] {
 		return step{do: hold, why: refused(foreignTemplate, "the folder contains a machine named %s that does not belong to this VSphereTemplate: rename or remove it", w.name)}
 	}
@@ -92,6 +102,16 @@ func (w *wanted) next(v View) step {
 		return w.unless(w.replace(v, present, fresh))
 	}
 	return w.unless(w.make(v))
+}
+
+// succeed takes over what an earlier VSphereTemplate of the same namespace and name has, if that was decided.
+func (w *wanted) succeed(owner types.UID) step {
+	if w.earlier == runtime.TakeOver {
+		return step{do: inherit, owner: owner}
+	}
+	return step{do: hold, why: refused(string(v1alpha1.ReasonOwnedByAnother), "template %s in the folder is marked for %s with another UID, as after a restore, or in "+
+		"another cluster. To use it: kubectl sallyport take-over svst %s -n %s. To create another one: rename or remove it in vCenter",
+		w.name, w.object, w.object.Name, w.object.Namespace)}
 }
 
 // unless holds back, while the VSphereTemplate is paused, what nothing needs to be whole.

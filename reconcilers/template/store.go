@@ -38,8 +38,9 @@ type Store interface {
 
 // Domain is a failure domain of a VSphereTemplate, as its spec says.
 type Domain struct {
-	// Owner is the VSphereTemplate's UID.
-	Owner types.UID
+	// Owner is the VSphereTemplate's UID, and Former those of earlier ones of its name whose items it took over.
+	Owner  types.UID
+	Former []string
 	// Namespace and Object are its namespace and name, which people in vCenter read.
 	Namespace, Object string
 	// Spec is its spec, and Domain the failure domain.
@@ -114,4 +115,6 @@ type View struct {
 	Items []Item
 	// Others are the names that something else has in the folder.
 	Others map[string]bool
+	// Earlier are the owners of those of them that are marked for a VSphereTemplate of the same namespace and name with another UID.
+	Earlier map[string]types.UID
 }

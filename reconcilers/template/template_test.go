@@ -9,7 +9,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -136,6 +138,42 @@ func TestForeign(t *testing.T) {
 	foreign.Name = "theirs"
 	p.settle(t)
 	p.has(t, "theirs=x! "+name+"=1", 0)
+}
+
+// A restored VSphereTemplate holds back beside what it had before, and takes that over if it is told so, without another import.
+func TestTakeOver(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	for n, mark := range []Mark{{Release: "1"}, {Release: "0"}} {
+		p.add(folder, lost+"uid", Item{Mark: mark, Name: []string{name, name + "-0"}[n], Stage: Whole})
+	}
+	p.fetch = func(context.Context, Domain) (Archive, error) {
+		t.Error("something was downloaded")
+		return nil, errors.New("no")
+	}
+	p.create(t)
+	p.settle(t)
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, "kubectl sallyport take-over svst "+svst+" -n "+namespace)
+	decide := func(uid types.UID) {
+		o := p.template()
+		before := o.DeepCopy()
+		o.Annotations = map[string]string{v1alpha1.AnnotationTakeOver: string(uid)}
+		must(t, p.Patch(t.Context(), o, client.MergeFrom(before)))
+	}
+	decide("the UID in a backup")
+	p.settle(t)
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, "")
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.KeepVersions = 1 })
+	decide(p.template().UID)
+	p.settle(t)
+	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
+	p.has(t, name+"-0=0 "+name+"=1", 0)
+	if got := p.template().Status.FormerIn("a"); len(got) != 1 || got[0] != lost+"uid" {
+		t.Errorf("the status has the former UIDs %v", got)
+	}
+	p.fetch = func(context.Context, Domain) (Archive, error) { return ova{}, nil }
+	p.change(t, release("2"))
+	p.settle(t)
+	p.has(t, name+"-1=1 "+name+"=2", 0)
 }
 
 // Somebody takes the name between the two renames: nothing of it is touched, and nothing of ours lost.

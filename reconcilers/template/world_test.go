@@ -29,6 +29,9 @@ const (
 	name      = "ubuntu-24.04" // of the template in vCenter
 )
 
+// lost begins the UIDs of VSphereTemplates of the name that are no more.
+const lost = "lost-"
+
 // folders are what vCenters have, by folder. Everything that anybody does there is a call of a process.
 type folders struct {
 	all    map[string][]*Item // of any owner
@@ -85,11 +88,15 @@ type store struct {
 
 func (s store) Look(_ context.Context, d Domain) (v View, err error) {
 	err = s.call(func() error {
-		v.Others = map[string]bool{}
+		v.Others, v.Earlier = map[string]bool{}, map[string]types.UID{}
 		for _, item := range s.all[string(d.Domain.Folder)] {
-			if s.owners[item.MoRef] == string(d.Owner) {
+			switch owner := types.UID(s.owners[item.MoRef]); {
+			case owner == d.Owner, slices.Contains(d.Former, string(owner)):
 				v.Items = append(v.Items, *item)
-			} else {
+			case strings.HasPrefix(string(owner), lost):
+				v.Earlier[item.Name] = owner
+				fallthrough
+			default:
 				v.Others[item.Name] = true
 			}
 		}
@@ -114,7 +121,7 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 			switch {
 			case present.MoRef != item.MoRef:
 				continue
-			case s.owners[present.MoRef] != string(d.Owner):
+			case s.owners[present.MoRef] != string(d.Owner) && !slices.Contains(d.Former, s.owners[present.MoRef]):
 				panic("what is not ours was changed: " + present.Name)
 			case present.Version != item.Version:
 				return runtime.NewInvalidState(nil, "somebody was faster")

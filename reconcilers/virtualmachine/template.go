@@ -59,7 +59,7 @@ func (r *Reconciler) template(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 		return nil, fmt.Sprintf("waiting for the first release of VSphereTemplate %s in failure domain %s: for the cause, "+
 			"run `kubectl sallyport why svst %s --namespace %s`", ref.Name, domain.Name, ref.Name, vm.Namespace), nil
 	}
-	return &runtime.Template{Name: t.Name, UID: t.UID, Path: domain.Folder + "/" + v1alpha1.InventoryPath(t.Spec.Name)}, "", nil
+	return &runtime.Template{Name: t.Name, UID: t.UID, Former: t.Status.FormerIn(domain.Name), Path: domain.Folder + "/" + v1alpha1.InventoryPath(t.Spec.Name)}, "", nil
 }
 
 // templateChanged drops what changes nothing for a machine that waits for a template, above all how much of an import is done.

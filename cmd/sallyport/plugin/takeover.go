@@ -28,13 +28,16 @@ const earlierArgs = " KIND (NAME... | -l SELECTOR | --all)"
 
 // earlierCommands decide about what the runtime has for objects of the same name with another UID.
 var earlierCommands = []earlier{{
-	use: "take-over", short: "Take over the machines and disks of restored objects",
-	long: "Has VirtualMachines or VirtualDisks that are held back (reason OwnedByAnother) take over what the runtime has for objects of the same\n" +
-		"names with other UIDs, for example before a restore. Machines stay as they are, on or off. Take over disks before the machines\n" +
+	use: "take-over", short: "Take over the machines, disks and templates of restored objects",
+	long: "Has VirtualMachines, VirtualDisks or VSphereTemplates that are held back (reason OwnedByAnother) take over what the runtime has for\n" +
+		"objects of the same names with other UIDs, for example before a restore. Machines stay as they are, on or off. Take over disks before the machines\n" +
 		"that use them. Do not take over what another cluster still manages. Requires the verb override on RegoPolicy machines-abandon.",
 	example: `  # Take over a disk, and then its machine
   kubectl sallyport take-over svd data -n team-a
   kubectl sallyport take-over svm web-1 -n team-a
+
+  # Take over the releases of a template
+  kubectl sallyport take-over svst ubuntu -n team-a
 
   # Take over all machines of a namespace that are held back
   kubectl sallyport take-over svm --all -n team-a`,
@@ -85,8 +88,8 @@ func (p *plugin) decideEarlier(ctx context.Context, e earlier, which selection, 
 	}
 	failed := false
 	for _, object := range objects {
-		err := errNotHeld
-		if heldBack(object.Unstructured) {
+		err := e.mayDecide(object.Unstructured)
+		if err == nil {
 			err = decideOne(ctx, c, e, object, dryRun)
 		}
 		switch {
@@ -106,6 +109,17 @@ func (p *plugin) decideEarlier(ctx context.Context, e earlier, which selection, 
 
 var errNotHeld = errors.New("not held back: its condition Ready must have the reason OwnedByAnother")
 
+// mayDecide returns an error if the command has nothing to decide about an object.
+func (e earlier) mayDecide(o *unstructured.Unstructured) error {
+	switch {
+	case !heldBack(o):
+		return errNotHeld
+	case e.writes == v1alpha1.AnnotationMakeAnew && o.GetKind() == templateKind:
+		return errors.New("a folder can have only one template of the name: rename or remove the other one in vCenter")
+	}
+	return nil
+}
+
 // heldBack reports whether nothing is made for an object, because of what its runtime has for another one of its name.
 func heldBack(o *unstructured.Unstructured) bool {
 	kind := o.GroupVersionKind()
@@ -114,7 +128,7 @@ func heldBack(o *unstructured.Unstructured) bool {
 		fields, is := c.(map[string]any)
 		if is && fields["type"] == string(v1alpha1.ConditionReady) && fields["status"] == string(metav1.ConditionFalse) &&
 			fields["reason"] == string(v1alpha1.ReasonOwnedByAnother) {
-			return kind.Group == v1alpha1.GroupName && (kind.Kind == machineKind || kind.Kind == "VirtualDisk")
+			return kind.Group == v1alpha1.GroupName && (kind.Kind == machineKind || kind.Kind == "VirtualDisk" || kind.Kind == templateKind)
 		}
 	}
 	return false

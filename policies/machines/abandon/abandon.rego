@@ -4,7 +4,7 @@
 #   With annotation sallyport.dev/abandon-instance Sallyport deletes a VirtualMachine whose runtime is unreachable, and leaves
 #   its instance there. With annotation sallyport.dev/source-fenced Sallyport treats the node of an instance as dead: it removes
 #   the instance without the node's agent, and if the node is alive, the machine runs twice. With annotation
-#   sallyport.dev/take-over a VirtualMachine or VirtualDisk takes over what the runtime has for an object of the same name with
+#   sallyport.dev/take-over a VirtualMachine, VirtualDisk or VSphereTemplate takes over what the runtime has for an object of the same name with
 #   another UID, as after a restore; with annotation sallyport.dev/make-anew Sallyport creates another machine or disk beside it.
 #   That object can be one of another cluster. Setting any of these annotations requires the verb override on this policy.
 #   Removing it requires no permission.
@@ -57,7 +57,11 @@ _effects := {
 	"sallyport.dev/make-anew": "creates another one beside what another object of this name has on the runtime",
 }
 
-_kind := {"virtualmachines": "VirtualMachine", "virtualdisks": "VirtualDisk"}[input.request.resource.resource]
+_kind := {
+	"virtualmachines": "VirtualMachine",
+	"virtualdisks": "VirtualDisk",
+	"vspheretemplates": "VSphereTemplate",
+}[input.request.resource.resource]
 
 _who := input.request.userInfo.username
 

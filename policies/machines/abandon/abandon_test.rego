@@ -84,15 +84,16 @@ test_message[key] if {
 	])
 }
 
-# A VirtualDisk can be restored, too.
-test_disk if {
+# Disks and templates can be restored, too.
+test_other_kinds[kind] if {
+	some resource, kind in {"virtualdisks": "VirtualDisk", "vspheretemplates": "VSphereTemplate"}
 	world := object.union(
 		_create(_machine({"sallyport.dev/take-over": "u-1"}), false),
-		{"request": {"resource": {"resource": "virtualdisks"}}},
+		{"request": {"resource": {"resource": resource}}},
 	)
 	abandon.valid_input with input as world
-	[denial.details.kind | some denial in abandon.deny] == ["VirtualDisk"] with input as world
-	[startswith(denial.message, "VirtualDisk web-1: bob cannot set") | some denial in abandon.deny] == [true] with input as world
+	[denial.details.kind | some denial in abandon.deny] == [kind] with input as world
+	[startswith(denial.message, $"{kind} web-1: bob cannot set") | some denial in abandon.deny] == [true] with input as world
 }
 
 _good := _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false)

@@ -2,7 +2,6 @@ package vsphere
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -172,8 +171,7 @@ func label(config *types.VirtualMachineConfigSpec, d template.Domain, what templ
 		return strings.HasPrefix(strings.ToLower(o.GetOptionValue().Key), ourKeys)
 	})
 	config.ExtraConfig = append(config.ExtraConfig, mark.option())
-	config.Annotation = fmt.Sprintf("Release %s of VSphereTemplate %s/%s. Made by Sallyport: do not rename, move or change it.",
-		what.Mark.Release, d.Namespace, d.Object)
+	config.Annotation = annotationOf(d, what.Mark.Release) + "Made by Sallyport: do not rename, move or change it."
 }
 
 // ourKeys begins all keys of ours in extraConfig.

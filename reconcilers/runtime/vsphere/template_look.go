@@ -9,6 +9,7 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -60,7 +61,7 @@ func (s *templateStore) children(ctx context.Context, folder types.ManagedObject
 			&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
 		}}},
 		PropSet: []types.PropertySpec{
-			{Type: "VirtualMachine", PathSet: []string{"name", "config.extraConfig", "config.instanceUuid"}},
+			{Type: "VirtualMachine", PathSet: []string{"name", "config.annotation", "config.extraConfig", "config.instanceUuid"}},
 			{Type: "VirtualApp", PathSet: []string{"name"}},
 			{Type: "Folder", PathSet: []string{"name"}},
 		},
@@ -69,7 +70,7 @@ func (s *templateStore) children(ctx context.Context, folder types.ManagedObject
 }
 
 func (s *templateStore) view(ctx context.Context, d template.Domain, folder types.ManagedObjectReference, children []any) (template.View, error) {
-	view := template.View{Others: map[string]bool{}}
+	view := template.View{Others: map[string]bool{}, Earlier: map[string]kubetypes.UID{}}
 	var refs []types.ManagedObjectReference
 	names := map[types.ManagedObjectReference]string{}
 	for _, child := range children {
@@ -79,10 +80,14 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 			return view, runtime.NewUnavailable(nil, "vCenter %s does not show the configuration of %s in the folder %s, which may be the template",
 				s.server.config.Name, shown(vm.Name), d.Domain.Folder)
 		}
-		if mark, marked := templateMarkOf(&vm); is && marked && mark.of(d) {
+		mark, marked := templateMarkOf(&vm)
+		if is && marked && mark.of(d) {
 			refs = append(refs, vm.Self)
 			names[vm.Self] = vm.Name
 			continue
+		}
+		if owner := mark.earlier(d, &vm); is && marked && owner != "" {
+			view.Earlier[entity.Name] = owner
 		}
 		view.Others[entity.Name] = true
 	}

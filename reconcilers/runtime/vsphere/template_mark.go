@@ -1,7 +1,9 @@
 package vsphere
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,8 +73,22 @@ func templateMarkOf(vm *mo.VirtualMachine) (m templateMark, is bool) {
 	return m, is && strings.EqualFold(m.uuid, vm.Config.InstanceUuid)
 }
 
+// earlier returns the owner of an item that was imported for another VSphereTemplate of the same namespace and name, or an empty UID. The mark
+// does not have the name: the annotation does.
+func (m templateMark) earlier(d template.Domain, vm *mo.VirtualMachine) kubetypes.UID {
+	if m.owner != d.Owner && vm.Config != nil && strings.HasPrefix(vm.Config.Annotation, annotationOf(d, m.Release)) {
+		return m.owner
+	}
+	return ""
+}
+
+// annotationOf begins the annotation of a release.
+func annotationOf(d template.Domain, release string) string {
+	return fmt.Sprintf("Release %s of VSphereTemplate %s/%s. ", release, d.Namespace, d.Object)
+}
+
 // of reports whether the mark is of that failure domain, or of one that the spec does not have any more: then the failure domain in whose
 // folder the template is has it now, as after a change of its name. What was moved from the folder of another one is that one's.
 func (m templateMark) of(d template.Domain) bool {
-	return m.owner == d.Owner && (m.domain == d.Domain.Name || d.Spec.Place(m.domain) == nil)
+	return (m.owner == d.Owner || slices.Contains(d.Former, string(m.owner))) && (m.domain == d.Domain.Name || d.Spec.Place(m.domain) == nil)
 }

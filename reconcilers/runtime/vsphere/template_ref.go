@@ -3,6 +3,7 @@ package vsphere
 import (
 	"context"
 	"regexp"
+	"slices"
 
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -47,7 +48,7 @@ func (r *Runtime) referred(ctx context.Context, m runtime.Machine, into *mo.Virt
 	switch {
 	case into.Config == nil:
 		return runtime.NewUnavailable(nil, "%s%s: vCenter %s does not show the configuration of what is at %s", ofClone, field, server, path)
-	case !marked || mark.owner != m.Template.UID:
+	case !marked || mark.owner != m.Template.UID && !slices.Contains(m.Template.Former, string(mark.owner)):
 		return invalid(field, "vCenter %s has %s %s at %s, which does not belong to VSphereTemplate %s: rename or remove it there",
 			server, machineOrTemplate(into.Config.Template), ref.Value, path, m.Template.Name)
 	case !into.Config.Template || mark.stage != markFinished:

@@ -45,6 +45,38 @@ func (w *templates) madeFrom(m runtime.Machine, item template.Item) {
 	}
 }
 
+// A restored VSphereTemplate sees what an earlier one of its namespace and name has, and has it once it took that over, as machines do. That
+// of another name is a stranger's.
+func TestTemplateTakenOver(t *testing.T) {
+	w := newTemplates(t)
+	one, lost := w.inPlace("1"), w.d.Owner
+	w.d.Owner = uuid.NewUUID()
+	view := w.look()
+	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != lost {
+		t.Errorf("the folder shows %+v", view)
+	}
+	if _, err := w.store.Rename(t.Context(), w.d, one, "theirs"); !runtime.IsInvalidState(err) {
+		t.Errorf("before it is taken over: %v", err)
+	}
+	stranger := w.d
+	stranger.Object = "ubuntu-2"
+	if view, err := w.store.Look(t.Context(), stranger); err != nil || len(view.Items)+len(view.Earlier) > 0 {
+		t.Errorf("another VSphereTemplate is shown %+v, %v", view, err)
+	}
+	if _, err := w.runtime.Ensure(t.Context(), w.referring("early")); !runtime.IsInvalidSpec(err) {
+		t.Errorf("a machine was made from it: %v", err)
+	}
+	w.d.Former = []string{string(lost)}
+	w.shows(one)
+	m := w.referring("restored")
+	m.Template.Former = w.d.Former
+	w.madeFrom(w.ensure(m), one)
+	two := w.whole("2")
+	w.Must(w.store.Replace(t.Context(), w.d, one, "ubuntu-1", two))
+	one = w.look().Items[1]
+	w.Must(w.store.Destroy(t.Context(), w.d, one))
+}
+
 // Machines are made from the release that has the name when they are made, and say so ever after.
 func TestTemplateReferred(t *testing.T) {
 	w := newTemplates(t)
