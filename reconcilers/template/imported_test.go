@@ -62,12 +62,12 @@ func TestImportedBefore(t *testing.T) {
 	must(t, p.WithWatch.Status().Update(p.ctx, of))
 	p.change(t, release("2"))
 	p.settle(t)
-	p.has(t, name+"=2", 0)
+	p.has(t, name+"=2", 1)
 	if got := p.template().Status.FailureDomains[0].Imported; len(got) != 2 {
 		t.Errorf("recorded are %v", got)
 	}
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0].Name = "renamed" })
 	p.settle(t)
-	p.has(t, name+"=2", 0)
+	p.has(t, name+"=2", 1)
 	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
 }
