@@ -68,6 +68,6 @@ func TestImportedBefore(t *testing.T) {
 	}
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0].Name = "renamed" })
 	p.settle(t)
-	p.has(t, name+"=2", 1)
+	p.has(t, name+"=2", 0)
 	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
 }
