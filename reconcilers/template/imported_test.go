@@ -62,7 +62,7 @@ func TestImportedBefore(t *testing.T) {
 	must(t, p.WithWatch.Status().Update(p.ctx, of))
 	p.change(t, release("2"))
 	p.settle(t)
-	p.has(t, name+"=2", 0)
+	p.has(t, name+"=2", 1)
 	if got := p.template().Status.FailureDomains[0].Imported; len(got) != 2 {
 		t.Errorf("recorded are %v", got)
 	}

@@ -125,7 +125,7 @@ func TestTwoResizesAtOnce(t *testing.T) {
 				t.Errorf("they have %v processors, and %d of them says why it was refused", cpus, refused)
 			}
 			f.limited(8)
-			f.offset += time.Hour
+			f.offset += time.Minute
 			rest()
 			for i, name := range names {
 				c := meta.FindStatusCondition(vm(name).Status.Conditions, "RestartRequired")
