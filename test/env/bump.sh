@@ -1,38 +1,79 @@
 #!/bin/sh
-# Rewrites controlplane.mod and controlplane.sum for another Kubernetes version:  ./bump.sh v1.X.Y
+# Rewrites the module graphs that the programs are built from:
 #
-# k8s.io/kubernetes cannot be required as it is: its go.mod replaces the staging modules by folders that are not part of
-# the module. So this takes its requirements over, and replaces every staging module by the version of it that was
-# published together with this Kubernetes (v1.X.Y is v0.X.Y of each). The etcd server is the one whose client this
-# Kubernetes is built with.
+#   ./bump.sh v1.X.Y v4.X.Y   programs.mod: the control plane and Helm; run it too after a change of the repository's go.mod
+#   ./bump.sh v1.X.Y          old.mod: the API server of an older Kubernetes, with the dependencies that it was released with
+#
+# programs.mod has each library at the version that the repository's go.mod has, so that it is compiled once for all. What it needs
+# newer is raised there.
+#
+# k8s.io/kubernetes replaces the staging modules by folders that are not part of the module. Here each is required at the version that
+# was published together with this Kubernetes (v1.X.Y is v0.X.Y of each).
 set -eu
-version=${1:?usage: bump.sh v1.X.Y}
+usage='usage: bump.sh KUBERNETES-VERSION [HELM-VERSION]'
+kubernetes=${1:?$usage} helm=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
+ours=$(cd "$here/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export GOWORK=off GOFLAGS=-mod=mod CGO_ENABLED=0
 cd "$work"
 
-modfile=$(go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/^\t"GoMod": "\(.*\)",*$/\1/p')
-etcd=$(sed -n 's#^[[:space:]]*go.etcd.io/etcd/client/v3 \(v[^ ]*\).*#\1#p' "$modfile")
+upstream=$(go mod download -json "k8s.io/kubernetes@$kubernetes" | sed -n 's/^\t"GoMod": "\(.*\)",*$/\1/p')
+etcd=$(sed -n 's#^[[:space:]]*go.etcd.io/etcd/client/v3 \(v[^ ]*\).*#\1#p' "$upstream")
+published=v0.${kubernetes#v1.}
+packages=k8s.io/kubernetes/cmd/kube-apiserver
+target=old
+if [ -n "$helm" ]; then
+	packages="$packages k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kubectl
+		go.etcd.io/etcd/server/v3 helm.sh/helm/v4/cmd/helm"
+	target=programs
+fi
+staged=$(sed -n 's#^\t\(k8s.io/[^ ]*\) v0\.0\.0\( .*\)*$#\1#p' "$upstream")
 {
-  echo "// Made by bump.sh; the build list of the control plane's binaries. Said here only: which Kubernetes, which etcd."
-  echo "module sallyport.dev/control-plane"
-  sed -e '/^module /d' -e '/^\/\//d' -e "s#=> ./staging/src/\(k8s.io/[^ ]*\)#=> \1 v0.${version#v1.}#" "$modfile"
-  echo "require k8s.io/kubernetes $version"
-  echo "require go.etcd.io/etcd/server/v3 $etcd"
+	echo "// Made by bump.sh; said here only: which versions."
+	echo "module sallyport.dev/$target"
+	grep -E '^(go|godebug) ' "$upstream"
+	echo "require ("
+	echo "k8s.io/kubernetes $kubernetes"
+	if [ -n "$helm" ]; then
+		echo "helm.sh/helm/v4 $helm"
+		echo "go.etcd.io/etcd/server/v3 $etcd"
+		echo "sallyport.dev/sallyport v0.0.0"
+	fi
+	for module in $staged; do
+		case $module in k8s.io/sample-*) ;; *) echo "$module $published" ;; esac
+	done
+	echo ")"
+	echo "replace ("
+	if [ -n "$helm" ]; then echo "sallyport.dev/sallyport => $ours"; fi
+	for module in $staged; do echo "$module v0.0.0 => $module $published"; done
+	echo ")"
 } > go.mod
-cat > tools.go <<'GO'
-package tools
+{
+	echo "package tools"
+	for package in $packages; do echo "import _ \"$package\""; done
+} > tools.go
 
-import (
-	_ "go.etcd.io/etcd/server/v3"
-	_ "k8s.io/kubernetes/cmd/kube-apiserver"
-	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
-	_ "k8s.io/kubernetes/cmd/kubectl"
-)
-GO
+# versions FILE lists what a go.mod requires: a module and its version a line.
+versions() { awk '$1 == "require" && NF > 2 { print $2, $3 } /^\t[^ ]+ v[^ ]+( \/\/ indirect)?$/ { print $1, $2 }' "$1" | sort; }
+
+if [ -n "$helm" ]; then
+	echo 'import _ "sallyport.dev/sallyport/cmd/sallyport"' >> tools.go
+	go mod tidy
+	while
+		versions go.mod > ./theirs
+		raised=$(versions "$ours/go.mod" | join - ./theirs | awk '$2 != $3 { print $1 "@" $3 }')
+		[ -n "$raised" ]
+	do
+		# shellcheck disable=SC2086 # one word for each module
+		(cd "$ours" && go get $raised && go mod tidy)
+		go mod tidy
+	done
+	go mod edit -droprequire sallyport.dev/sallyport -dropreplace sallyport.dev/sallyport
+	sed -i '/sallyport/d' tools.go
+fi
 go mod tidy
-cp go.mod "$here/controlplane.mod"
-cp go.sum "$here/controlplane.sum"
-echo "Kubernetes $version, etcd $etcd"
+cp go.mod "$here/$target.mod"
+cp go.sum "$here/$target.sum"
+echo "$target.mod: Kubernetes $kubernetes${helm:+, Helm $helm, etcd $etcd}"

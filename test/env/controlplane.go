@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -37,11 +38,13 @@ type Options struct {
 	// AuditLog is a file that the API server writes audit events to, one JSON object per line, of all requests at level
 	// Metadata, with the annotations of admission webhooks. Empty means none. An event is written just after its reply.
 	AuditLog string
+	// APIServer is the path of another API server than that of Binaries, such as OldAPIServer.
+	APIServer string
 	// APIServerFlags and ControllerManagerFlags are further flags, without the leading dashes. They win over ours.
 	APIServerFlags, ControllerManagerFlags map[string]string
 	// Logs gets a copy of what all components log. Without it their logs are only kept for LogTail.
 	Logs io.Writer
-	// Logf hears that binaries are being built, which takes minutes. Without it standard error does.
+	// Logf hears where binaries were found, and that they are being built, which takes minutes. Without it standard error does.
 	Logf func(format string, args ...any)
 }
 
@@ -60,6 +63,9 @@ type ControlPlane struct {
 	logs       map[string]*tail
 	clientset  kubernetes.Interface
 
+	helmMu sync.Mutex
+	helm   string // its path, once it was asked for
+
 	usersMu sync.Mutex // envtest's certificate authority is not safe for concurrent use
 	plane   *envtest.ControlPlane
 
@@ -75,21 +81,21 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if logf == nil {
 		logf = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	}
-	wanted := slices.Clone(programs)
-	if !opts.ControllerManager {
-		wanted = slices.DeleteFunc(wanted, func(p program) bool { return p.name == ControllerManager })
-	}
+	wanted := slices.DeleteFunc(slices.Clone(controlPlanePrograms), func(p program) bool {
+		return p.name == ControllerManager && !opts.ControllerManager || p.name == APIServer && opts.APIServer != ""
+	})
 	assets, err := binaries(ctx, logf, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("binaries of the control plane: %w", err)
 	}
+	assets.APIServer = cmp.Or(opts.APIServer, assets.APIServer)
 	dir, err := os.MkdirTemp("", "sallyport-env-")
 	if err != nil {
 		return nil, fmt.Errorf("folder of the control plane: %w", err)
 	}
 	cp := &ControlPlane{Assets: assets, dir: runDir(dir), logs: map[string]*tail{}}
-	for _, p := range wanted {
-		cp.logs[p.name] = newTail(opts.Logs)
+	for _, component := range []string{Etcd, APIServer, ControllerManager} {
+		cp.logs[component] = newTail(opts.Logs)
 	}
 	if err := cp.start(ctx, opts); err != nil {
 		if ctx.Err() != nil {

@@ -1,35 +1,9 @@
 package env
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
-
-func TestHelmIsBuiltApart(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
-	stubGo(t, stubBuild)
-	path, err := Helm(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := filepath.Join(cache, "sallyport", "helm", helmWrapper().key(), "helm"); path != want {
-		t.Errorf("Helm() = %s, want %s", path, want)
-	}
-	if !strings.HasPrefix(helmWrapper().key(), HelmVersion()+"-") {
-		t.Errorf("the folder %s does not say the version %s", helmWrapper().key(), HelmVersion())
-	}
-	content, err := os.ReadFile(path)
-	if err != nil || string(content) != "program of helm.sh/helm/v4/cmd/helm\n" {
-		t.Errorf("%s: %q, error %v", path, content, err)
-	}
-	mod, err := os.ReadFile(filepath.Join(filepath.Dir(path), "src", "go.mod"))
-	if err != nil || string(mod) != helmMod {
-		t.Errorf("it is built in another module, error %v", err)
-	}
-}
 
 // What the user has set up for Helm is not ours to use.
 func TestHelmOnControlPlane(t *testing.T) {

@@ -2,7 +2,7 @@ package env
 
 import (
 	"crypto/sha256"
-	_ "embed" // for the wrapper module below
+	_ "embed" // for the module graphs below
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -10,13 +10,17 @@ import (
 	"strings"
 )
 
-// The wrapper module that the programs are built in; bump.sh writes both files. They are not called go.mod and go.sum
+// The module graphs that the programs are built from; bump.sh writes these files. They are not called go.mod and go.sum
 // because a folder with a go.mod is a module of its own, which go:embed does not reach into.
 var (
-	//go:embed controlplane.mod
-	wrapperMod string
-	//go:embed controlplane.sum
-	wrapperSum string
+	//go:embed programs.mod
+	programsMod string
+	//go:embed programs.sum
+	programsSum string
+	//go:embed old.mod
+	oldMod string
+	//go:embed old.sum
+	oldSum string
 )
 
 // The programs of a control plane, as their binaries are called.
@@ -27,72 +31,108 @@ const (
 	Kubectl           = "kubectl"
 )
 
+const (
+	helmName         = "helm"
+	helmModule       = "helm.sh/helm/v4"
+	kubernetesModule = "k8s.io/kubernetes"
+)
+
 // program is one binary and what it takes to build it.
 type program struct {
-	name    string
-	pkg     string // import path of its main package
-	module  string // module whose version it has
-	minutes int    // what building it takes on two cores with nothing cached; only said, never relied on
+	name   string
+	pkg    string // import path of its main package
+	linked string // what go build calls it, if not by its name
+	module string // module whose version it has
+	// seconds that building takes on two cores when what it shares with those before it is compiled; shown to the user only.
+	seconds int
 }
 
-var programs = []program{
-	{name: Etcd, pkg: "go.etcd.io/etcd/server/v3", module: "go.etcd.io/etcd/server/v3", minutes: 1},
-	{name: APIServer, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: kubernetesModule, minutes: 4},
-	{name: ControllerManager, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: kubernetesModule, minutes: 1},
-	{name: Kubectl, pkg: "k8s.io/kubernetes/cmd/kubectl", module: kubernetesModule, minutes: 1},
-}
-
-const kubernetesModule = "k8s.io/kubernetes"
-
-// wrapper is a module that programs are built in, and how.
-type wrapper struct {
-	folder   string // in the cache
-	mod, sum string
-	module   string // whose version names the build
-	flags    []string
-	instead  string // what would spare the build; for errors
-}
-
-// controlPlane is the wrapper of the control plane's programs.
-func controlPlane() wrapper {
-	return wrapper{
-		folder: "control-plane", mod: wrapperMod, sum: wrapperSum, module: kubernetesModule, flags: buildFlags(),
-		instead: ", or ready-made binaries in " + assetsVariable,
+var (
+	etcdProgram = program{
+		name: Etcd, pkg: "go.etcd.io/etcd/server/v3", linked: "server", module: "go.etcd.io/etcd/server/v3", seconds: 120,
 	}
+	apiServerProgram         = program{name: APIServer, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: kubernetesModule, seconds: 400}
+	controllerManagerProgram = program{
+		name: ControllerManager, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: kubernetesModule, seconds: 60,
+	}
+	kubectlProgram = program{name: Kubectl, pkg: "k8s.io/kubernetes/cmd/kubectl", module: kubernetesModule, seconds: 50}
+	helmProgram    = program{name: helmName, pkg: helmModule + "/cmd/helm", module: helmModule, seconds: 50}
+
+	// controlPlanePrograms are those of Binaries.
+	controlPlanePrograms = []program{etcdProgram, apiServerProgram, controllerManagerProgram, kubectlProgram}
+)
+
+// binary returns what go build calls the program.
+func (p program) binary() string {
+	if p.linked != "" {
+		return p.linked
+	}
+	return p.name
 }
+
+// graph is a module that programs are built in: its go.mod and go.sum, which fix the version of every dependency.
+type graph struct {
+	mod, sum string
+}
+
+var (
+	// current has each library at the version that Sallyport's own go.mod has, so that it is compiled once for all programs.
+	current = graph{mod: programsMod, sum: programsSum}
+	// old has an API server with the dependencies that it was released with.
+	old = graph{mod: oldMod, sum: oldSum}
+)
 
 // KubernetesVersion returns the version of Kubernetes that Binaries builds, such as v1.2.3.
-func KubernetesVersion() string { return requiredVersion(wrapperMod, kubernetesModule) }
+func KubernetesVersion() string { return current.version(kubernetesModule) }
 
-// requiredVersion returns the version at which a go.mod requires a module, "" if it does not.
-func requiredVersion(mod, module string) string {
-	found := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(mod)
+// OldKubernetesVersion returns the version of OldAPIServer.
+func OldKubernetesVersion() string { return old.version(kubernetesModule) }
+
+// HelmVersion returns the version of Helm that Helm builds, such as v4.5.6.
+func HelmVersion() string { return current.version(helmModule) }
+
+// version returns the version at which the graph requires a module, "" if it does not.
+func (g graph) version(module string) string {
+	found := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v\S+)(?: //.*)?$`).FindStringSubmatch(g.mod)
 	if found == nil {
 		return ""
 	}
 	return found[1]
 }
 
-// buildFlags are the flags of go build, the same for all programs of the control plane.
-func buildFlags() []string {
+// goVersion returns the Go version that the graph asks for.
+func (g graph) goVersion() string {
+	for line := range strings.Lines(g.mod) {
+		if version, ok := strings.CutPrefix(line, "go "); ok {
+			return strings.TrimSpace(version)
+		}
+	}
+	return ""
+}
+
+// flags returns the flags of go build. What they have in common with the Makefile makes compiled packages the same.
+func (g graph) flags() []string {
 	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew.
-	version := KubernetesVersion()
+	version := g.version(kubernetesModule)
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	const pkg = "k8s.io/component-base/version"
 	return []string{
-		"-mod=readonly", "-trimpath", "-buildvcs=false",
-		fmt.Sprintf("-ldflags=-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
-			pkg, version, major, minor),
+		"-mod=readonly", "-trimpath", "-buildvcs=false", "-tags=" + Tags,
+		fmt.Sprintf("-ldflags=-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s"+
+			" -X %[5]s/internal/version.version=%[6]s", pkg, version, major, minor, helmModule, g.version(helmModule)),
 	}
 }
 
+// Tags are the build tags that make builds with.
+const Tags = "kustomize_disable_go_plugin_support"
+
 // key names the folder of the binaries. It changes with everything of ours that goes into them, so that what lies in a
 // folder never has to be checked. The Go version is left out: a newer compiler is no reason to rebuild.
-func (w wrapper) key() string {
+func (g graph) key() string {
 	hash := sha256.New()
-	for _, part := range append([]string{w.mod, w.sum, runtime.GOOS, runtime.GOARCH}, w.flags...) {
+	for _, part := range append([]string{g.mod, g.sum, runtime.GOOS, runtime.GOARCH}, g.flags()...) {
 		fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
-	return requiredVersion(w.mod, w.module) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
+	return g.version(kubernetesModule) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
 }

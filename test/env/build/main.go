@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -11,11 +12,13 @@ import (
 )
 
 func main() {
+	old := flag.Bool("old", false, "build the API server of an older Kubernetes, too")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	_, err := env.Binaries(ctx, say)
-	if err == nil {
-		_, err = env.Helm(ctx, say)
+	err := env.Build(ctx, say)
+	if err == nil && *old {
+		_, err = env.OldAPIServer(ctx, say, true)
 	}
 	stop()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // Tags are what make build builds with.
-const Tags = "kustomize_disable_go_plugin_support"
+const Tags = env.Tags
 
 // Build builds the program of a package into a folder, and gives its path. Go keeps what it has linked for `go run`, but not for
 // `go build`: so it has the copy run, and the packages of tests do not link the same program one after another.
