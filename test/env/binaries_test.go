@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sallyport.dev/sallyport/test/env/lookup"
 )
 
 // logLines collects what a builder says.
@@ -345,6 +347,17 @@ func TestLockBetweenProcesses(t *testing.T) {
 	}
 }
 
+// emptyCache makes it a machine on which nothing is found and nothing is downloaded, and returns the folder of its cache.
+func emptyCache(t *testing.T) string {
+	t.Helper()
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("XDG_DATA_HOME", cache)
+	t.Setenv(lookup.AssetsVariable, "")
+	t.Setenv(lookup.DownloadVariable, "0")
+	return cache
+}
+
 // stubGo puts a go command into PATH that is a shell script.
 func stubGo(t *testing.T, script string) {
 	t.Helper()
@@ -363,10 +376,9 @@ for pkg; do case $pkg in */v[0-9]) echo "program of $pkg" >"$out/server";; *) ec
 `
 
 func TestBinaries(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
+	cache := emptyCache(t)
 	assets := t.TempDir()
-	t.Setenv(assetsVariable, assets)
+	t.Setenv(lookup.AssetsVariable, assets)
 	given := filepath.Join(assets, Kubectl)
 	if err := os.WriteFile(given, nil, 0o755); err != nil {
 		t.Fatal(err)
@@ -377,7 +389,7 @@ func TestBinaries(t *testing.T) {
 	if err := Build(t.Context(), log.logf); err != nil {
 		t.Fatal(err)
 	}
-	if !log.contains("found in " + assetsVariable + " (" + assets + "): kubectl") {
+	if !log.contains("found in " + lookup.AssetsVariable + " (" + assets + "): kubectl") {
 		t.Errorf("it does not say what was found where: %q", log.lines)
 	}
 	helm, err := Helm(t.Context(), nil)
@@ -394,7 +406,7 @@ func TestBinaries(t *testing.T) {
 		t.Errorf("it does not say what was found where: %q", log.lines)
 	}
 	if got.Kubectl != given {
-		t.Errorf("kubectl is %s, not the one of %s", got.Kubectl, assetsVariable)
+		t.Errorf("kubectl is %s, not the one of %s", got.Kubectl, lookup.AssetsVariable)
 	}
 	for path, want := range map[string]string{
 		got.Etcd:              "program of go.etcd.io/etcd/server/v3\n",
@@ -409,9 +421,26 @@ func TestBinaries(t *testing.T) {
 	}
 }
 
+// A user's own program is good for the demo, but the tests compare what the programs say.
+func TestUsersPrograms(t *testing.T) {
+	emptyCache(t)
+	stubGo(t, stubBuild)
+	own := filepath.Join(t.TempDir(), Kubectl)
+	script := "#!/bin/sh\necho '{\"clientVersion\": {\"gitVersion\": \"" + KubernetesVersion() + "\"}}'"
+	if err := os.WriteFile(own, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(own)+":"+os.Getenv("PATH"))
+	for _, users := range []bool{true, false} {
+		paths, err := resolve(t.Context(), nil, []program{kubectlProgram}, users)
+		if err != nil || (paths[Kubectl] == own) != users {
+			t.Errorf("resolve() if that is said to be %t = %s, %v", users, paths[Kubectl], err)
+		}
+	}
+}
+
 func TestOldAPIServerIsBuiltApart(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
+	cache := emptyCache(t)
 	stubGo(t, stubBuild)
 	if path, err := OldAPIServer(t.Context(), nil, false); path != "" || err != nil {
 		t.Errorf("OldAPIServer() that may not build = %q, %v", path, err)
@@ -441,7 +470,7 @@ func TestBuildErrors(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			emptyCache(t)
 			stubGo(t, `[ "$1" = env ] && exit; `+tc.script)
 			_, err := Helm(t.Context(), nil)
 			if err == nil {
@@ -464,17 +493,17 @@ func TestBuildErrors(t *testing.T) {
 }
 
 func TestNoGo(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	emptyCache(t)
 	t.Setenv("PATH", t.TempDir())
 	_, err := Helm(t.Context(), nil)
-	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install Go") || !strings.Contains(err.Error(), assetsVariable) {
+	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install Go") || !strings.Contains(err.Error(), lookup.AssetsVariable) {
 		t.Errorf("Helm() = %v", err)
 	}
 }
 
 // This is what Go itself says.
 func TestNoProxy(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	emptyCache(t)
 	t.Setenv("GOMODCACHE", t.TempDir())
 	for _, proxy := range []string{"off", "http://127.0.0.1:1"} {
 		t.Setenv("GOPROXY", proxy)
@@ -495,8 +524,7 @@ func TestNoRoomInTheCache(t *testing.T) {
 }
 
 func TestBuildIsInterrupted(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
+	cache := emptyCache(t)
 	begun := filepath.Join(cache, "begun")
 	stubGo(t, `[ "$1" = env ] && exit; touch `+begun+`; exec sleep 60`)
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -60,7 +60,7 @@ var oldestHelm = version.MajorMinor(3, 14)
 
 // inPath returns the path of the kubectl or helm in PATH, "" if there is none that fits.
 func (f *Finder) inPath(ctx context.Context, program string) string {
-	if program != Kubectl && program != Helm {
+	if !f.PATH || program != Kubectl && program != Helm {
 		return ""
 	}
 	path, err := exec.LookPath(program)

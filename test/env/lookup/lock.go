@@ -14,7 +14,7 @@ import (
 func Lock(ctx context.Context, path string, onWait func()) (func(), error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("build lock: %w", err)
+		return nil, fmt.Errorf("opening a lock: %w", err)
 	}
 	for waited := false; ; {
 		err := tryLock(file)
@@ -33,7 +33,7 @@ func Lock(ctx context.Context, path string, onWait func()) (func(), error) {
 		select {
 		case <-ctx.Done():
 			_ = file.Close()
-			return nil, fmt.Errorf("waiting for the build lock %s: %w", path, context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for the lock %s: %w", path, context.Cause(ctx))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

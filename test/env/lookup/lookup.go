@@ -37,6 +37,8 @@ type Options struct {
 	Built string
 	// Downloads is the folder of downloaded programs.
 	Downloads string
+	// PATH says whether kubectl and helm are looked for in PATH, where their versions may differ from these.
+	PATH bool
 	// Logf is told what was found where, and what was skipped and why. It may be nil.
 	Logf func(format string, args ...any)
 }

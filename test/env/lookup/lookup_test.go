@@ -173,6 +173,16 @@ func TestHangingProgramInPath(t *testing.T) {
 	}
 }
 
+// The tests of Sallyport take the versions that they were written for.
+func TestPathIsNotForTests(t *testing.T) {
+	m := newMachine(t)
+	m.script(t, "bin/helm", "echo v4.3.1+gabc1234")
+	m.options.PATH = false
+	if got := m.find(t, Helm); got != "" {
+		t.Errorf("Find() = %q", got)
+	}
+}
+
 func TestSumOf(t *testing.T) {
 	a, b := sum([]byte("a")), sum([]byte("b"))
 	tests := map[string]struct{ sums, want string }{

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// pins are checksums of releases. `go run ./test/env/build -pins >test/env/lookup/sha256.txt` writes them.
+// pins are checksums of releases.
 //
 //go:embed sha256.txt
 var pins string
@@ -60,9 +60,9 @@ func (f *Finder) downloaded(program string) string {
 	return filepath.Join(f.Downloads, f.version(program)+"-"+runtime.GOOS+"-"+runtime.GOARCH, program)
 }
 
-// Pins returns the checksums of all releases as their publishers have them now.
-func (f *Finder) Pins(ctx context.Context) (string, error) {
-	var lines strings.Builder
+// Checksums returns the content of sha256.txt for the versions of f, as the release sites publish it.
+func (f *Finder) Checksums(ctx context.Context) (string, error) {
+	lines, _, _ := strings.Cut(pins, "\n") // what the file says about itself
 	for _, program := range []string{Etcd, APIServer, ControllerManager, Kubectl, Helm} {
 		for _, arch := range []string{"amd64", "arm64"} {
 			r := f.release(program, arch)
@@ -70,10 +70,10 @@ func (f *Finder) Pins(ctx context.Context) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			fmt.Fprintf(&lines, "%s  %s\n", sum, r.url)
+			lines += "\n" + sum + "  " + r.url
 		}
 	}
-	return lines.String(), nil
+	return lines + "\n", nil
 }
 
 // checksum returns the SHA-256 of a release: the known one, else the published one.

@@ -150,7 +150,7 @@ func newMachine(t *testing.T) *machine {
 	t.Setenv("PATH", m.path("bin"))                // the tests' own machine may have kubectl and helm
 	m.options = Options{
 		Kubernetes: kubernetes, Etcd: etcdVersion, Helm: helmVersion,
-		Built: m.path("built"), Downloads: m.path("downloads"),
+		Built: m.path("built"), Downloads: m.path("downloads"), PATH: true,
 		Logf: func(format string, args ...any) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
