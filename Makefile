@@ -5,6 +5,9 @@ GO ?= go
 tags := kustomize_disable_go_plugin_support
 # What was compiled in one clone of this is not compiled again in another.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -tags=$(tags))
+# Nor twice in this one, with cgo and without: only the race detector needs it.
+cgo := $(shell $(GO) env CGO_ENABLED)
+export CGO_ENABLED := 0
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -50,7 +53,7 @@ verify-generated: ## Fail if something generated is not current, and say what
 	if [ $$stale = 1 ]; then echo "run 'make generate'"; exit 1; fi
 
 .PHONY: lint
-lint verify-generated test-rego: export GOGC = 400
+lint verify-generated test-rego control-plane: export GOGC = 400
 lint: ## Check style and the import rules
 	$(tool) golangci-lint run ./...
 
@@ -70,7 +73,7 @@ walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sally
 units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
-race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
+race = $(shell [ "$(cgo)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
 
 # Without this, the race detector reports what the simulator of vCenter does.
 export GORACE := suppressions="$(CURDIR)/hack/race.txt"
@@ -78,11 +81,12 @@ export GORACE := suppressions="$(CURDIR)/hack/race.txt"
 # What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
 gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
+raced := env CGO_ENABLED=1 $(gotest) -race
 keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 
 .PHONY: test-unit
 test-unit: bin ## Run the Go tests of one process, with the race detector if there is a C compiler, where something has changed
-	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(gotest) $(race) $(units) | $(keep)
+	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(if $(race),$(raced),$(gotest)) $(units) | $(keep)
 
 # -count=1: the test cache does not look at the programs that tests build and run.
 .PHONY: test-walks
@@ -92,9 +96,15 @@ test-walks: bin control-plane ## Run the Go tests that lead through other proces
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
-	{ for package in $(if $(race),$(computing)); do echo $(gotest) -count=1 $(race) $$package; done && \
+	{ for package in $(if $(race),$(computing)); do echo $(raced) -count=1 $$package; done && \
 		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | xargs -L 1 -P 3 env | $(keep)
 	@hack/slowest.sh $(said) deep
+
+# Its API server has the dependencies that it was released with, and shares nothing with other programs: it is compiled for some minutes.
+.PHONY: test-old
+test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a request and carry out operations there
+	$(GO) run ./test/env/build -old
+	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestStartDuringStartIsRefusedAndStopAdmitted)$$' ./test/e2e
 
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
@@ -149,12 +159,11 @@ CONTAINER_TOOL ?= docker
 IMAGE ?= registry.sallyport.dev/sallyport:dev
 
 .PHONY: image
-image: export CGO_ENABLED = 0
 image: build ## Build the image that the chart runs (IMAGE=registry.example.org/sallyport:dev, CONTAINER_TOOL=podman)
 	$(CONTAINER_TOOL) build -t $(IMAGE) .
 
 .PHONY: control-plane
-control-plane: ## Build the local control plane that tests and the demo run on
+control-plane: ## Build the local control plane and Helm that tests and the demo run on
 	$(GO) run ./test/env/build
 
 .PHONY: clean

@@ -79,8 +79,15 @@ func start(ctx context.Context, dir string) error {
 	stack.audit = filepath.Join(dir, "audit.log")
 	// Nodes are as tests say that they are: nobody finds out that they have no kubelet.
 	alive := map[string]string{"controllers": "*,-node-lifecycle-controller"}
-	stack.plane, err = env.Start(ctx, env.Options{ControllerManager: true, ControllerManagerFlags: alive, CRDs: crds, AuditLog: stack.audit})
-	if err != nil {
+	options := env.Options{ControllerManager: true, ControllerManagerFlags: alive, CRDs: crds, AuditLog: stack.audit}
+	if onOld() {
+		// A controller manager must not be newer than the API server.
+		options.ControllerManager = false
+		if options.APIServer, err = env.OldAPIServer(ctx, options.Logf, true); err != nil {
+			return err
+		}
+	}
+	if stack.plane, err = env.Start(ctx, options); err != nil {
 		return err
 	}
 	stack.sallyport, err = install.Start(ctx, stack.plane, stack.options)

@@ -84,7 +84,7 @@ func (b *builder) into(ctx context.Context, src string, missing []program) error
 	}
 	what := "building " + strings.Join(names, ", ")
 	usual := (time.Duration(seconds) * time.Second).Round(time.Minute)
-	b.say("%s, once: usually up to %d minutes on two cores", what, max(1, int(usual.Minutes())))
+	b.say("%s, once: usually up to %d min on two cores", what, max(1, int(usual.Minutes())))
 	started := time.Now()
 	// Always the same name: what an earlier build left there is removed under the lock.
 	partial := filepath.Join(b.dir, ".partial")

@@ -45,20 +45,20 @@ type program struct {
 	pkg    string // import path of its main package
 	linked string // what go build calls it, if not by its name
 	module string // module whose version it has
-	// seconds that building takes on two cores when what it shares with those before it is compiled; shown to the user only.
+	// seconds that building takes on two cores after those before it; shown to the user only.
 	seconds int
 }
 
 var (
 	etcdProgram = program{
-		name: Etcd, pkg: "go.etcd.io/etcd/server/v3", linked: "server", module: "go.etcd.io/etcd/server/v3", seconds: 120,
+		name: Etcd, pkg: "go.etcd.io/etcd/server/v3", linked: "server", module: "go.etcd.io/etcd/server/v3", seconds: 30,
 	}
-	apiServerProgram         = program{name: APIServer, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: kubernetesModule, seconds: 400}
+	apiServerProgram         = program{name: APIServer, pkg: "k8s.io/kubernetes/cmd/kube-apiserver", module: kubernetesModule, seconds: 210}
 	controllerManagerProgram = program{
-		name: ControllerManager, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: kubernetesModule, seconds: 60,
+		name: ControllerManager, pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", module: kubernetesModule, seconds: 90,
 	}
-	kubectlProgram = program{name: Kubectl, pkg: "k8s.io/kubernetes/cmd/kubectl", module: kubernetesModule, seconds: 50}
-	helmProgram    = program{name: helmName, pkg: helmModule + "/cmd/helm", module: helmModule, seconds: 50}
+	kubectlProgram = program{name: Kubectl, pkg: "k8s.io/kubernetes/cmd/kubectl", module: kubernetesModule, seconds: 30}
+	helmProgram    = program{name: helmName, pkg: helmModule + "/cmd/helm", module: helmModule, seconds: 30}
 
 	// controlPlanePrograms are those of Binaries.
 	controlPlanePrograms = []program{etcdProgram, apiServerProgram, controllerManagerProgram, kubectlProgram}
