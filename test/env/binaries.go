@@ -3,13 +3,12 @@ package env
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-)
+	"testing"
 
-// assetsVariable names a folder with ready-made binaries, as controller-runtime's envtest has it.
-const assetsVariable = "KUBEBUILDER_ASSETS"
+	"sallyport.dev/sallyport/test/env/lookup"
+)
 
 // Assets are the paths of a control plane's programs.
 type Assets struct {
@@ -21,30 +20,39 @@ type Assets struct {
 
 // Binaries returns the programs of a control plane and builds those that are missing.
 //
-// What lies in the folder KUBEBUILDER_ASSETS, if that is set, is taken as it is, whatever its version. The rest comes
-// from a folder below os.UserCacheDir() that belongs to the Kubernetes version and the build list; building all of it
-// takes some minutes, once. Several processes may ask at the same time: one builds, the others wait for it. What was found
-// where, and the progress of a build, goes to logf, which may be nil.
+// Package lookup says where they are looked for first. What is built goes to a folder below os.UserCacheDir() that belongs to
+// the Kubernetes version and the build list; building all of it takes some minutes, once. Several processes may ask at the
+// same time: one builds, the others wait for it. What was found where, and the progress of a download or build, goes to logf,
+// which may be nil.
 func Binaries(ctx context.Context, logf func(format string, args ...any)) (Assets, error) {
 	return binaries(ctx, logf, controlPlanePrograms)
 }
 
 func binaries(ctx context.Context, logf func(string, ...any), wanted []program) (Assets, error) {
-	paths, err := resolve(ctx, current, logf, wanted)
+	paths, err := resolve(ctx, logf, wanted, !testing.Testing())
 	return Assets{
 		Etcd: paths[Etcd], APIServer: paths[APIServer], ControllerManager: paths[ControllerManager], Kubectl: paths[Kubectl],
 	}, err
 }
 
-// Build builds what is missing of the control plane's programs and Helm, in one go.
+// Build builds what the tests miss of the control plane's programs and Helm, in one go.
 func Build(ctx context.Context, logf func(format string, args ...any)) error {
-	_, err := resolve(ctx, current, logf, append([]program{helmProgram}, controlPlanePrograms...))
+	_, err := resolve(ctx, logf, append([]program{helmProgram}, controlPlanePrograms...), false)
 	return err
+}
+
+// Checksums returns the content of lookup/sha256.txt for the present versions, as the release sites publish it.
+func Checksums(ctx context.Context) (string, error) {
+	b, err := newBuilder(current, nil)
+	if err != nil {
+		return "", err
+	}
+	return b.finder(false).Checksums(ctx)
 }
 
 // Helm returns the path of the Helm program and builds it if it is missing, as Binaries does with a control plane's.
 func Helm(ctx context.Context, logf func(format string, args ...any)) (path string, err error) {
-	paths, err := resolve(ctx, current, logf, []program{helmProgram})
+	paths, err := resolve(ctx, logf, []program{helmProgram}, !testing.Testing())
 	return paths[helmName], err
 }
 
@@ -63,18 +71,20 @@ func OldAPIServer(ctx context.Context, logf func(format string, args ...any), bu
 	return b.cached(p), err
 }
 
-// resolve returns the paths of programs by their names. Those that find does not find are built.
-func resolve(ctx context.Context, g graph, logf func(string, ...any), wanted []program) (map[string]string, error) {
-	b, err := newBuilder(g, logf)
+// resolve returns the paths of programs by their names. Those that are not found are built. The user's own kubectl and Helm are
+// taken only if users says so: their versions may differ, and the tests compare messages.
+func resolve(ctx context.Context, logf func(string, ...any), wanted []program, users bool) (map[string]string, error) {
+	b, err := newBuilder(current, logf)
 	if err != nil {
 		return nil, err
 	}
+	finder := b.finder(users)
 	paths := map[string]string{}
 	var missing []program
 	var places []string
 	found := map[string][]string{}
 	for _, p := range wanted {
-		path, where, err := b.find(ctx, p)
+		path, where, err := finder.Find(ctx, p.name)
 		if err != nil {
 			return nil, fmt.Errorf("looking for %s: %w", p.name, err)
 		}
@@ -100,24 +110,17 @@ func resolve(ctx context.Context, g graph, logf func(string, ...any), wanted []p
 	return paths, nil
 }
 
-// find looks for a program that need not be built. It returns its path, which is empty if there is none, and what to call the place.
-func (b *builder) find(_ context.Context, p program) (path, where string, err error) {
-	if given := os.Getenv(assetsVariable); given != "" {
-		// Absolute, since the components do not run in this working directory.
-		dir, err := filepath.Abs(given)
-		if err != nil {
-			return "", "", fmt.Errorf("%s: %w", assetsVariable, err)
-		}
-		if path := filepath.Join(dir, p.name); isFile(path) {
-			return path, assetsVariable + " (" + dir + ")", nil
-		}
-	}
-	return b.cached(p), b.dir, nil
+// finder returns what looks for programs that need not be built.
+func (b *builder) finder(users bool) *lookup.Finder {
+	return lookup.New(lookup.Options{
+		Kubernetes: b.version(kubernetesModule), Etcd: b.version(etcdProgram.module), Helm: b.version(helmModule),
+		Built: b.dir, Downloads: filepath.Join(b.dir, "..", "..", "downloads"), PATH: users, Logf: b.logf,
+	})
 }
 
 // cached returns the path of a program in the cache, which is empty if it is not there.
 func (b *builder) cached(p program) string {
-	if path := b.path(p); isFile(path) {
+	if path := b.path(p); lookup.IsFile(path) {
 		return path
 	}
 	return ""
@@ -125,8 +128,3 @@ func (b *builder) cached(p program) string {
 
 // path returns where in the cache a program belongs.
 func (b *builder) path(p program) string { return filepath.Join(b.dir, p.name) }
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
-}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"sallyport.dev/sallyport/test/env/lookup"
 )
 
 // logLines collects what a builder says.
@@ -149,6 +151,17 @@ func TestBuildEnv(t *testing.T) {
 	}
 }
 
+// emptyCache makes it a machine on which nothing is found and nothing is downloaded, and returns the folder of its cache.
+func emptyCache(t *testing.T) string {
+	t.Helper()
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("XDG_DATA_HOME", cache)
+	t.Setenv(lookup.AssetsVariable, "")
+	t.Setenv(lookup.DownloadVariable, "0")
+	return cache
+}
+
 // stubGo puts a go command into PATH that is a shell script.
 func stubGo(t *testing.T, script string) {
 	t.Helper()
@@ -167,10 +180,9 @@ for pkg; do case $pkg in */v[0-9]) echo "program of $pkg" >"$out/server";; *) ec
 `
 
 func TestBinaries(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
+	cache := emptyCache(t)
 	assets := t.TempDir()
-	t.Setenv(assetsVariable, assets)
+	t.Setenv(lookup.AssetsVariable, assets)
 	given := filepath.Join(assets, Kubectl)
 	if err := os.WriteFile(given, nil, 0o755); err != nil {
 		t.Fatal(err)
@@ -181,7 +193,7 @@ func TestBinaries(t *testing.T) {
 	if err := Build(t.Context(), log.logf); err != nil {
 		t.Fatal(err)
 	}
-	if !log.contains("found in " + assetsVariable + " (" + assets + "): kubectl") {
+	if !log.contains("found in " + lookup.AssetsVariable + " (" + assets + "): kubectl") {
 		t.Errorf("it does not say what was found where: %q", log.lines)
 	}
 	helm, err := Helm(t.Context(), nil)
@@ -198,7 +210,7 @@ func TestBinaries(t *testing.T) {
 		t.Errorf("it does not say what was found where: %q", log.lines)
 	}
 	if got.Kubectl != given {
-		t.Errorf("kubectl is %s, not the one of %s", got.Kubectl, assetsVariable)
+		t.Errorf("kubectl is %s, not the one of %s", got.Kubectl, lookup.AssetsVariable)
 	}
 	for path, want := range map[string]string{
 		got.Etcd:              "program of go.etcd.io/etcd/server/v3\n",
@@ -213,9 +225,26 @@ func TestBinaries(t *testing.T) {
 	}
 }
 
+// A user's own program is good for the demo, but the tests compare what the programs say.
+func TestUsersPrograms(t *testing.T) {
+	emptyCache(t)
+	stubGo(t, stubBuild)
+	own := filepath.Join(t.TempDir(), Kubectl)
+	script := "#!/bin/sh\necho '{\"clientVersion\": {\"gitVersion\": \"" + KubernetesVersion() + "\"}}'"
+	if err := os.WriteFile(own, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(own)+":"+os.Getenv("PATH"))
+	for _, users := range []bool{true, false} {
+		paths, err := resolve(t.Context(), nil, []program{kubectlProgram}, users)
+		if err != nil || (paths[Kubectl] == own) != users {
+			t.Errorf("resolve() if that is said to be %t = %s, %v", users, paths[Kubectl], err)
+		}
+	}
+}
+
 func TestOldAPIServerIsBuiltApart(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
+	cache := emptyCache(t)
 	stubGo(t, stubBuild)
 	if path, err := OldAPIServer(t.Context(), nil, false); path != "" || err != nil {
 		t.Errorf("OldAPIServer() that may not build = %q, %v", path, err)

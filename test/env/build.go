@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sallyport.dev/sallyport/test/env/lookup"
 )
 
 // builder fills one folder of the cache.
@@ -130,7 +131,7 @@ func (g graph) goBuild(ctx context.Context, src string, wanted []program, out st
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		return fmt.Errorf("no go command in PATH; install Go %s or later (https://go.dev/dl), or name a folder with ready-made "+
-			"programs in %s: %w", g.goVersion(), assetsVariable, err)
+			"programs in %s: %w", g.goVersion(), lookup.AssetsVariable, err)
 	}
 	output := newTail(nil)
 	args := append(append([]string{"build"}, g.flags()...), "-o", out+string(filepath.Separator))
@@ -177,11 +178,11 @@ func (e *buildError) Error() string {
 			return fmt.Sprintf("install Go %s or later (https://go.dev/dl) and run this again (%s)", e.goVersion, line)
 		case has("module lookup disabled", `: Get "http`, "reading http", "unrecognized import path"):
 			return fmt.Sprintf("no Go module proxy can be reached: set GOPROXY to one that can, or name a folder with ready-made "+
-				"programs in %s, and run this again (%s)", assetsVariable, line)
+				"programs in %s, and run this again (%s)", lookup.AssetsVariable, line)
 		}
 	}
 	return fmt.Sprintf("%v; needed are Go %s or later in PATH and a module proxy that can be reached (GOPROXY), or ready-made programs "+
-		"in %s\n%s", e.err, e.goVersion, assetsVariable, e.output.last(tailLines))
+		"in %s\n%s", e.err, e.goVersion, lookup.AssetsVariable, e.output.last(tailLines))
 }
 
 // Unwrap returns how go build ended.
@@ -236,38 +237,11 @@ func runUntilParentDies(cmd *exec.Cmd) error {
 	return cmd.Run()
 }
 
-// lock takes an exclusive lock between processes on a file and returns the function that gives it back. The kernel gives
-// it back too when the process dies, so a lock never goes stale.
+// lock takes an exclusive lock between processes and returns the function that gives it back.
 func (b *builder) lock(ctx context.Context, path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("build lock: %w", err)
-	}
-	unlock = func() { _ = file.Close() }
-	if err := tryLock(file); err == nil {
-		return unlock, nil
-	} else if !errors.Is(err, errLocked) {
-		unlock()
-		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
-	}
-	b.say("another process is building into %s, waiting for it", b.dir)
 	err = b.telling("still waiting for the other process", func() error {
-		// Asked again and again, since a blocking flock could not be ended by ctx.
-		for {
-			err := tryLock(file)
-			if !errors.Is(err, errLocked) {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
+		unlock, err = lookup.Lock(ctx, path, func() { b.say("another process is building into %s, waiting for it", b.dir) })
+		return err
 	})
-	if err != nil {
-		unlock()
-		return nil, fmt.Errorf("waiting for the build lock %s: %w", path, err)
-	}
-	return unlock, nil
+	return unlock, err
 }

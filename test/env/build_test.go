@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sallyport.dev/sallyport/test/env/lookup"
 )
 
 // building returns a builder of an empty folder that pretends to build.
@@ -220,7 +222,7 @@ func TestBuildErrors(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			emptyCache(t)
 			stubGo(t, `[ "$1" = env ] && exit; `+tc.script)
 			_, err := Helm(t.Context(), nil)
 			if err == nil {
@@ -243,17 +245,17 @@ func TestBuildErrors(t *testing.T) {
 }
 
 func TestNoGo(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	emptyCache(t)
 	t.Setenv("PATH", t.TempDir())
 	_, err := Helm(t.Context(), nil)
-	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install Go") || !strings.Contains(err.Error(), assetsVariable) {
+	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install Go") || !strings.Contains(err.Error(), lookup.AssetsVariable) {
 		t.Errorf("Helm() = %v", err)
 	}
 }
 
 // This is what Go itself says.
 func TestNoProxy(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	emptyCache(t)
 	t.Setenv("GOMODCACHE", t.TempDir())
 	for _, proxy := range []string{"off", "http://127.0.0.1:1"} {
 		t.Setenv("GOPROXY", proxy)
@@ -274,8 +276,7 @@ func TestNoRoomInTheCache(t *testing.T) {
 }
 
 func TestBuildIsInterrupted(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
+	cache := emptyCache(t)
 	begun := filepath.Join(cache, "begun")
 	stubGo(t, `[ "$1" = env ] && exit; touch `+begun+`; exec sleep 60`)
 	ctx, cancel := context.WithCancelCause(t.Context())

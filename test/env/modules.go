@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+
+	"sallyport.dev/sallyport/test/env/lookup"
 )
 
 // The module graphs that the programs are built from; bump.sh writes these files. They are not called go.mod and go.sum
@@ -25,14 +27,14 @@ var (
 
 // The programs of a control plane, as their binaries are called.
 const (
-	Etcd              = "etcd"
-	APIServer         = "kube-apiserver"
-	ControllerManager = "kube-controller-manager"
-	Kubectl           = "kubectl"
+	Etcd              = lookup.Etcd
+	APIServer         = lookup.APIServer
+	ControllerManager = lookup.ControllerManager
+	Kubectl           = lookup.Kubectl
 )
 
 const (
-	helmName         = "helm"
+	helmName         = lookup.Helm
 	helmModule       = "helm.sh/helm/v4"
 	kubernetesModule = "k8s.io/kubernetes"
 )

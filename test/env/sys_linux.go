@@ -1,23 +1,6 @@
 package env
 
-import (
-	"errors"
-	"os"
-	"syscall"
-)
-
-// errLocked says that somebody else holds a lock.
-var errLocked = syscall.EWOULDBLOCK
-
-// tryLock locks a file for this process, or returns errLocked.
-func tryLock(file *os.File) error {
-	for {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
-}
+import "syscall"
 
 // dieWithParent has a process killed when the thread that starts it ends.
 func dieWithParent(attr *syscall.SysProcAttr) *syscall.SysProcAttr {

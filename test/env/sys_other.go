@@ -2,20 +2,10 @@
 
 package env
 
-import (
-	"errors"
-	"os"
-	"syscall"
-)
+import "syscall"
 
 // The package compiles everywhere, so that the command line that uses it does, but works on Linux only: other systems do
 // not have all of 127.0.0.0/8 on the loopback device.
-var (
-	errLocked      = errors.New("locked")
-	errUnsupported = errors.New("a local control plane needs Linux")
-)
-
-func tryLock(*os.File) error { return errUnsupported }
 
 func dieWithParent(attr *syscall.SysProcAttr) *syscall.SysProcAttr { return attr }
 

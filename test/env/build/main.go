@@ -13,10 +13,18 @@ import (
 
 func main() {
 	old := flag.Bool("old", false, "build the API server of an older Kubernetes, too")
+	checksums := flag.Bool("checksums", false, "print lookup/sha256.txt, as the release sites publish it, and build nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	err := env.Build(ctx, say)
+	var err error
+	if *checksums {
+		var content string
+		content, err = env.Checksums(ctx)
+		fmt.Print(content)
+	} else {
+		err = env.Build(ctx, say)
+	}
 	if err == nil && *old {
 		_, err = env.OldAPIServer(ctx, say, true)
 	}
