@@ -222,7 +222,7 @@ func TestTargetsAreMeantBeyondDoubt(t *testing.T) {
 		s.ScaleDownTargets = []v1alpha1.ScaleDownTarget{{Name: "web-0", UID: "another"}, {Name: "web-1", UID: uid}}
 	})
 	f.is(f.settle(), v1alpha1.ConditionScaleDownBlocked, metav1.ConditionTrue, v1alpha1.ReasonNobodyNamed,
-		"surplus members: 1; scaleDownPolicy Explicit removes only named members (kubectl sallyport scale-down web --vm NAME)")
+		"surplus members: 1; scaleDownPolicy Explicit removes only named members (kubectl sallyport scale-down web -n team-a --vm NAME)")
 	if f.left() != "0 1" {
 		t.Errorf("left are %s", f.left())
 	}

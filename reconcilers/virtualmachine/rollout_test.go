@@ -46,10 +46,10 @@ func (f *fixture) restartRequired() string {
 	if c == nil {
 		return ""
 	}
-	return strings.TrimSpace(string(c.Status) + " " + c.Reason + " " + c.Message)
+	return strings.TrimSpace(string(c.Status) + " " + c.Reason + " " + strings.ReplaceAll(c.Message, " -n "+f.vm().Namespace, " -n NAMESPACE"))
 }
 
-const required = "True SpecDiffers spec.cpu is 4, but the machine has 1: restart required (kubectl sallyport restart web-1)"
+const required = "True SpecDiffers spec.cpu is 4, but the machine has 1: restart required (kubectl sallyport restart web-1 -n NAMESPACE)"
 
 // A change that takes a restart is shown, and made by whoever restarts the machine, or by us if that was approved.
 func TestRestartRequired(t *testing.T) {

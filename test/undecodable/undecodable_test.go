@@ -193,7 +193,7 @@ func (w *walk) commands(t step.T) {
 		"why svm other -n team-b": {fails: true, says: []string{`"other" not found`}},
 		"why svm deep -n team-a":  {says: []string{"deep"}},
 		"why svm poison -n team-a": {fails: true, says: []string{
-			"error: VirtualMachine team-a/poison cannot be decoded: spec.runtime.vsphere.clone.disks[0].size: ", "kubectl edit virtualmachine.sallyport.dev poison -n team-a",
+			"error: VirtualMachine team-a/poison cannot be decoded: spec.runtime.vsphere.clone.disks[0].size: ", "kubectl edit virtualmachine.sallyport.dev/poison -n team-a",
 		}},
 		"why svmpool poison -n team-a": {says: []string{
 			"VirtualMachinePool team-a/poison cannot be decoded: spec.virtualMachineTemplate.spec.memory: ", "Allowed now:", "Undecodable",

@@ -90,7 +90,7 @@ func TestMachineMade(t *testing.T) {
 			return ""
 		}
 		return c.Message
-	}, "spec.cpu is 4, but the machine has 2: restart required (kubectl sallyport restart web)")
+	}, "spec.cpu is 4, but the machine has 2: restart required (kubectl sallyport restart web -n "+s.name+")")
 	s.patiently(func() error {
 		return stack.client.Create(s.Context(), &v1alpha1.VirtualMachineOperation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "restart"},

@@ -162,7 +162,7 @@ func TestReadsSayWhatCannotBeDecoded(t *testing.T) {
 			}
 			for _, want := range []string{
 				"VirtualMachine team-a/format cannot be decoded: spec.runtime.vsphere.clone.disks[1].size: quantities must match",
-				"`kubectl edit virtualmachine.sallyport.dev format -n team-a`", "`kubectl patch virtualmachine.sallyport.dev format -n team-a --type=merge",
+				"`kubectl edit virtualmachine.sallyport.dev/format -n team-a`", "`kubectl patch virtualmachine.sallyport.dev/format -n team-a --type=merge",
 			} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%v does not say %s", err, want)

@@ -56,7 +56,7 @@ func TestUndecodableObjectsAreToldOnce(t *testing.T) {
 		t.Errorf("%d events", n)
 	}
 	event := <-recorder.Events
-	for _, text := range []string{"Warning Undecodable", "VirtualDisk team/data cannot be decoded: status.freeSince: bad time", "kubectl edit virtualdisk.sallyport.dev data -n team --subresource=status"} {
+	for _, text := range []string{"Warning Undecodable", "VirtualDisk team/data cannot be decoded: status.freeSince: bad time", "kubectl edit virtualdisk.sallyport.dev/data -n team --subresource=status"} {
 		if !strings.Contains(event, text) {
 			t.Errorf("%s: without %s", event, text)
 		}

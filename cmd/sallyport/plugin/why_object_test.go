@@ -75,7 +75,7 @@ func TestWhyAWorkload(t *testing.T) {
 	pod := pods.Items[0]
 	shows(t, w.plugin("why po/"+pod.Name+" -n "+ns, 0).stdout,
 		"Owner: +ReplicaSet "+pod.OwnerReferences[0].Name+" of Deployment gate-sallyport",
-		" +its controller can recreate or rescale the object; see: kubectl sallyport why deployments.apps gate-sallyport -n "+ns, "Allowed now:  delete")
+		" +its controller can recreate or rescale the object; see: kubectl sallyport why deployments.apps/gate-sallyport -n "+ns, "Allowed now:  delete")
 	if got := w.replicasOf(d); got != 3 {
 		t.Errorf("the question left %d replicas", got)
 	}
