@@ -12,11 +12,11 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 )
 
-// victim gives a machine of somebody else, and the file of its disk with the UUID of that.
-func (w *world) victim() (path, file, uuid string) {
+// victim gives the file of the disk of somebody else's machine, and its UUID.
+func (w *world) victim() (file, uuid string) {
 	w.Helper()
-	path = w.path(w.ensure(w.cloned("victim")))
-	return path, w.Hardware(path).Files[0], w.DeviceUUID(path)
+	path := w.path(w.ensure(w.cloned("victim")))
+	return w.Hardware(path).Files[0], w.DeviceUUID(path)
 }
 
 // Whoever may edit a machine in vCenter can write any mark. It moves no file but that of a disk that is attached to the machine.
@@ -34,7 +34,7 @@ func TestForgedMarksMoveNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			_, file, uuid := w.victim()
+			file, uuid := w.victim()
 			m, d := w.holding()
 			w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
 			disk, text := mark(d, file, uuid)
@@ -52,7 +52,7 @@ func TestForgedMarksMoveNothing(t *testing.T) {
 // A copy of the disk may have its UUID: only what is in the machine's own folder is moved.
 func TestOnlyTheMachinesOwnFolderIsMovedFrom(t *testing.T) {
 	w := newWorld(t)
-	_, file, _ := w.victim()
+	file, _ := w.victim()
 	m, d := w.holding()
 	w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
 	w.RemoveFile(home(d))

@@ -182,7 +182,7 @@ func TestTemplateReferredForeign(t *testing.T) {
 		want   string
 	}{
 		"of another VSphereTemplate of this name": {func(_ *templates, _ template.Item, m *runtime.Machine) { m.Template.UID = "an-earlier-one" }, theirs},
-		"with a forged mark": {func(w *templates, item template.Item, m *runtime.Machine) { m.Template.Imported = w.ids[1:] }, theirs},
+		"with a forged mark":                      {func(w *templates, item template.Item, m *runtime.Machine) { m.Template.Imported = w.ids[1:] }, theirs},
 		"a copy": {func(w *templates, _ template.Item, _ *runtime.Machine) {
 			w.edit(func(path string) { w.SetInstanceUUID(path, string(uuid.NewUUID())) })
 		}, theirs},
