@@ -104,7 +104,7 @@ test-deep: forget control-plane ## Run the tests that have no end, such as rando
 .PHONY: test-old
 test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a request and carry out operations there
 	$(GO) run ./test/env/build -old
-	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestStartDuringStartIsRefusedAndStopAdmitted)$$' ./test/e2e
+	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestStartDuringStartIsRefusedAndStopAdmitted|TestFinishedOperationsBlockNobody)$$' ./test/e2e
 
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows

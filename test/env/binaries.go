@@ -63,10 +63,12 @@ func OldAPIServer(ctx context.Context, logf func(format string, args ...any), bu
 	if err != nil {
 		return "", err
 	}
+	p := apiServerProgram
+	p.seconds = 240 // nothing of it has been compiled for another program
 	if build {
-		err = b.ensure(ctx, []program{apiServerProgram})
+		err = b.ensure(ctx, []program{p})
 	}
-	return b.cached(apiServerProgram), err
+	return b.cached(p), err
 }
 
 // resolve returns the paths of programs by their names. Those that are not found are built. The user's own kubectl and Helm are
