@@ -32,7 +32,7 @@ image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234567
 imagePullSecrets: [ours]
 shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
-runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry}}}
+runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry, tokenHosts: [auth.example.com, "sso.example.com:8443"]}}}
 decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
@@ -360,8 +360,9 @@ func TestEverythingElse(t *testing.T) {
 		"a labelSelector of one's own":      len(pod.TopologySpreadConstraints) == 1 && pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels["a"] == "b",
 		"extra arguments last":              pod.Containers[0].Args[len(pod.Containers[0].Args)-1] == "--webhook-host=0.0.0.0",
 		"the names of clients":              slices.Contains(pod.Containers[0].Args, "--client-ca-file=/etc/sallyport/clients/ca.crt") && slices.Contains(pod.Containers[0].Args, "--client-names=kube-apiserver,front-proxy"),
-		"the authority of clients":          pod.Volumes[0].ConfigMap != nil && pod.Volumes[0].ConfigMap.Name == "sallyport-gate-clients" && pod.Containers[0].VolumeMounts[0].MountPath == "/etc/sallyport/clients" && len(pod.Volumes) == 4,
+		"the authority of clients":          pod.Volumes[0].ConfigMap != nil && pod.Volumes[0].ConfigMap.Name == "sallyport-gate-clients" && pod.Containers[0].VolumeMounts[0].MountPath == "/etc/sallyport/clients" && len(pod.Volumes) == 3,
 		"the registry of snapshots":         slices.Contains(pod.Containers[0].Args, "--pod-snapshot-repository=registry.example.com:5000/machines") && slices.Contains(pod.Containers[0].Args, "--pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt"),
+		"the hosts of tokens":               slices.Contains(pod.Containers[0].Args, "--pod-snapshot-token-hosts=auth.example.com,sso.example.com:8443"),
 		"the authority of the registry":     pod.Volumes[1].ConfigMap != nil && pod.Volumes[1].ConfigMap.Name == "registry" && pod.Containers[0].VolumeMounts[1].MountPath == "/etc/sallyport/snapshots",
 		"the other readiness probe":         pod.Containers[0].ReadinessProbe.PeriodSeconds == 3 && pod.Containers[0].ReadinessProbe.FailureThreshold == 2,
 	} {

@@ -173,7 +173,7 @@ func TestTakeOver(t *testing.T) {
 	p.fetch = func(context.Context, Domain) (Archive, error) { return ova{}, nil }
 	p.change(t, release("2"))
 	p.settle(t)
-	p.has(t, name+"-1=1 "+name+"=2", 0)
+	p.has(t, name+"-1=1 "+name+"=2", 1)
 }
 
 // Somebody takes the name between the two renames: nothing of it is touched, and nothing of ours lost.

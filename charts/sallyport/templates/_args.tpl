@@ -49,6 +49,9 @@
 - --pod-snapshot-repository={{ . }}
 {{- end }}
 {{- with .Values.runtimes.pod.snapshots.tokenHosts }}
+{{- if not $.Values.runtimes.pod.snapshots.repository }}
+{{- fail "runtimes.pod.snapshots.tokenHosts needs runtimes.pod.snapshots.repository" }}
+{{- end }}
 - --pod-snapshot-token-hosts={{ join "," . }}
 {{- end }}
 {{- if include "sallyport.snapshotCAConfigMap" . }}

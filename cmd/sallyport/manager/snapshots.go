@@ -22,9 +22,12 @@ func (o *Options) snapshots(mgr ctrl.Manager) (*snapshot.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading --pod-snapshot-ca-file: %w", err)
 	}
+	if _, err := snapshot.New(o.PodSnapshotRepository, mgr.GetAPIReader(), transport); err != nil {
+		return nil, fmt.Errorf("reading --pod-snapshot-repository: %w", err)
+	}
 	store, err := snapshot.New(o.PodSnapshotRepository, mgr.GetAPIReader(), transport, o.PodSnapshotTokenHosts...)
 	if err != nil {
-		return nil, fmt.Errorf("reading --pod-snapshot-repository and --pod-snapshot-token-hosts: %w", err)
+		return nil, fmt.Errorf("reading --pod-snapshot-token-hosts: %w", err)
 	}
 	return store, nil
 }

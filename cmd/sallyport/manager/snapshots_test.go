@@ -62,9 +62,10 @@ func TestFlagsOfSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"--pod-snapshot-repository=https://r.example.com/m":                         `--pod-snapshot-repository: "https://r.example.com/m" is not`,
-		"--pod-snapshot-repository=r.example.com/m --pod-snapshot-ca-file=/nowhere": "--pod-snapshot-ca-file: open /nowhere",
-		"--pod-snapshot-repository=r.example.com/m --pod-snapshot-ca-file=" + empty: "contains no PEM certificate",
+		"--pod-snapshot-repository=https://r.example.com/m":                              `--pod-snapshot-repository: "https://r.example.com/m" is not`,
+		"--pod-snapshot-repository=r.example.com/m --pod-snapshot-token-hosts=https://a": `--pod-snapshot-token-hosts: "https://a" is not`,
+		"--pod-snapshot-repository=r.example.com/m --pod-snapshot-ca-file=/nowhere":      "--pod-snapshot-ca-file: open /nowhere",
+		"--pod-snapshot-repository=r.example.com/m --pod-snapshot-ca-file=" + empty:      "contains no PEM certificate",
 	} {
 		o := parsed(t, "--pod-runtime "+line)
 		if _, err := o.snapshots(reading{}); err == nil || !strings.Contains(err.Error(), want) {
