@@ -37,7 +37,7 @@ func TestTheWayOutOfARefusal(t *testing.T) {
 		"nobody may override it":                {silent, "UPDATE", "Nobody", everybody, refused + ". Paint it."},
 		"no override passes it":                 {final, "UPDATE", "Users", everybody, refused + ". Paint it."},
 		"a service account may not override it": {silent, "UPDATE", "Users", on(by("system:serviceaccount:ns:robot")), refused + ". Paint it."},
-		"a name that is a command":              {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Name = "$(reboot)" }),
+		"a name that is a command": {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Name = "$(reboot)" }),
 			refused + ". Paint it." + strings.Replace(command, "configmaps/cm", "'configmaps/$(reboot)'", 1) + " -n ns" + reason},
 		"of the whole cluster": {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Namespace = "" }),
 			refused + ". Paint it." + command + reason},
