@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
@@ -100,8 +101,8 @@ func (u *undecodable) ready(r *http.Request) error {
 		return nil
 	}
 	slices.Sort(kinds)
-	return fmt.Errorf("objects cannot be decoded and are left out (%s); `kubectl get events -A --field-selector reason=%s` names them",
-		strings.Join(kinds, ", "), decoding.Reason)
+	return fmt.Errorf("objects cannot be decoded and are left out (%s); `%s` names them",
+		strings.Join(kinds, ", "), commands.Line("kubectl", "get", "events", "-A", "--field-selector", "reason="+decoding.Reason))
 }
 
 // counts returns how many objects of each kind are left out, without kinds that have none.

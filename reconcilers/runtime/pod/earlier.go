@@ -13,6 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -46,7 +47,7 @@ func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1
 		}
 		return runtime.NewOwnedByAnother(nil, "the machine that last used VirtualDisk %s is in snapshot %s, which a move left when its VirtualMachine was lost, "+
 			"as before a restore. Sallyport cannot restore it for another VirtualMachine. To start from the disks without it, as after a power failure: "+
-			"kubectl sallyport make-anew svm %s -n %s", diskOf(&claims[i]).Name, ref, m.Name, m.Namespace)
+			"%s", diskOf(&claims[i]).Name, ref, commands.Line("kubectl", "sallyport", "make-anew", "svm", m.Name, "-n", m.Namespace))
 	}
 	return nil
 }
