@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/cmd/internal/decoding"
+	"sallyport.dev/sallyport/commands"
 )
 
 // undecodable are the objects of Sallyport's kinds that do not decode into their Go types. The cache of the reconcilers leaves them out
@@ -102,7 +102,7 @@ func (u *undecodable) ready(r *http.Request) error {
 	}
 	slices.Sort(kinds)
 	return fmt.Errorf("objects cannot be decoded and are left out (%s); `%s` names them",
-		strings.Join(kinds, ", "), commands.Line("kubectl", "get", "events", "-A", "--field-selector", "reason="+decoding.Reason))
+		strings.Join(kinds, ", "), commands.Line("kubectl", "get", "events", "-A", "--field-selector", "reason="+string(decoding.Reason)))
 }
 
 // counts returns how many objects of each kind are left out, without kinds that have none.
