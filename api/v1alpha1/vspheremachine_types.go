@@ -210,6 +210,8 @@ type CloudInitSecretReference struct {
 type VSphereAllocation struct {
 	// The number of virtual processors. Absent if spec.cpu was.
 	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=768
 	CPU *int32 `json:"cpu,omitempty"`
 
 	// The amount of memory. Absent if spec.memory was.
