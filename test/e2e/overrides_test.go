@@ -200,7 +200,7 @@ func TestOverrideOnAnObjectThatExists(t *testing.T) {
 	}
 	override := overrideOf("alice")
 	tm.refused("", by("bob", "annotate", "svm", "web-1", overrideOf("bob")), "bob may not override policy")
-	tm.refused("", by("bob", "annotate", "svm", "web-1", override), "by= is not the user who sent this request")
+	tm.refused("", by("bob", "annotate", "svm", "web-1", override), "by= must be the user who writes the annotation, bob")
 	tm.must("", by("alice", "annotate", "svm", "web-1", override)...)
 	tm.must("", label("alice", "web-1", "thawed")...)
 	tm.refused("", label("bob", "web-1", "bobs"), "web-1 does not change", "by= is not the user who sent this request")
