@@ -114,7 +114,7 @@ func (l *list) regoPolicies() {
 // answers are what the requester of a request may, as the state has it.
 func (c *cluster) answers(t *testing.T, who user) (all []map[string]any) {
 	t.Helper()
-	for _, policy := range []string{"locks", "own", "policies-self"} {
+	for _, policy := range []string{"locks", "machines-abandon", "own", "policies-self"} {
 		all = append(all, c.may(t, who, "override", "regopolicies", policy))
 	}
 	return all

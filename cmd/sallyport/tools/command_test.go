@@ -176,7 +176,7 @@ func TestPolicyCheck(t *testing.T) {
 	edit(t, filepath.Join(dir, "lib/operations/operations.rego"), "package sallyport.lib.operations\n", "package sallyport.lib.operations\n\nx := input.request.uid\n")
 	out, errs, code := execute(t, "policy", "check", dir)
 	for _, text := range []string{
-		dir + "/operations/supersede/supersede.rego:31:2: undefined function http.send: Sallyport withholds this builtin; use facts, ",
+		dir + "/operations/supersede/supersede.rego:32:2: undefined function http.send: Sallyport withholds this builtin; use facts, ",
 		dir + "/lib/operations/operations.rego:6:6: a library must not read input", "2 of 2 policies are not valid",
 	} {
 		if code != 1 || !strings.Contains(out+errs, text) {

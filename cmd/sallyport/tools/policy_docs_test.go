@@ -57,9 +57,9 @@ func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
 	rego := source + "/operations/supersede/supersede.rego"
 	file := filepath.Join(source, "README.md")
 	for name, tc := range map[string]struct{ old, replacement, want string }{
-		"no remedy":       {"#   remedyInMessage: Wait until the unfinished operation ends, delete it, or request an operation that the message lists.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it\n1 of 2 policies is not valid"},
+		"no remedy":       {"#   remedyInMessage: Wait until the unfinished operation ends, delete it, or request an operation that the message lists.\n", "", rego + ":44:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it\n1 of 2 policies is not valid"},
 		"an unknown key":  {"#   remedyInMessage: Wait until the unfinished operation ends", "#   remedies: Wait until the unfinished operation ends", "METADATA custom.remedies is unknown"},
-		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":44:1: deny has the reason \"Busy\", but its METADATA has custom.reason \"OperationInProgress\""},
+		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":45:1: deny has the reason \"Busy\", but its METADATA has custom.reason \"OperationInProgress\""},
 		"what is no Rego": {"deny contains {", "deny contains {{", rego + ":"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestPolicyCheckNotes(t *testing.T) {
 	rego := source + "/operations/supersede/supersede.rego"
 	edit(t, rego, "	some op in _unfinished\n	not _yields(op)\n", "	some op in _unfinished\n	json.marshal(input) != \"\"\n	not _yields(op)\n")
 	out, errs, code := execute(t, "policy", "check", source)
-	want := rego + ":51:2: note: reads of the input cannot be followed through `json.marshal(input)`: " +
+	want := rego + ":52:2: note: reads of the input cannot be followed through `json.marshal(input)`: " +
 		"policy operations-supersede gets the whole input for every request, which is slower\n2 policies are valid\n"
 	if code != 0 || out != want || errs != "" {
 		t.Errorf("exit %d\n%s%swant\n%s", code, out, errs, want)

@@ -102,13 +102,13 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 		text []string
 	}{
 		"a folder": {"policy check " + source, 1, []string{
-			rego + ":23:1: a fact must be written", source + "/operations/supersede/policy.yaml: rule valid_input is missing",
+			rego + ":24:1: a fact must be written", source + "/operations/supersede/policy.yaml: rule valid_input is missing",
 			source + `/operations/supersede/policy.yaml:7: spec.mode: Unsupported value: "Enforced"`, "1 of 2 policies is not valid",
 		}},
 		"a list": {"policy check list.yaml", 1, []string{
-			"\n" + item + "operations-supersede/supersede.rego:23:1: a fact must be written", "\n" + item + "rule valid_input is missing",
+			"\n" + item + "operations-supersede/supersede.rego:24:1: a fact must be written", "\n" + item + "rule valid_input is missing",
 		}},
-		"a matrix":         {"matrix --policies " + source, 2, []string{"policy operations-supersede has errors:\n", "\n" + rego + ":23:1: a fact"}},
+		"a matrix":         {"matrix --policies " + source, 2, []string{"policy operations-supersede has errors:\n", "\n" + rego + ":24:1: a fact"}},
 		"a test":           {"policy test " + source, 1, []string{"FAIL  operations-supersede\n", source + "/operations/supersede/supersede_test.rego:530:6: "}},
 		"no folder":        {"policy check no/such/folder", 2, []string{"no/such/folder: no such file"}},
 		"an empty folder":  {"policy check empty", 2, []string{"empty: no file in it ends in"}},
