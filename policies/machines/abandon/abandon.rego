@@ -11,6 +11,8 @@
 #   VSphereTemplate that is not being deleted, or that still has something on its runtime: without it, Sallyport no longer knows what is there.
 package sallyport.machines.abandon
 
+import data.sallyport.lib.shell
+
 # METADATA
 # title: Whether the requester may set the annotations
 # description: Evaluated only if the request sets one of the annotations, or removes the finalizer.
@@ -72,7 +74,10 @@ deny contains {
 }
 
 # A VirtualMachine is given up by an annotation, which needs the same verb.
-_instead := $" (kubectl annotate svm {_name} sallyport.dev/abandon-instance={input.request.object.metadata.uid})" if _kind == "VirtualMachine"
+_instead := concat("", [
+	$" (kubectl annotate svm {shell.word(_name)} -n {shell.word(input.request.namespace)} ",
+	$"sallyport.dev/abandon-instance={shell.word(input.request.object.metadata.uid)})",
+]) if _kind == "VirtualMachine"
 
 _instead := "" if _kind != "VirtualMachine"
 

@@ -172,11 +172,12 @@ test_finalizer_may_go[note] if {
 }
 
 test_finalizer_message if {
-	some denial in abandon.deny with input as _update(_with(_machine({}), [_finalizer]), _machine({}), false)
+	world := object.union(_update(_with(_machine({}), [_finalizer]), _machine({}), false), {"request": {"namespace": "team-a"}})
+	some denial in abandon.deny with input as world
 	denial.message == concat("", [
 		"VirtualMachine web-1: bob cannot remove finalizer sallyport.dev/virtual-machine because the object is not being deleted; ",
 		"delete it and wait until Sallyport removes the finalizer, or ask a cluster administrator for the verb override on ",
-		"RegoPolicy machines-abandon (kubectl annotate svm web-1 sallyport.dev/abandon-instance=u-1)",
+		"RegoPolicy machines-abandon (kubectl annotate svm web-1 -n team-a sallyport.dev/abandon-instance=u-1)",
 	])
 }
 
