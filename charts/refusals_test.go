@@ -69,7 +69,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"rbac: {snapshotSecrets: [team-*]}":                                                "/rbac/snapshotSecrets/0",
 		"runtimes: {pod: {snapshots: {repository: \"https://registry.example.com/m\"}}}":   "/runtimes/pod/snapshots/repository",
 		"runtimes: {pod: {snapshots: {tokenHosts: [\"https://a\"]}}}":                      "/runtimes/pod/snapshots/tokenHosts",
-		"templates: {cacheSize: 1Gi}":                                                      "'cacheSize' not allowed",
+		"templates: {cache: 1Gi}":                                                          "'cache' not allowed",
 		"runtimes: {pod: {snapshots: {caConfigMap: Not a name}}}":                          "/runtimes/pod/snapshots/caConfigMap",
 		"rbac: {cloudInitSecrets: {team-a: true}}":                                         "/rbac/cloudInitSecrets",
 		`rbac: {reads: {"*": true}}`:                                                       "at '/rbac/reads': additional properties '*' not allowed",
