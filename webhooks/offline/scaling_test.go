@@ -74,7 +74,9 @@ func guarded(t *testing.T, changes ...func(*v1alpha1.RegoPolicySpec)) (*catalog.
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = slices.DeleteFunc(all, func(p v1alpha1.RegoPolicy) bool { return !slices.Contains([]string{"scaling-guard", "lib-override", "lib-shell"}, p.Name) })
+	all = slices.DeleteFunc(all, func(p v1alpha1.RegoPolicy) bool {
+		return !slices.Contains([]string{"scaling-guard", "lib-override", "lib-shell"}, p.Name)
+	})
 	for _, change := range changes {
 		change(&all[len(all)-1].Spec)
 	}
