@@ -151,7 +151,7 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:items:MaxLength=255
 	Libraries []string `json:"libraries,omitempty"`
 
-	// A limit for the total of the machines that are created under this entry.
+	// A limit for the total of the machines under this entry, created or adopted.
 	// Default: no limit.
 	// +optional
 	Quota *VSphereQuota `json:"quota,omitempty"`

@@ -1,6 +1,6 @@
 package main
 
-// runners is a pool of machines from the template, as many as the quota of the namespace allows, each with a disk.
+// runners is a pool of machines from the template, as many as the quota of the namespace allows beside the adopted machines, each with a disk.
 const runners = `
 apiVersion: sallyport.dev/v1alpha1
 kind: VirtualMachinePool

@@ -71,7 +71,7 @@ spec:
     networks: [/DC0/network/DC0_DVPG0]
     templates: [/DC0/vm/ubuntu]
     libraries: [images]
-    quota: {machines: 3}
+    quota: {machines: 6} # three are adopted
 `, s.vcenter.URL(), s.vcenter.Thumbprint(), team))
 	s.kubectl("wait svsrv/vc-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get svsrv", "vc-1")
