@@ -155,13 +155,15 @@ func (w *templates) after(call func(*templates, template.Item) error, done func(
 	}
 	// What a request began whose answer was lost may be there only after a look: it is in the way of one more call then.
 	w.Until("it is done again", func() (string, bool) {
-		switch {
+		switch partial := slices.IndexFunc(items, func(item template.Item) bool { return item.Stage == template.Partial }); {
 		case done(items):
 			return "", true
 		case len(items) == 0:
 			err = call(w, template.Item{})
-		case items[0].Stage == template.Partial:
-			err = errors.Join(w.store.Destroy(w.Context(), w.d, items[0]), call(w, template.Item{}))
+		case partial >= 0:
+			err = errors.Join(w.store.Destroy(w.Context(), w.d, items[partial]), call(w, template.Item{}))
+		case len(items) > 1: // an import whose answer was lost, and the one after it: the reconciler removes what is left over
+			err = w.store.Destroy(w.Context(), w.d, items[1])
 		default:
 			err = call(w, items[0])
 		}
