@@ -54,7 +54,7 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(`{"op": "add", "path": "/spec/template/spec/serviceAccountName", "value": "admin"}`))), replace...)
 	a.Eventually("what is not granted is refused", func() bool {
 		said := a.try("", "create", "deployment", "x", "--image=x", "--dry-run=server").stderr
-		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "it patches spec of deployments.apps: only labels and annotations are granted")
+		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "it patches spec.template of deployments.apps: only labels and annotations are granted")
 	})
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(`{"op": "add", "path": "/metadata/labels/seen", "value": "true"}`))), replace...)
 	a.Eventually("labels are patched", func() bool {
