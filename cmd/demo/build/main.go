@@ -18,7 +18,7 @@ import (
 // binary is the demo, as make demo-binary builds it.
 const binary = "bin/sallyport-demo"
 
-// What is built.
+// The program that is built, and its parts.
 var (
 	reviewer = target{pkg: "./cmd/demo/review", name: "sallyport review", usually: "3 minutes"}
 	demo     = target{pkg: "./cmd/demo", name: "the demo", usually: "1 minute"}
