@@ -56,8 +56,9 @@ func importedIn(s *v1alpha1.VSphereTemplateStatus, folder string) []string {
 	return nil
 }
 
-// record writes the instance UUID of an import into the status before it begins.
-func (r *Reconciler) record(ctx context.Context, t *v1alpha1.VSphereTemplate, d *v1alpha1.VSphereFailureDomain, id string) error {
+// record writes the instance UUIDs into the status before the last of them is imported. The others are those that the pass knows: it may not
+// have written them yet, and its write conflicts with this one.
+func (r *Reconciler) record(ctx context.Context, t *v1alpha1.VSphereTemplate, d *v1alpha1.VSphereFailureDomain, ids []string) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now := &v1alpha1.VSphereTemplate{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(t), now); err != nil {
@@ -72,7 +73,9 @@ func (r *Reconciler) record(ctx context.Context, t *v1alpha1.VSphereTemplate, d 
 			now.Status.FailureDomains = append(now.Status.FailureDomains, v1alpha1.VSphereFailureDomainStatus{Name: d.Name, Folder: string(d.Folder)})
 		}
 		of := &now.Status.FailureDomains[i]
-		of.Imported = appended(of.Imported, id)
+		for _, id := range ids {
+			of.Imported = appended(of.Imported, id)
+		}
 		return r.Client.Status().Update(ctx, now)
 	})
 	if err != nil {

@@ -1,9 +1,13 @@
 package template
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -52,9 +56,15 @@ func TestForgedMarkUnderTheName(t *testing.T) {
 	}
 }
 
-// Templates of a status from before imports were recorded are taken as they are, once.
+// Templates of a status from before imports were recorded are taken as they are, once; and what was imported goes along when its failure
+// domain gets another name. Neither depends on which of two writes comes first: the pass's of what it knows, or its import's of the next.
 func TestImportedBefore(t *testing.T) {
-	p := newWorld(t.Context()).process()
+	for name, begin := range map[string]func(*world) *process{"the pass writes first": (*world).process, "the import writes first": (*world).importFirst} {
+		t.Run(name, func(t *testing.T) { importedBefore(t, begin(newWorld(t.Context()))) })
+	}
+}
+
+func importedBefore(t *testing.T, p *process) {
 	p.create(t)
 	p.settle(t)
 	of := p.template()
@@ -69,5 +79,26 @@ func TestImportedBefore(t *testing.T) {
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0].Name = "renamed" })
 	p.settle(t)
 	p.has(t, name+"=2", 0)
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) {
+		release("3")(s)
+		s.FailureDomains[0].Name = "again"
+	})
+	p.settle(t)
+	p.has(t, name+"=3", 1)
 	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
+}
+
+// importFirst gives a process whose passes write the status after the imports that they began have ended.
+func (w *world) importFirst() *process {
+	p := w.process()
+	p.r.Client = interceptor.NewClient(p.Client(p.WithWatch), interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			of := o.(*v1alpha1.VSphereTemplate).Status.FailureDomains
+			if slices.ContainsFunc(of, func(s v1alpha1.VSphereFailureDomainStatus) bool { return s.Progress != nil }) { // only a pass writes it
+				p.r.jobs.ending.Wait()
+			}
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	})
+	return p
 }

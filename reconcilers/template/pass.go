@@ -225,6 +225,7 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 	t = t.DeepCopy()
 	d := p.Domain
 	d.Spec, d.Domain = &t.Spec, d.Domain.DeepCopy()
+	imported := slices.Clone(p.status.Imported)
 	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) (err error) {
 		begun := r.Now()
 		defer func() { r.Metrics.imported(r.Now().Sub(begun), err) }()
@@ -244,7 +245,7 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 			return err
 		}
 		what.InstanceUUID = string(uuid.NewUUID())
-		if err := r.record(ctx, t, d.Domain, what.InstanceUUID); err != nil {
+		if err := r.record(ctx, t, d.Domain, append(imported, what.InstanceUUID)); err != nil {
 			return err
 		}
 		_, err = store.Import(ctx, d, what, func(percent int32) { under.at(v1alpha1.VSphereTemplateImporting, percent) })
