@@ -78,6 +78,9 @@ func (f *Finder) head(ctx context.Context, from *url.URL) error {
 		return err
 	}
 	response, err := f.client.Do(request)
+	if of := (*url.Error)(nil); errors.As(err, &of) { // all programs of the site share the answer, so no file of one is named
+		err = fmt.Errorf("%s cannot be reached: %w", from.Host, of.Err)
+	}
 	if err != nil {
 		return because(ctx, err)
 	}

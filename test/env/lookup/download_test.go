@@ -225,6 +225,25 @@ func TestSiteOutOfReach(t *testing.T) {
 	}
 }
 
+// What is said of a program names no file of another.
+func TestSiteThatRefusesConnections(t *testing.T) {
+	m := newMachine(t)
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	t.Setenv(MirrorVariable, closed.URL)
+	t.Setenv(DownloadVariable, "")
+	f := m.finder()
+	for _, program := range []string{APIServer, Kubectl} {
+		path, _, err := f.Find(t.Context(), program)
+		if path != "" || err != nil || !m.heard("downloading "+program+" v1.37.2: 127.0.0.1:", " cannot be reached: ", "; building it instead") {
+			t.Errorf("Find(%s) = %q, %v; said %q", program, path, err, m.said)
+		}
+	}
+	if last := m.said[len(m.said)-1]; strings.Contains(last, APIServer) {
+		t.Errorf("said of kubectl: %s", last)
+	}
+}
+
 // The proxy takes the connection, and then nothing comes of it.
 func TestProxyThatHangs(t *testing.T) {
 	m := newMachine(t)
