@@ -25,8 +25,9 @@ type Input struct {
 // DefaultLongest is how many bytes a line may have by default. Requests and facts of more than 256 KiB are not recorded.
 const DefaultLongest = 16 << 20
 
-// densest is the number of bytes that a value of a long record takes at least, on average. Decoded, a value takes about a hundred.
-const densest = 16
+// mostValues is how many values a record may have: as many as may be recorded of a request, twice, and for long lines one for each 64
+// bytes. Decoded and judged, a value takes more than a kilobyte.
+func mostValues(longest int) int { return max(64_000, longest/64) }
 
 var (
 	errTooLong = errors.New("the line is too long")
@@ -35,9 +36,12 @@ var (
 
 func (in *Input) longest() int { return cmp.Or(in.Longest, DefaultLongest) }
 
-// dense reports whether a record of a permitted length has more values than one of realistic content.
-func dense(text []byte, longest int) bool {
-	return bytes.Count(text, []byte(","))+bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > longest/densest
+// values returns about how many values, and names of members, a text has at most.
+func values(text []byte) (n int) {
+	for _, mark := range []string{",", "[", "{", ":"} {
+		n += bytes.Count(text, []byte(mark))
+	}
+	return n
 }
 
 // line is one line of an input, or what is wrong with it.
@@ -142,8 +146,8 @@ func (l *line) record() (*webhooks.Record, error) {
 	if !bytes.Contains(text, marker) {
 		return nil, nil
 	}
-	if dense(text, l.most) {
-		return nil, fmt.Errorf("the record has more values than %d; to read it, increase --max-line-bytes", l.most/densest)
+	if most := mostValues(l.most); values(text) > most {
+		return nil, fmt.Errorf("the record has more than %d values; to read it, increase --max-line-bytes", most)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // a number is what it was
