@@ -165,6 +165,11 @@ _edits := {
 	"a policy that reads Pods no longer": {
 		"old": {"modules": _rego("a"), "reads": [_pods]}, "new": {"modules": _rego("b"), "reads": [_machines]}, "said": [],
 	},
+	"other Rego of this policy": {
+		"old": {"package": "sallyport.policies.self", "modules": _rego("a")},
+		"new": {"package": "sallyport.policies.self", "modules": _rego("b")},
+		"said": ["spec.modules of the policy that checks policies"],
+	},
 	"other Rego of a policy that reads machines": {
 		"old": {"modules": _rego("a"), "reads": [_machines]}, "new": {"modules": _rego("b"), "reads": [_machines]}, "said": [],
 	},
