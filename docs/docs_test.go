@@ -82,7 +82,7 @@ func TestCommands(t *testing.T) {
 
 // others are the resources of Kubernetes that pages have kubectl do something with.
 var others = []string{
-	"clusterreports.openreports.io", "crd", "deployments", "events", "events.events.k8s.io", "leases", "mutatingwebhookconfiguration", "namespaces", "pod", "reports.openreports.io",
+	"clusterreports.openreports.io", "crd", "deployments", "events", "events.events.k8s.io", "leases", "mutatingwebhookconfiguration", "namespaces", "node", "pod", "reports.openreports.io",
 	"secret", "validatingwebhookconfiguration",
 }
 
@@ -128,7 +128,7 @@ var writers = []string{"annotate", "create", "delete", "edit", "label", "patch",
 
 // nowhere are the resources that are in no namespace.
 var nowhere = []string{
-	"clusterrole", "clusterrolebinding", "crd", "mutatingwebhookconfiguration", "namespaces", "rego", "regopolicies", "svsrv", "validatingwebhookconfiguration",
+	"clusterrole", "clusterrolebinding", "crd", "mutatingwebhookconfiguration", "namespaces", "node", "rego", "regopolicies", "svsrv", "validatingwebhookconfiguration",
 	"validatingwebhookconfiguration,mutatingwebhookconfiguration",
 }
 

@@ -46,6 +46,36 @@ func TestShippedIsTheWholeTree(t *testing.T) {
 	}
 }
 
+// What shipped policies read of kinds that are not Sallyport's, only they may read, but for Namespaces. So only with the right to override
+// them can their Rego be changed.
+func TestReadsOfShippedPoliciesAreReserved(t *testing.T) {
+	policies, err := Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads, reserved := map[string]bool{}, map[string]bool{}
+	for _, p := range policies {
+		for _, r := range p.Spec.Reads {
+			if kind := r.APIVersion + "/" + r.Kind; !strings.HasPrefix(kind, v1alpha1.GroupName+"/") && kind != "v1/Namespace" {
+				reads[kind] = true
+			}
+		}
+		if p.Name != "policies-self" {
+			continue
+		}
+		var parameters struct{ Reserved []string }
+		if err := json.Unmarshal(p.Spec.Parameters.Raw, &parameters); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range parameters.Reserved {
+			reserved[kind] = true
+		}
+	}
+	if diff := cmp.Diff(reads, reserved); diff != "" {
+		t.Errorf("kinds that shipped policies read (-) and parameters.reserved of policies-self (+):\n%s", diff)
+	}
+}
+
 // The shipped parameters are read by every request, but the Rego tests never see them.
 func TestShippedParameters(t *testing.T) {
 	policies, err := Shipped()

@@ -442,6 +442,7 @@ type Placement struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.clone.template.templateRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:selectablefield:JSONPath=`.status.instanceID`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="What the machine is doing."
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="The node or ESXi host that it was last seen on."
 // +kubebuilder:printcolumn:name="Operation",type=string,JSONPath=`.status.activeOperation.type`,description="What holds the claim on it, if anything."

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
@@ -75,7 +76,9 @@ func (s *show) moves() {
 	s.agentSays(node2, 2)
 	s.kubectl("get events --field-selector=involvedObject.name=build-1,reason=Migrating --output=custom-columns=TOLD:.message",
 		"hibernating the machine on node "+node1, "restoring the machine from its snapshot", "is live")
-	s.tell("An eviction would delete the machine. Sallyport denies it and migrates the machine, so that kubectl drain succeeds:")
+	s.tell("An eviction would delete the machine. Sallyport denies it and migrates the machine, so that kubectl drain succeeds.\n" +
+		"The API server of the demo shows the webhook no client certificate, so the label confirms that the node is to be drained:")
+	s.kubectl("label node " + node2 + " " + v1alpha1.LabelDrain + "=" + v1alpha1.DrainEnabled)
 	s.kubectl("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get svm build-1", "Running", node1)

@@ -230,6 +230,21 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 	}
 }
 
+// What an audit finds tells of the objects, so it looks only at those that the policy may read.
+func TestOnlyWhatThePolicyMayReadIsAudited(t *testing.T) {
+	for may, want := range map[bool]string{
+		true: "", false: "Sallyport may not list deployments.apps; to grant access, add {deployments.apps: true} to the chart value rbac.reads",
+	} {
+		r, _ := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
+		r.MayRead = func(policy, group, resource string) bool {
+			return may && policy == "owners" && group == "apps" && resource == "deployments"
+		}
+		if got := audit(t, r); got.Incomplete != want || (len(got.First) == 1) != may {
+			t.Errorf("may read: %v: got %+v", may, got)
+		}
+	}
+}
+
 // slowly judges each object for longer than a whole audit may take, and gives up with its context.
 type slowly struct{ byLabel }
 

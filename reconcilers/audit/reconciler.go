@@ -66,6 +66,8 @@ type Reconciler struct {
 	Mapper meta.RESTMapper
 	// Judge asks the policies.
 	Judge Judge
+	// MayRead reports whether a policy may read a resource: its objections reveal the objects. It may be nil: every policy may.
+	MayRead func(policy, group, resource string) bool
 	// Exempt are the namespaces about which policies are not asked where the kind is not ours.
 	Exempt []string
 	// Reports writes what is found beside the status. It may be nil.

@@ -111,6 +111,10 @@ func (f *findings) resolve(resource schema.GroupResource, versions []string) {
 // each looks at all objects of a resource, in one namespace or in all, page by page. A list that has grown too old in between is begun
 // anew. What changes from the first page on is heard of, and not taken from the list.
 func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
+	if f.MayRead != nil && !f.MayRead(f.policy, k.Group, k.Resource) {
+		f.bar(k)
+		return nil
+	}
 	f.listing(k)
 	defer f.listed(k, namespace, nil)
 	there := map[types.NamespacedName]bool{}
@@ -122,8 +126,7 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 			next, again = "", false
 			continue
 		case apierrors.IsForbidden(err):
-			f.missed("Sallyport may not list %[1]s; to grant access, add {%[1]s: true} to the chart value rbac.reads", k.GroupResource())
-			f.barred = true
+			f.bar(k)
 			return nil
 		case err != nil:
 			return f.unreadable(ctx, k, err)
@@ -146,6 +149,12 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 			return nil
 		}
 	}
+}
+
+// bar notes that a resource may not be listed. Whether it may is tried again soon.
+func (f *findings) bar(k *kind) {
+	f.missed("Sallyport may not list %[1]s; to grant access, add {%[1]s: true} to the chart value rbac.reads", k.GroupResource())
+	f.barred = true
 }
 
 // page reads some objects of a resource.

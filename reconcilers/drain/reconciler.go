@@ -1,6 +1,10 @@
 // Package drain moves machines off a node that is being drained. An eviction would delete the Pod, and with the Pod the machine, so policy
 // machines-eviction puts it off (HTTP 429), and this reconciler creates an Evict operation instead. The client, such as kubectl drain,
 // tries again until the Pod is gone. The reconciler keeps no state between two attempts.
+//
+// Every client that reaches the port of the webhooks can forge the review of an eviction. A cordon alone does not say that machines should
+// leave the node. So a machine is moved only if callers are verified, or if its node has the label [v1alpha1.LabelDrain], which users who
+// may write Nodes set.
 package drain
 
 import (
@@ -44,9 +48,10 @@ type Reconciler struct {
 	Live   client.Reader
 	Events events.EventRecorder
 	Now    func() time.Time
-	// Evictions are Pods whose eviction was denied for now. Every client that reaches the port of the webhooks can forge one, so everything
-	// that matters is read live.
+	// Evictions are Pods whose eviction was denied for now. Everything else that matters is read live.
 	Evictions <-chan event.GenericEvent
+	// Verified is set if only API servers can cause Evictions, because callers of the webhooks must present a client certificate.
+	Verified bool
 }
 
 // SetupWithManager registers the reconciler.
@@ -85,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// leaving gives the machine of a Pod, if it runs on a node that is cordoned, and nil otherwise.
+// leaving gives the machine of a Pod, if it runs on a node that is being drained, and nil otherwise.
 func (r *Reconciler) leaving(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (*v1alpha1.VirtualMachine, error) {
 	if err := r.Live.Get(ctx, key, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -95,7 +100,7 @@ func (r *Reconciler) leaving(ctx context.Context, key types.NamespacedName, pod 
 		return nil, nil
 	}
 	node := &corev1.Node{}
-	if err := r.Live.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil || !node.Spec.Unschedulable {
+	if err := r.Live.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil || !r.drained(node) {
 		return nil, client.IgnoreNotFound(err)
 	}
 	vm := &v1alpha1.VirtualMachine{}
@@ -106,6 +111,11 @@ func (r *Reconciler) leaving(ctx context.Context, key types.NamespacedName, pod 
 		return nil, nil
 	}
 	return vm, nil
+}
+
+// drained reports whether the machines of a node should leave it once their eviction is requested.
+func (r *Reconciler) drained(node *corev1.Node) bool {
+	return node.Spec.Unschedulable && (r.Verified || node.Labels[v1alpha1.LabelDrain] == v1alpha1.DrainEnabled)
 }
 
 // moves gives the Migrate and Evict operations of the machine.

@@ -45,7 +45,10 @@ func newWorld() *world {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "web-1-u-1", UID: "p-1", OwnerReferences: []metav1.OwnerReference{*owner}},
 			Spec:       corev1.PodSpec{NodeName: "node-a"},
 		},
-		node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{Unschedulable: true}},
+		node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{v1alpha1.LabelDrain: v1alpha1.DrainEnabled}},
+			Spec:       corev1.NodeSpec{Unschedulable: true},
+		},
 	}
 }
 
@@ -103,8 +106,10 @@ func TestWhoIsMoved(t *testing.T) {
 		change func(*world)
 		moved  bool
 	}{
-		"a machine on a cordoned node":       {func(*world) {}, true},
-		"a node that takes Pods":             {func(w *world) { w.node.Spec.Unschedulable = false }, false},
+		"a machine on a cordoned node": {func(*world) {}, true},
+		"a node that takes Pods":       {func(w *world) { w.node.Spec.Unschedulable = false }, false},
+		"a cordon that is for something else, and a review that may be forged": {func(w *world) { w.node.Labels = nil }, false},
+		"a label of another value":           {func(w *world) { w.node.Labels[v1alpha1.LabelDrain] = "disabled" }, false},
 		"a node that is gone":                {func(w *world) { w.pod.Spec.NodeName = "node-b" }, false},
 		"a Pod on no node":                   {func(w *world) { w.pod.Spec.NodeName = "" }, false},
 		"a Pod that is gone":                 {func(w *world) { w.pod.Name = "web-1-u-2" }, false},
@@ -140,6 +145,22 @@ func TestWhoIsMoved(t *testing.T) {
 				t.Errorf("%d operations were created, and %d events told", made, len(told.Events))
 			}
 		})
+	}
+}
+
+// If only API servers reach the webhooks, an eviction is what it says, and a cordon is enough.
+func TestVerifiedEvictions(t *testing.T) {
+	for cordoned, want := range map[bool]int{true: 1, false: 0} {
+		w := newWorld()
+		w.node.Labels, w.node.Spec.Unschedulable = nil, cordoned
+		r, _ := w.run(t, interceptor.Funcs{})
+		r.Verified = true
+		if err := evictPod(t, r); err != nil {
+			t.Fatal(err)
+		}
+		if made := operations(t, r); len(made) != want {
+			t.Errorf("cordoned: %v: the operations %v were created", cordoned, made)
+		}
 	}
 }
 

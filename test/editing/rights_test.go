@@ -65,7 +65,7 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 		{"scaling-guard", `{"spec":{"parameters":{"exempt":{"users":["bob"]}}}}`, `spec.parameters.exempt.users adds "bob"); `},
 		{"deletion-protected", `{"spec":{"parameters":{"garbageCollectors":["bob"]}}}`, `spec.parameters.garbageCollectors adds "bob"); `},
 		{"policies-self", `{"spec":{"parameters":{"indispensable":[]}}}`, `spec.parameters.indispensable removes "defaults"); `},
-		{"policies-self", `{"spec":{"parametersSchema":null}}`, "spec.parametersSchema no longer has x-sallyport-weakens: Removed for indispensable); "},
+		{"policies-self", `{"spec":{"parametersSchema":null}}`, "spec.parametersSchema no longer has x-sallyport-weakens: Removed for indispensable; spec.parametersSchema no longer has x-sallyport-weakens: Removed for reserved); "},
 	} {
 		p.refused("", patch(edit[0], edit[1]), "[policies-self/Weakened] RegoPolicy "+edit[0]+
 			": this change is not allowed because it would weaken a policy that is shipped with Sallyport ("+edit[2])

@@ -373,7 +373,7 @@ func TestPoliciesOfOnePackage(t *testing.T) {
 // What reads are lacking decides over what becomes active, and when.
 func TestReads(t *testing.T) {
 	lacking := map[string]*Lack{}
-	c := &Catalog{Reads: func(_ context.Context, reads []engine.Read) *Lack {
+	c := &Catalog{Reads: func(_ context.Context, _ string, reads []engine.Read) *Lack {
 		for _, r := range reads {
 			if lacking[r.Kind] != nil {
 				l := *lacking[r.Kind]

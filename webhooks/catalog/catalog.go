@@ -28,9 +28,9 @@ type Lack struct {
 
 // Catalog makes sets of policies, and remembers what it has compiled and what has decided. The zero value is ready for use.
 type Catalog struct {
-	// Reads tells what is lacking for reads to be answered, nil if nothing is. It is asked for every revision that could
-	// decide and must not wait. If it is not set nothing is lacking ever.
-	Reads func(context.Context, []engine.Read) *Lack
+	// Reads tells what is lacking for the reads of a policy to be answered, nil if nothing is. It is asked for every revision that
+	// could decide and must not wait. If it is not set nothing is lacking ever.
+	Reads func(ctx context.Context, policy string, reads []engine.Read) *Lack
 
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable

@@ -53,7 +53,7 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 	if uid, was := c.last[object.Name]; v.state.Problem != ReadsNotSynced || was && uid == object.UID {
 		v.policy = broken(object, lack)
 		if c.Reads != nil && v.policy.byNamespace() { // what is lacking for it makes the policy match more, not less
-			c.Reads(ctx, []engine.Read{namespaceRead})
+			c.Reads(ctx, object.Name, []engine.Read{namespaceRead})
 		}
 	}
 	return v
@@ -115,7 +115,7 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	if c.Reads == nil {
 		return p, nil
 	}
-	lack := c.Reads(ctx, p.reads)
+	lack := c.Reads(ctx, object.Name, p.reads)
 	if lack != nil {
 		lack.Err = fmt.Errorf("policy %s: spec.reads: %w", object.Name, lack.Err)
 	}

@@ -16,18 +16,22 @@ var directVerbs = []string{"get", "list"}
 
 // route is the way to a kind that is only read live: nothing is kept of it but whether it can be read.
 type route struct {
-	open    bool
-	trouble error         // why not, as far as that is known
-	doubt   chan struct{} // that it is still open: a read was refused
+	open     bool
+	trouble  error                // why not, as far as that is known
+	resource schema.GroupResource // empty until it is known
+	doubt    chan struct{}        // that it is still open: a read was refused
 }
 
 // reach tells what keeps a read from being answered live. Whoever holds the store's lock may call it.
-func (s *Store) reach(ctx context.Context, r engine.Read) error {
+func (s *Store) reach(ctx context.Context, policy string, r engine.Read) error {
 	way := s.routes[kindOf(r)]
 	if way == nil {
 		way = &route{trouble: ErrNotSynced, doubt: make(chan struct{}, 1)}
 		s.routes[kindOf(r)] = way
 		go s.pave(ctx, kindOf(r), way)
+	}
+	if err := s.unlisted(policy, way.resource, directVerbs); err != nil {
+		return err
 	}
 	if way.open {
 		return nil
@@ -39,8 +43,8 @@ func (s *Store) reach(ctx context.Context, r engine.Read) error {
 // while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
 func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
 	for {
-		err := s.readable(ctx, gvk, directVerbs)
-		asked, changed := s.passable(gvk, way, err)
+		resource, err := s.readable(ctx, gvk, directVerbs)
+		asked, changed := s.passable(gvk, way, resource, err)
 		switch {
 		case !asked:
 			return
@@ -63,11 +67,14 @@ func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *rout
 
 // passable keeps what was found out about a way, and tells whether anybody asks for it still and whether that is new. What is
 // neither a lack of rights nor of the kind does not close a way: reads would fail by themselves.
-func (s *Store) passable(gvk schema.GroupVersionKind, way *route, err error) (asked, changed bool) {
+func (s *Store) passable(gvk schema.GroupVersionKind, way *route, resource schema.GroupResource, err error) (asked, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.routes[gvk] != way {
 		return false, false
+	}
+	if !resource.Empty() {
+		way.resource = resource
 	}
 	var forbidden *ForbiddenError
 	if way.open && !errors.As(err, &forbidden) && !errors.Is(err, ErrNotServed) {
@@ -90,13 +97,13 @@ func (s *Store) doubted(gvk schema.GroupVersionKind) {
 	}
 }
 
-// readable tells why a kind cannot be read, or is not served; nil if it can.
-func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind, verbs []string) error {
+// readable tells why a kind cannot be read, or is not served; nil if it can. The resource is empty if it cannot be found out.
+func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind, verbs []string) (schema.GroupResource, error) {
 	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return classified(err)
+		return schema.GroupResource{}, classified(err)
 	}
-	return s.allowed(ctx, mapping.Resource, verbs)
+	return mapping.Resource.GroupResource(), s.allowed(ctx, mapping.Resource, verbs)
 }
 
 // block forgets the ways to kinds that nobody asks for any more. What is wanted anew is looked into anew.

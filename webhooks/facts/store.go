@@ -31,6 +31,7 @@ type Store struct {
 	live       *live
 	testRunner TestRunner // nil if nothing is tested
 	home       string     // the namespace that no policy is told of
+	may        func(policy, group, resource string) (allowed, known bool)
 	pace       pace
 
 	mu      sync.RWMutex
@@ -39,6 +40,8 @@ type Store struct {
 	used    []engine.Read
 	life    context.Context // of what Watch began
 	changed func()
+	// relisted is closed when the list of what policies may read changes.
+	relisted chan struct{}
 }
 
 // kind is what the store has of one kind. It is guarded by the store's lock.
@@ -47,8 +50,9 @@ type kind struct {
 	indexes  []string             // that the informer has
 	wanted   []string             // the indexes that it is to have
 	declared bool                 // for good
+	readers  []string             // policies that have asked for it
 	unwanted time.Time            // since when nobody asks for it any more
-	resource schema.GroupResource // that it was watched by
+	resource schema.GroupResource // empty until it is known
 	refused  time.Time            // when its watch was refused first
 	failing  time.Time            // when its list failed first
 	seen     string               // the version that had been seen then
@@ -68,6 +72,8 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 	s := &Store{
 		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},
 		routes: map[schema.GroupVersionKind]*route{}, changed: func() {},
+		may:      func(string, string, string) (allowed, known bool) { return true, true },
+		relisted: make(chan struct{}),
 		pace: pace{
 			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
 			stale:   time.Minute,

@@ -9,12 +9,12 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Ungranted tells which rights are lacking for reads. It asks for all at once and is over when the context is: what is not answered
+// Ungranted tells which rights are lacking for the reads of a policy. It asks for all at once and is over when the context is: what is not answered
 // by then, or is no matter of rights, is left out.
-func (s *Store) Ungranted(ctx context.Context, reads []engine.Read) (lacking []*ForbiddenError) {
+func (s *Store) Ungranted(ctx context.Context, policy string, reads []engine.Read) (lacking []*ForbiddenError) {
 	answers := make(chan *ForbiddenError, len(reads))
 	for _, r := range reads {
-		go func() { answers <- s.forbidden(ctx, r) }()
+		go func() { answers <- s.forbidden(ctx, policy, r) }()
 	}
 	for range reads {
 		select {
@@ -31,12 +31,13 @@ func (s *Store) Ungranted(ctx context.Context, reads []engine.Read) (lacking []*
 }
 
 // forbidden is what is lacking for one read, nil for nothing.
-func (s *Store) forbidden(ctx context.Context, r engine.Read) *ForbiddenError {
+func (s *Store) forbidden(ctx context.Context, policy string, r engine.Read) *ForbiddenError {
 	wanted := verbs
 	if r.Live {
 		wanted = directVerbs
 	}
+	resource, err := s.readable(ctx, kindOf(r), wanted)
 	var lacking *ForbiddenError
-	errors.As(s.readable(ctx, kindOf(r), wanted), &lacking)
+	errors.As(cmp.Or(s.unlisted(policy, resource, wanted), err), &lacking)
 	return lacking
 }

@@ -35,16 +35,53 @@ type Lack struct {
 // ErrNotServed means that the API server does not have a kind.
 var ErrNotServed = errors.New("the API server does not serve this kind")
 
-// ForbiddenError means that Sallyport lacks rights to read a kind.
+// ForbiddenError means that Sallyport lacks rights to read a kind, or may not read it for a policy.
 type ForbiddenError struct {
 	schema.GroupResource
 	// Verbs that are missing, in all namespaces.
 	Verbs []string
+	// Policy is set if only the list of [Store.Restrict] is in the way: other policies, or Sallyport for itself, may read the kind.
+	Policy string
 }
 
 // Error names what is not allowed.
 func (e *ForbiddenError) Error() string {
-	return fmt.Sprintf("Sallyport may not %s %s", strings.Join(e.Verbs, ", "), e.GroupResource)
+	text := fmt.Sprintf("Sallyport may not %s %s", strings.Join(e.Verbs, ", "), e.GroupResource)
+	if e.Policy != "" {
+		text += " for policy " + e.Policy
+	}
+	return text
+}
+
+// errUnlisted ends an attempt to watch a kind that none of the policies that ask for it may read.
+var errUnlisted = errors.New("no policy that reads this kind may read it")
+
+// Restrict limits what policies read to a list, even if the API server allows more: may reports whether a policy may read a resource, and
+// whether that is known yet. It is for before the first Watch.
+func (s *Store) Restrict(may func(policy, group, resource string) (allowed, known bool)) { s.may = may }
+
+// Relisted has the list asked again, because it has changed.
+func (s *Store) Relisted() {
+	s.mu.Lock()
+	close(s.relisted)
+	s.relisted = make(chan struct{})
+	changed := s.changed
+	s.mu.Unlock()
+	changed()
+}
+
+// unlisted returns an error if a policy may not read a resource. An empty resource is not known yet.
+func (s *Store) unlisted(policy string, resource schema.GroupResource, verbs []string) error {
+	if resource.Empty() {
+		return nil
+	}
+	switch allowed, known := s.may(policy, resource.Group, resource.Resource); {
+	case allowed:
+		return nil
+	case !known:
+		return ErrNotSynced
+	}
+	return &ForbiddenError{GroupResource: resource, Verbs: verbs, Policy: policy}
 }
 
 // pace is how patient the store is.
@@ -62,11 +99,15 @@ type pace struct {
 var errUnwanted = errors.New("nobody asks for it any more")
 
 // Notify has a function called whenever another answer of Watch is to be expected. It is to be set before the first Watch.
-func (s *Store) Notify(changed func()) { s.changed = changed }
+func (s *Store) Notify(changed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = changed
+}
 
-// Watch begins to watch what reads need, as far as that is not so already, and tells at once what cannot be answered yet: from
-// the cache, or live where a read is to be. What it began goes on until ctx ends.
-func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
+// Watch begins to watch what the reads of a policy need, as far as that is not so already, and tells at once what cannot be answered yet:
+// from the cache, or live where a read is to be. What it began goes on until ctx ends.
+func (s *Store) Watch(ctx context.Context, policy string, reads []engine.Read) []Lack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life = ctx
@@ -76,7 +117,7 @@ func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 		if r.Live {
 			begin = s.reach
 		}
-		if err := begin(ctx, r); err != nil {
+		if err := begin(ctx, policy, r); err != nil {
 			lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
 		}
 	}
@@ -84,14 +125,28 @@ func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 }
 
 // watch tells what keeps a read from being answered from the cache. Whoever holds the store's lock may call it.
-func (s *Store) watch(ctx context.Context, r engine.Read) error {
+func (s *Store) watch(ctx context.Context, policy string, r engine.Read) error {
+	if k := s.kinds[kindOf(r)]; k != nil && k.informer != nil {
+		if err := s.unlisted(policy, k.resource, verbs); err != nil {
+			return err
+		}
+	}
 	k := s.want(r)
+	if !slices.Contains(k.readers, policy) {
+		k.readers = append(k.readers, policy)
+	}
 	if k.answers(r) {
 		return nil
 	}
 	if !k.pursued {
 		k.pursued = true
 		go s.pursue(ctx, kindOf(r), k)
+	}
+	if err := s.unlisted(policy, k.resource, verbs); err != nil {
+		return err
+	}
+	if errors.Is(k.trouble, errUnlisted) { // so far, none of its readers was allowed to read it
+		return ErrNotSynced
 	}
 	return cmp.Or(k.trouble, ErrNotSynced)
 }
@@ -134,6 +189,7 @@ func (s *Store) forget(gvk schema.GroupVersionKind, k *kind) {
 // pursue has a kind watched, with every index that is wanted, until it is or nobody wants it.
 func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
 	for wait := s.pace.first / 2; ; {
+		relisted := s.untilRelisted()
 		err := s.begin(ctx, gvk, k)
 		if err == nil {
 			err = s.sync(ctx, gvk, k)
@@ -150,16 +206,23 @@ func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind
 		select {
 		case <-ctx.Done():
 			return
+		case <-relisted:
 		case <-time.After(wait):
 		}
 	}
+}
+
+func (s *Store) untilRelisted() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.relisted
 }
 
 // next gives how long to wait before the next attempt. What somebody grants or installs is to count within seconds: asking whether
 // that is done costs the API server next to nothing.
 func (p pace) next(wait time.Duration, err error) time.Duration {
 	var forbidden *ForbiddenError
-	if errors.As(err, &forbidden) || errors.Is(err, ErrNotServed) {
+	if errors.As(err, &forbidden) || errors.Is(err, ErrNotServed) || errors.Is(err, errUnlisted) {
 		return p.lacking
 	}
 	return min(2*wait, p.longest)
@@ -174,9 +237,14 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	if err != nil {
 		return classified(err)
 	}
-	s.mu.RLock()
+	s.mu.Lock()
+	k.resource = mapping.Resource.GroupResource()
 	informer, missing := k.informer, without(k.wanted, k.indexes)
-	s.mu.RUnlock()
+	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.unlisted(policy, k.resource, verbs) == nil })
+	s.mu.Unlock()
+	if informer == nil && !listed {
+		return errUnlisted
+	}
 	if informer == nil {
 		if err := s.allowed(ctx, mapping.Resource, verbs); err != nil {
 			return err
@@ -190,7 +258,7 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	if k.informer == nil {
 		k.failed = nil
 	}
-	k.informer, k.indexes, k.resource = informer, append(k.indexes, missing...), mapping.Resource.GroupResource()
+	k.informer, k.indexes = informer, append(k.indexes, missing...)
 	return nil
 }
 

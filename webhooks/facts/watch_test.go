@@ -62,7 +62,7 @@ func newRunning(t *testing.T, config *rest.Config) *fixture {
 // lacking gives what is lacking for reads, a line each.
 func (f *fixture) lacking(t *testing.T, reads ...engine.Read) string {
 	var lines []string
-	for _, l := range f.Watch(t.Context(), reads) {
+	for _, l := range f.Watch(t.Context(), "p", reads) {
 		lines = append(lines, l.Err.Error())
 	}
 	slices.Sort(lines)
@@ -186,7 +186,7 @@ func TestForbiddenReads(t *testing.T) {
 	read := engine.Read{APIVersion: "apps/v1", Kind: "Deployment"}
 	limited.awaitLack(t, "apps/v1 Deployment: Sallyport may not get, list, watch deployments.apps", read)
 	var forbidden *facts.ForbiddenError
-	if lacks := limited.Watch(t.Context(), []engine.Read{read}); !errors.As(lacks[0].Err, &forbidden) ||
+	if lacks := limited.Watch(t.Context(), "p", []engine.Read{read}); !errors.As(lacks[0].Err, &forbidden) ||
 		cmp.Diff([]string{"get", "list", "watch"}, forbidden.Verbs) != "" || forbidden.Group != "apps" || forbidden.Resource != "deployments" {
 		t.Errorf("got %+v", lacks)
 	}

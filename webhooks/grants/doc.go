@@ -1,3 +1,3 @@
-// Package grants is what an administrator grants to policies beyond judging: which kinds they may patch, and the command that grants
-// more.
+// Package grants is what an administrator grants to policies beyond judging: which kinds they may patch and read, and the command that
+// grants more.
 package grants

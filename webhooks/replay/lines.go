@@ -3,6 +3,7 @@ package replay
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -17,21 +18,38 @@ type Input struct {
 	// Name is how messages call it.
 	Name string
 	Open func() (io.ReadCloser, error)
+	// Longest is how many bytes a line may have; 0 means [DefaultLongest].
+	Longest int
 }
 
-// longest is how long a line may be: a request and the objects of its facts, of which there are 10,000 at most.
-const longest = 256 << 20
+// DefaultLongest is how many bytes a line may have by default. Requests and facts of more than 256 KiB are not recorded.
+const DefaultLongest = 16 << 20
+
+// mostValues is how many values a record may have: as many as may be recorded of a request, twice, and for long lines one for each 64
+// bytes. Decoded and judged, a value takes more than a kilobyte.
+func mostValues(longest int) int { return max(64_000, longest/64) }
 
 var (
-	errTooLong = fmt.Errorf("the line is longer than %d MiB", longest>>20)
+	errTooLong = errors.New("the line is too long")
 	errCut     = errors.New("the record is cut off: the input ends in it")
 )
+
+func (in *Input) longest() int { return cmp.Or(in.Longest, DefaultLongest) }
+
+// values returns about how many values, and names of members, a text has at most.
+func values(text []byte) (n int) {
+	for _, mark := range []string{",", "[", "{", ":"} {
+		n += bytes.Count(text, []byte(mark))
+	}
+	return n
+}
 
 // line is one line of an input, or what is wrong with it.
 type line struct {
 	number int
 	text   []byte
 	whole  bool // it ends with a newline
+	most   int  // how many bytes a line of its input may have
 	err    error
 }
 
@@ -41,8 +59,11 @@ func (in *Input) lines(yield func(line) bool) {
 	begun := parts{}
 	err := in.read(func(l line) bool {
 		number++
-		l.number = number
+		l.number, l.most = number, in.longest()
 		if begun.join(&l) {
+			if errors.Is(l.err, errTooLong) {
+				l.err = fmt.Errorf("%w: more than %d bytes; to read longer lines, use --max-line-bytes", errTooLong, l.most)
+			}
 			more = yield(l)
 		}
 		return more
@@ -52,7 +73,7 @@ func (in *Input) lines(yield func(line) bool) {
 		return
 	}
 	for _, text := range begun {
-		if more = more && yield(line{number: number, text: text}); !more {
+		if more = more && yield(line{number: number, text: text, most: in.longest()}); !more {
 			return
 		}
 	}
@@ -74,7 +95,7 @@ func (in *Input) read(yield func(line) bool) error {
 	}
 	for more := true; more; {
 		var l line
-		l.text, l.whole, err = nextLine(reader, longest)
+		l.text, l.whole, err = nextLine(reader, in.longest())
 		switch {
 		case errors.Is(err, errTooLong):
 			l.err = err
@@ -124,6 +145,9 @@ func (l *line) record() (*webhooks.Record, error) {
 	text := unwrapped(l.text[start:])
 	if !bytes.Contains(text, marker) {
 		return nil, nil
+	}
+	if most := mostValues(l.most); values(text) > most {
+		return nil, fmt.Errorf("the record has more than %d values; to read it, increase --max-line-bytes", most)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // a number is what it was

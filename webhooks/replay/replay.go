@@ -90,22 +90,27 @@ type job struct {
 
 // Replay puts all decisions of the inputs to the policies, and gives those that say something in their order: decisions that
 // would flip or of which that cannot be said, and lines that cannot be read. Only so many lines are held at a time as there
-// are processors, a few times over. The error is that of each, or of the context.
+// are processors, a few times over, and together no more bytes than the longest line may have. The error is that of each, or of the
+// context.
 func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result) error) (*Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	work, inOrder := make(chan *job), make(chan *job, 4*workers)
+	held := newBudget(inputs)
 	for range workers {
 		go func() {
 			for j := range work {
-				j.result <- r.line(ctx, j)
+				result, bytes := r.line(ctx, j), len(j.text)
+				j.text = nil
+				held.release(bytes)
+				j.result <- result
 			}
 		}()
 	}
 	go func() {
 		defer close(inOrder)
 		defer close(work)
-		feed(ctx, inputs, work, inOrder)
+		feed(ctx, inputs, held, work, inOrder)
 	}()
 	count := newCounter()
 	for j := range inOrder {
@@ -123,9 +128,10 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 }
 
 // feed has every line worked on, and remembers their order.
-func feed(ctx context.Context, inputs []Input, work, inOrder chan<- *job) {
+func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<- *job) {
 	for i := range inputs {
 		for l := range inputs[i].lines {
+			held.acquire(len(l.text))
 			j := &job{line: l, file: inputs[i].Name, result: make(chan *Result, 1)}
 			inOrder <- j
 			work <- j

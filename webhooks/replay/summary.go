@@ -52,6 +52,12 @@ type UnknownCount struct {
 	Line int    `json:"line"`
 }
 
+// mostKinds is how many kinds of changes, and of unknown answers, are counted each by itself, and mostText the bytes of a text of one:
+// names and reasons are those of the records. What is more counts as of otherPolicies.
+const mostKinds, mostText, otherPolicies = 10_000, 1024, "(others)"
+
+func short(text string) string { return strings.Clone(text[:min(len(text), mostText)]) }
+
 // counter makes a summary.
 type counter struct {
 	Summary
@@ -87,13 +93,20 @@ func (c *counter) add(r *Result) {
 	}
 	for _, change := range r.Changes {
 		for _, kind := range change.kinds() {
-			kind.Policy, kind.Was, kind.Would = change.Policy, r.Was, r.Would
+			kind.Policy, kind.Was, kind.Would, kind.What = change.Policy, r.Was, r.Would, short(kind.What)
+			if _, known := c.changes[kind]; !known && len(c.changes) >= mostKinds {
+				kind.Policy, kind.What = otherPolicies, ""
+			}
 			c.changes[kind]++
 		}
 	}
 	for _, u := range r.Unknown {
 		key := u
 		key.Why = ""
+		if c.unknown[key] == nil && len(c.unknown) >= mostKinds {
+			key.Policy, key.Fact, u = otherPolicies, "", Unknown{Policy: otherPolicies, Cause: u.Cause}
+		}
+		u.Why = short(u.Why)
 		if c.unknown[key] == nil {
 			c.unknown[key] = &UnknownCount{Unknown: u, File: r.File, Line: r.Line}
 		}

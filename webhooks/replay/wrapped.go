@@ -13,7 +13,10 @@ var word = []byte("decisionRecord")
 // docker begins the lines that Docker's driver json-file writes: a line of the program each, or a part of one.
 var docker = []byte(`{"log":"`)
 
-// parts are the beginnings of lines of which the rest is still to come, by stream.
+// mostStreams is how many streams a log has at most. Docker has stdout and stderr.
+const mostStreams = 16
+
+// parts are the beginnings of lines of which the rest is still to come, by stream. Together they are no longer than one line may be.
 type parts map[string][]byte
 
 // join makes of a line that Docker wrote what the program wrote, and tells whether that is a whole line. Any other line is one.
@@ -26,9 +29,12 @@ func (p parts) join(l *line) bool {
 		return true
 	}
 	p[wrapped.Stream] = append(p[wrapped.Stream], wrapped.Log...)
-	text := p[wrapped.Stream]
-	if len(text) > longest {
-		delete(p, wrapped.Stream)
+	text, held := p[wrapped.Stream], 0
+	for _, begun := range p {
+		held += len(begun)
+	}
+	if held > l.most || len(p) > mostStreams {
+		clear(p)
 		l.text, l.err = nil, errTooLong
 		return true
 	}

@@ -62,7 +62,7 @@ func TestReadsThatAreNotGranted(t *testing.T) {
 	s.Patchable.By = grants.Release{Name: "gate", Namespace: "sys"}
 	var asked []engine.Read
 	lacking := []catalog.Grant{{APIGroup: "apps", Resource: "deployments", Verbs: []string{"watch"}}}
-	s.Ungranted = func(_ context.Context, reads []engine.Read) []catalog.Grant {
+	s.Ungranted = func(_ context.Context, _ string, reads []engine.Read) []catalog.Grant {
 		asked = reads
 		return lacking
 	}
@@ -79,7 +79,7 @@ func TestReadsThatAreNotGranted(t *testing.T) {
 	if got, err := s.asks(t.Context(), t, p); err != nil || got != "2 passed" {
 		t.Errorf("got %q, %v after it was granted", got, err)
 	}
-	s.Ungranted = func(ctx context.Context, _ []engine.Read) []catalog.Grant {
+	s.Ungranted = func(ctx context.Context, _ string, _ []engine.Read) []catalog.Grant {
 		<-ctx.Done()
 		return nil
 	}

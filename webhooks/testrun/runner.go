@@ -42,7 +42,7 @@ type Options struct {
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable
 	// Ungranted tells which rights Sallyport lacks to read something, as far as that can be found out in time; nil: nobody knows.
-	Ungranted func(context.Context, []engine.Read) []catalog.Grant
+	Ungranted func(ctx context.Context, policy string, reads []engine.Read) []catalog.Grant
 	// Process carries them out.
 	Process Process
 	// Within is how long a test run may take that a request waits for.

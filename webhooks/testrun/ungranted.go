@@ -24,7 +24,7 @@ func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-c
 	ctx, cancel := context.WithTimeout(ctx, curiosity)
 	go func() {
 		defer cancel()
-		answer <- r.Ungranted(ctx, reads)
+		answer <- r.Ungranted(ctx, object.Name, reads)
 	}()
 	return answer
 }

@@ -1,12 +1,12 @@
 {{/*
-What is read beyond our own kinds, as JSON: a map from API groups to resources to whether they are watched. It follows
-from the reads of the shipped policies, and from whether they select by the labels of namespaces. A policy that somebody edits
+What is read beyond our own kinds, as JSON: a map from API groups to resources to whether they are watched, and by which policies. It
+follows from the reads of the shipped policies, and from whether they select by the labels of namespaces. A policy that somebody edits
 may want more: rbac.reads.
 */}}
 {{- define "sallyport.foreignReads" -}}
 {{- $resources := include "sallyport.resourcesOfKinds" . | fromYaml -}}
 {{- /* The pool reconciler looks at what marks members as busy, and replicas at each other, whatever policies read. */ -}}
-{{- $groups := dict "coordination.k8s.io" (dict "leases" false) -}}
+{{- $groups := dict "coordination.k8s.io" (dict "leases" (dict "watched" false "policies" list)) -}}
 {{- range $name, $policy := include "sallyport.policies" . | fromJson -}}
 {{- $reads := $policy.spec.reads | default list -}}
 {{- if or (dig "match" "namespaceSelector" false $policy.spec) $policy.spec.namespaceModes -}}
@@ -21,13 +21,39 @@ may want more: rbac.reads.
 {{- $group := regexReplaceAll "/?[^/]*$" .apiVersion "" -}}
 {{- $of := index $groups $group | default dict -}}
 {{- $resource := index $resources $kind -}}
-{{- $watched := ne (.freshness | default "Cached") "Live" -}}
-{{- $_ := set $of $resource (or $watched (index $of $resource | default false)) -}}
+{{- $known := index $of $resource | default (dict "watched" false "policies" list) -}}
+{{- $watched := or $known.watched (ne (.freshness | default "Cached") "Live") -}}
+{{- $_ := set $of $resource (dict "watched" $watched "policies" (append $known.policies $name | uniq)) -}}
 {{- $_ := set $groups $group $of -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $groups -}}
+{{- end -}}
+
+{{/*
+What policies may read, whatever else Sallyport's ServiceAccount may read: RESOURCE=POLICY+POLICY for what shipped policies read, or RESOURCE
+for what all policies may read, which are Namespaces and what rbac.reads lists.
+*/}}
+{{- define "sallyport.policyReads" -}}
+{{- $entries := list -}}
+{{- range $group, $resources := include "sallyport.foreignReads" . | fromJson -}}
+{{- range $resource, $read := $resources -}}
+{{- $entry := $group | empty | ternary $resource (printf "%s.%s" $resource $group) -}}
+{{- if ne $entry "namespaces" -}}
+{{- $entry = printf "%s=%s" $entry (join "+" $read.policies) -}}
+{{- end -}}
+{{- if $read.policies -}}
+{{- $entries = append $entries $entry -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $granted := .Values.rbac.reads -}}
+{{- if $granted -}}
+{{- $entries = append $entries $name -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $entries -}}
 {{- end -}}
 
 {{/* The kinds that shipped policies read, and what RBAC calls them. */}}

@@ -25,7 +25,9 @@ const reportsLook = 10 * time.Second
 const auditSettle = 5 * time.Second
 
 // addAudit adds the audit of existing objects, which runs in the leader.
-func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, namespace string, found func(policy string)) (*audit.Reconciler, error) {
+func (o *Options) addAudit(
+	mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
+) (*audit.Reconciler, error) {
 	watcher, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 	})
@@ -37,6 +39,7 @@ func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.K
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
 		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Nameless: !o.AuditNames, Now: time.Now,
 		Watcher: watcher, Settle: auditSettle,
+		MayRead: reads.Allow,
 	}
 	if o.AuditReports {
 		ofReports, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())

@@ -34,6 +34,7 @@ func (o *Options) addDrains(mgr ctrl.Manager, recorder *webhooks.Recorder) error
 	recorder.PutOffBy(putOff.tell)
 	drains := &drain.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(eventSource), Now: time.Now, Evictions: putOff,
+		Verified: o.ClientCAFile != "",
 	}
 	if err := drains.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the drain reconciler: %w", err)

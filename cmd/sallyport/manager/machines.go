@@ -80,6 +80,9 @@ func (o *Options) owned() (kinds []client.Object) {
 // PersistentVolumeClaims, those that are disks.
 func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	of := keeper.CacheOptions(namespace)
+	if o.ShippedPolicies != "" {
+		of[&corev1.ConfigMap{}] = o.cachedShipment(namespace)
+	}
 	if o.PodRuntime {
 		of[&corev1.Pod{}] = labelled(agent.LabelMachine)
 		of[&corev1.PersistentVolumeClaim{}] = labelled(pod.LabelDisk)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -86,7 +87,8 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err := served.add(mgr); err != nil {
 		return err
 	}
-	store, err := newFacts(mgr, config, namespace)
+	reads := &policyReads{configMap: types.NamespacedName{Namespace: namespace, Name: o.ShippedPolicies}}
+	store, err := newFacts(mgr, config, namespace, reads)
 	if err != nil {
 		return err
 	}
@@ -98,7 +100,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	gate := webhooks.NewGate(nil, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
-	if err := o.addPolicies(mgr, gate, store, namespace, served.replica); err != nil {
+	if err := o.addPolicies(mgr, gate, store, reads, namespace, served.replica); err != nil {
 		return err
 	}
 	told := make(changes)

@@ -32,7 +32,7 @@ import (
 
 // newFacts returns the store that answers the facts of policies. It has its own cache, so that facts are complete whatever other parts
 // of the program leave out of theirs, and a kind that cannot be read does not block the rest.
-func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.Store, error) {
+func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *policyReads) (*facts.Store, error) {
 	config = filtered(config, decoding.Filter{DropManagedFields: true})
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
@@ -57,6 +57,8 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.S
 	}
 	store = facts.NewStore(cached, direct)
 	store.Home(namespace)
+	store.Restrict(reads.allow)
+	reads.changed = store.Relisted
 	return store, nil
 }
 
@@ -70,7 +72,12 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 
 // addPolicies connects the gate to the policies of the cluster in every replica. The leader applies the shipped policies and writes
 // the status of all policies.
-func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, namespace string, replica *replicas.Replica) error {
+func (o *Options) addPolicies(
+	mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, reads *policyReads, namespace string, replica *replicas.Replica,
+) error {
+	if err := reads.setupWithManager(mgr); err != nil {
+		return fmt.Errorf("following what policies may read: %w", err)
+	}
 	kept := keeper.New(o.patchable(namespace), gate, store, ctrlmetrics.Registry)
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the catalog of policies: %w", err)
@@ -95,7 +102,7 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err != nil {
 		return err
 	}
-	auditor, err := o.addAudit(mgr, gate, kept, namespace, r.Look)
+	auditor, err := o.addAudit(mgr, gate, kept, reads, namespace, r.Look)
 	if err != nil {
 		return err
 	}

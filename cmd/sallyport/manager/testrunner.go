@@ -53,8 +53,8 @@ func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int6
 			return list.Items, err
 		},
 		Patchable: patchable,
-		Ungranted: func(ctx context.Context, reads []engine.Read) (lacking []catalog.Grant) {
-			for _, l := range store.Ungranted(ctx, reads) {
+		Ungranted: func(ctx context.Context, policy string, reads []engine.Read) (lacking []catalog.Grant) {
+			for _, l := range store.Ungranted(ctx, policy, reads) {
 				lacking = append(lacking, catalog.Grant{APIGroup: l.Group, Resource: l.Resource, Verbs: l.Verbs})
 			}
 			return lacking

@@ -28,6 +28,7 @@ type replayOptions struct {
 	patchable       grants.Kinds
 	only            string
 	ignoreUndecided bool
+	maxLineBytes    int
 	output          string
 	verbose         bool
 }
@@ -75,6 +76,7 @@ are undecided or unreadable, or if the command line or a policy is invalid.`,
 	f.Var(&o.patchable, "patchable", grants.Usage())
 	choice.Flag(command, &o.only, "only", "", "`kind` of changes to report: verdict ignores decisions where only reasons or patches change (default: all changes)", "verdict")
 	f.BoolVar(&o.ignoreUndecided, "ignore-undecided", false, "do not fail because of undecided decisions or a truncated record at the end of a file")
+	f.IntVar(&o.maxLineBytes, "max-line-bytes", replay.DefaultLongest, "longest line that is read, in `bytes`; longer lines are reported and skipped. Memory grows with it")
 	o.output = "text"
 	choice.Flag(command, &o.output, "output", "o", "output `format`: text, or json (one object on each line, the summary last)", "text", "json")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also show each undecided decision")
@@ -164,6 +166,9 @@ func (o *replayOptions) check() error {
 	if slices.Contains(o.files, offline.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), offline.Stdin) {
 		return errors.New("standard input cannot be used for both records and policies")
 	}
+	if o.maxLineBytes < 1 {
+		return fmt.Errorf("invalid --max-line-bytes %d: must be positive", o.maxLineBytes)
+	}
 	return nil
 }
 
@@ -172,9 +177,9 @@ func (o *replayOptions) inputs(stdin io.Reader) ([]replay.Input, error) {
 	var inputs []replay.Input
 	var errs []error
 	for i, file := range o.files {
-		input := replay.Input{Name: file, Open: func() (io.ReadCloser, error) { return os.Open(file) }}
+		input := replay.Input{Name: file, Open: func() (io.ReadCloser, error) { return os.Open(file) }, Longest: o.maxLineBytes}
 		if file == offline.Stdin {
-			input = replay.Input{Name: "<stdin>", Open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }}
+			input.Name, input.Open = "<stdin>", func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }
 		} else if info, err := os.Stat(file); err != nil {
 			errs = append(errs, err)
 		} else if info.IsDir() {

@@ -3,23 +3,11 @@
 # description: >-
 #   An eviction deletes a Pod, and with the Pod of a machine it would delete the machine. The policy denies the eviction with code
 #   429, so that kubectl drain retries it. If the node of the Pod is cordoned, Sallyport creates an Evict operation. After the move
-#   the Pod does not exist any more, and the drain can continue.
+#   the Pod does not exist any more, and the drain can continue. Unless API servers identify themselves to the webhook with a client
+#   certificate, the node must also have the label sallyport.dev/drain=enabled, because others could request moves in their name.
 package sallyport.machines.eviction
 
 import data.sallyport.lib.shell
-
-# METADATA
-# title: The VirtualMachine that the Pod is named after
-facts["vm"] := {
-	"apiVersion": "sallyport.dev/v1alpha1",
-	"kind": "VirtualMachine",
-	"namespace": input.request.namespace,
-	"name": _named.vm,
-} if {
-	_named
-}
-
-facts["vm"] := null if not _named
 
 # METADATA
 # title: The Pod, which the API server reads only after admission
@@ -28,16 +16,22 @@ facts["pod"] := {
 	"kind": "Pod",
 	"namespace": input.request.namespace,
 	"name": input.request.name,
-} if {
-	_named
 }
 
-facts["pod"] := null if not _named
+# METADATA
+# title: The VirtualMachines whose machine is the Pod
+facts["vms"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VirtualMachine",
+	"namespace": input.request.namespace,
+	"fields": {"status.instanceID": input.request.name},
+}
 
 valid_input if {
 	_text(input.request.name)
 	_text(input.request.namespace)
-	_known_machine
+	_known_pod
+	every vm in input.facts.vms { _known_machine(vm) }
 }
 
 # METADATA
@@ -51,7 +45,8 @@ deny contains {
 	"code": 429,
 	"message": concat("", [
 		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_name} ({_phase}{_progress}); ",
-		$"if node {_node} is cordoned, Sallyport moves the machine to another node",
+		$"if node {_node} is cordoned, Sallyport moves the machine to another node; ",
+		$"without the chart value webhook.clientCA, this also needs: kubectl label node {shell.word(_node)} sallyport.dev/drain=enabled",
 	]),
 	"details": _details,
 } if {
@@ -118,70 +113,49 @@ _details := {
 }
 
 # The eviction of a Pod that does not exist is admitted: the API server answers it, and kubectl drain sees that the machine was moved.
-# A Pod whose name only looks like that of a machine is evicted as any other, and so is the Pod of a machine that is being deleted.
+# A Pod that no VirtualMachine controls is evicted as any other, and so is the Pod of a machine that is being deleted.
 _is_machine if {
-	is_object(input.facts.pod)
-	is_object(_vm)
-	lower(_vm.metadata.uid) == _named.uid
-	_vm.spec.runtime.pod != null
+	_owner
 	not _vm.metadata.deletionTimestamp
 }
 
-_is_machine if _owner
-
-# The name of a Pod has no room for the whole of a long name. The VirtualMachine is then not found by its name, and its status is not known.
-_owner := owner.name if {
+# What controls the Pod, if it is a VirtualMachine. Anybody who may create Pods can name one like that of a machine.
+_owner := [owner |
 	some owner in input.facts.pod.metadata.ownerReferences
 	owner.controller == true
 	owner.kind == "VirtualMachine"
 	startswith(owner.apiVersion, "sallyport.dev/")
-	lower(owner.uid) == _named.uid
-	startswith(owner.name, _named.vm)
-	owner.name != _named.vm
-}
+][0]
+
+_vm := [vm | some vm in input.facts.vms; vm.metadata.uid == _owner.uid][0]
 
 _is_off if _phase in {"Stopped", "Paused", "Failed"}
 
-_vm := input.facts.vm
+_name := _owner.name
 
-_name := _owner
+# During a move, the status names the other Pod of the machine.
+default _phase := "phase unknown"
 
-_name := _vm.metadata.name if not _owner
+_phase := object.get(_vm, ["status", "phase"], "Pending")
 
-_status := object.get(_vm, "status", {}) if not _owner
-
-_status := {"phase": "phase unknown", "nodeName": object.get(input.facts.pod, ["spec", "nodeName"], "")} if _owner
-
-_phase := object.get(_status, "phase", "Pending")
-
-_node := object.get(_status, "nodeName", "")
-
-_progress := $", step {_status.migration.step}" if is_string(_status.migration.step)
+_node := object.get(input.facts.pod, ["spec", "nodeName"], "")
 
 default _progress := ""
 
-# The Pod of a machine is named NAME-UID, or NAME-UID-MOVE after a move. A UID has five groups, the last of 12 digits, and MOVE has
-# 8 digits.
-_named := {"vm": concat("-", array.slice(_groups, 0, _first)), "uid": lower(concat("-", array.slice(_groups, _first, _first + 5)))} if {
-	_first > 0
-}
-
-_groups := split(input.request.name, "-")
-
-_first := count(_groups) - 5 if count(_groups[count(_groups) - 1]) == 12
-
-_first := count(_groups) - 6 if count(_groups[count(_groups) - 1]) == 8
+_progress := $", step {_vm.status.migration.step}" if is_string(_vm.status.migration.step)
 
 # Types.
 
-_known_machine if input.facts.vm == null
+_known_pod if input.facts.pod == null
 
-_known_machine if {
-	_text(_vm.metadata.name)
-	_text(_vm.metadata.uid)
-	is_object(_status)
-	is_string(_phase)
+_known_pod if {
+	is_object(input.facts.pod)
 	is_string(_node)
+}
+
+_known_machine(vm) if {
+	_text(vm.metadata.uid)
+	is_string(object.get(vm, ["status", "phase"], ""))
 }
 
 _text(value) if {

@@ -167,6 +167,32 @@ _weakenings contains "label sallyport.dev/shipped is removed" if {
 	not input.request.object.metadata.labels["sallyport.dev/shipped"] == "true"
 }
 
+# The chart lets a shipped policy read kinds that other policies may not read. With other Rego it could show its author more of them.
+_weakenings contains $"spec.modules of a policy that reads {concat(", ", sort(_reserved(_new)))}" if {
+	_weakens
+	_old.modules != _new.modules
+	count(_reserved(_new)) > 0
+}
+
+# With other Rego, this policy could allow everything that is denied here.
+_weakenings contains "spec.modules of the policy that checks policies" if {
+	_weakens
+	_old.modules != _new.modules
+	_old.package == "sallyport.policies.self"
+}
+
+_weakenings contains $"spec.reads adds {concat(", ", sort(added))}" if {
+	_weakens
+	added := _reserved(_new) - _reserved(_old)
+	count(added) > 0
+}
+
+_reserved(spec) := {kind |
+	some read in object.get(spec, "reads", [])
+	kind := $"{read.apiVersion}/{read.kind}"
+	kind in data.parameters.reserved
+}
+
 _match(spec) := object.get(spec, "match", {"resources": []})
 
 _selecting := {"namespaceSelector": "namespaces", "objectSelector": "objects"}

@@ -155,8 +155,34 @@ _edits := {
 		"old": {"parameters": {"exempt": {"users": ["a"]}}},
 		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a", "b"]}}}, "said": [],
 	},
+	"other Rego of a policy that reads Pods": {
+		"old": {"modules": _rego("a"), "reads": [_pods, _machines]}, "new": {"modules": _rego("b"), "reads": [_pods, _machines]},
+		"said": ["spec.modules of a policy that reads v1/Pod"],
+	},
+	"a policy that begins to read Pods": {
+		"old": {"modules": _rego("a")}, "new": {"modules": _rego("a"), "reads": [_pods, _machines]}, "said": ["spec.reads adds v1/Pod"],
+	},
+	"a policy that reads Pods no longer": {
+		"old": {"modules": _rego("a"), "reads": [_pods]}, "new": {"modules": _rego("b"), "reads": [_machines]}, "said": [],
+	},
+	"other Rego of this policy": {
+		"old": {"package": "sallyport.policies.self", "modules": _rego("a")},
+		"new": {"package": "sallyport.policies.self", "modules": _rego("b")},
+		"said": ["spec.modules of the policy that checks policies"],
+	},
+	"other Rego of a policy that reads machines": {
+		"old": {"modules": _rego("a"), "reads": [_machines]}, "new": {"modules": _rego("b"), "reads": [_machines]}, "said": [],
+	},
 	"exclusions that are gone": {"old": {"match": {"excludeUsers": ["a"], "excludeGroups": ["g"]}}, "new": {"match": {"excludeGroups": []}}, "said": []},
 }
+
+_pods := {"apiVersion": "v1", "kind": "Pod", "freshness": "Live"}
+
+_machines := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine"}
+
+_rego(source) := [{"name": "a.rego", "source": source}]
+
+_reserving := {"reserved": ["v1/Pod", "v1/Service"]}
 
 # Parameters, with what weakens the policy.
 _exempting := {"type": "object", "properties": {
@@ -181,7 +207,9 @@ test_weakening[note] if {
 	some note, edit in _edits
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
 	{denial.message | some denial in policy.deny} == _weakened(edit.said) with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+		with data.parameters as _reserving
 	policy.valid_input with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+		with data.parameters as _reserving
 }
 
 _asked(said) := false if count(said) > 0
@@ -250,7 +278,7 @@ test_what_is_relied_on_is_not_weakened[note] if {
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
 	every right in [true, false] {
 		policy.deny == _relied_on(_weakens(edit.said)) with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
-			with data.parameters as {"indispensable": ["other", "team-quota"]}
+			with data.parameters as object.union(_reserving, {"indispensable": ["other", "team-quota"]})
 	}
 }
 

@@ -23,6 +23,8 @@ const (
 	ReleaseAnnotation = v1alpha1.GroupName + "/release"
 	// ShipmentAnnotation is on the ConfigMap: a hash of what it ships, with which the replicas were started that are to ship it.
 	ShipmentAnnotation = v1alpha1.GroupName + "/shipment"
+	// ReadsAnnotation is on the ConfigMap: the resources that policies may read, and which policies.
+	ReadsAnnotation = v1alpha1.GroupName + "/policy-reads"
 	// ResetAsked as a policy's ReleaseAnnotation asks for a reset, or says that one has begun.
 	ResetAsked = "reset"
 

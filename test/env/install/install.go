@@ -239,6 +239,9 @@ func (s *Sallyport) Resume(ctx context.Context, o Options) (err error) {
 // Metrics gives the manager's metrics as text.
 func (s *Sallyport) Metrics(ctx context.Context) (string, error) { return s.manager.Metrics(ctx) }
 
+// Webhooks is the address at which the manager serves the webhooks.
+func (s *Sallyport) Webhooks() string { return s.manager.Webhooks() }
+
 // Roots are the authorities that the API server trusts to certify the webhooks.
 func (s *Sallyport) Roots(ctx context.Context) (*x509.CertPool, error) {
 	c, err := s.clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, configuration, metav1.GetOptions{})

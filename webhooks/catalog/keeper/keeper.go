@@ -45,9 +45,9 @@ type Gate interface {
 
 // Facts is what answers the questions of policies.
 type Facts interface {
-	// Watch begins to watch what reads need and tells what cannot be answered yet, Use which reads decide and which are wanted
+	// Watch begins to watch what the reads of a policy need and tells what cannot be answered yet, Use which reads decide and which are wanted
 	// at all, Synced whether those that decide can be answered. Notify has a function called when that may have changed.
-	Watch(ctx context.Context, reads []engine.Read) []facts.Lack
+	Watch(ctx context.Context, policy string, reads []engine.Read) []facts.Lack
 	Use(used, wanted []engine.Read)
 	Synced() error
 	Notify(changed func())
@@ -225,9 +225,9 @@ func unusable(objects []v1alpha1.RegoPolicy, states []catalog.State, good map[st
 }
 
 // lacking tells the catalog what keeps reads from being answered.
-func (k *Keeper) lacking(_ context.Context, reads []engine.Read) *catalog.Lack {
+func (k *Keeper) lacking(_ context.Context, policy string, reads []engine.Read) *catalog.Lack {
 	k.asked = append(k.asked, reads...)
-	lacks := k.facts.Watch(k.life, reads)
+	lacks := k.facts.Watch(k.life, policy, reads)
 	if len(lacks) == 0 {
 		return nil
 	}
@@ -256,14 +256,14 @@ func (k *Keeper) lacking(_ context.Context, reads []engine.Read) *catalog.Lack {
 	return lack
 }
 
-// granting says how rights are granted: by the chart, which has a value for that, or by whoever writes roles.
+// granting says how rights are granted: by a value of the chart. Where the chart makes no roles, it takes the right as well.
 func (k *Keeper) granting(missing []catalog.Grant) error {
 	reads, rules := map[string]bool{}, make([]string, len(missing))
 	for i, g := range missing {
 		reads[schema.GroupResource{Group: g.APIGroup, Resource: g.Resource}.String()] = true
 		rules[i] = g.String()
 	}
-	return fmt.Errorf("to grant access, run: %s, or add a ClusterRole with the rule %s",
+	return fmt.Errorf("to grant access, run: %s; with the chart value rbac.create=false, also add a ClusterRole with the rule %s",
 		k.release.Upgrade("rbac.reads", reads), strings.Join(rules, " and the rule "))
 }
 

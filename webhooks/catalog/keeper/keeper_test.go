@@ -163,7 +163,7 @@ func (h *holding) Notify(changed func()) {
 	h.Store.Notify(changed)
 }
 
-func (h *holding) Watch(ctx context.Context, reads []engine.Read) []facts.Lack {
+func (h *holding) Watch(ctx context.Context, policy string, reads []engine.Read) []facts.Lack {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range reads {
@@ -171,7 +171,7 @@ func (h *holding) Watch(ctx context.Context, reads []engine.Read) []facts.Lack {
 			return []facts.Lack{{Read: r, Err: facts.ErrNotSynced}}
 		}
 	}
-	return h.Store.Watch(ctx, reads)
+	return h.Store.Watch(ctx, policy, reads)
 }
 
 func (h *holding) hold(kind string) {
