@@ -20,7 +20,7 @@ const (
 	// node is what the pods are bound to.
 	node = "local"
 	// lookPeriod is how often the kubelet looks at its pods.
-	lookPeriod = 50 * time.Millisecond
+	lookPeriod = 100 * time.Millisecond
 	// restartPause is how long there is at least from one start of a process to the next.
 	restartPause = time.Second
 	// maxPods is how many it runs at once: two, and those that a rollout puts in their place.
