@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
@@ -33,10 +34,14 @@ func (s *stage) startRegistry() error {
 }
 
 // joinNodes creates the nodes with their agent.
-func (s *stage) joinNodes(ctx context.Context) error {
+func (s *stage) joinNodes(ctx context.Context) (err error) {
 	s.agent = nodeagent.New(s.api, node1, node2)
 	s.agent.Transport = s.registry.Transport()
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	if s.agent.Pods, err = install.Watched(running, s.plane.Config, ""); err != nil {
+		end()
+		return err
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
