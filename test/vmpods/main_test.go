@@ -22,6 +22,7 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // stack is what all tests of this package share.
@@ -45,7 +46,7 @@ func run(m *testing.M) (code int) {
 	defer os.RemoveAll(dir)
 	ctrl.SetLogger(klog.NewKlogr())
 	code = 1
-	if err = start(context.Background(), dir); err == nil {
+	if err = errors.Join(step.Parallel(8), start(context.Background(), dir)); err == nil {
 		code = m.Run()
 	}
 	if err = errors.Join(err, stop()); err != nil {
