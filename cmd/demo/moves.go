@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
-	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
@@ -35,14 +35,14 @@ func (s *stage) startRegistry() error {
 }
 
 // joinNodes creates the nodes with their agent.
-func (s *stage) joinNodes(ctx context.Context) error {
-	c, err := ctrlclient.New(s.plane.Config, ctrlclient.Options{})
-	if err != nil {
-		return err
-	}
-	s.agent = nodeagent.New(c, node1, node2)
+func (s *stage) joinNodes(ctx context.Context) (err error) {
+	s.agent = nodeagent.New(s.api, node1, node2)
 	s.agent.Transport = s.registry.Transport()
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	if s.agent.Pods, err = install.Watched(running, s.plane.Config, ""); err != nil {
+		end()
+		return err
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -52,10 +52,10 @@ func (s *stage) joinNodes(ctx context.Context) error {
 	return s.agent.Join(ctx)
 }
 
-// podMachine creates a machine of the pod runtime. A machine that has just started is moved 10 seconds later at the earliest, so there is
-// a chapter between this one and moves.
+// podMachine creates a machine of the pod runtime. A machine that has just started is moved 10 seconds later at the earliest, so there are
+// chapters between this one and moves.
 func (s *show) podMachine() {
-	s.chapter("11. A machine of the pod runtime", "Agents on two nodes run machines as Pods.")
+	s.chapter("4. A machine of the pod runtime", "Agents on two nodes run machines as Pods.")
 	s.attempt("making the nodes", s.joinNodes)
 	s.create(building)
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
@@ -64,7 +64,7 @@ func (s *show) podMachine() {
 }
 
 func (s *show) moves() {
-	s.chapter("13. Migrate a machine of the pod runtime, and drain a node",
+	s.chapter("12. Migrate a machine of the pod runtime, and drain a node",
 		"Machines of the pod runtime migrate between nodes through snapshots in a registry. Here, the agent confirms a step late.")
 	release := s.hold()
 	s.kubectl(`patch svm build-1 --type=merge --patch={"spec":{"nodeName":"` + node2 + `"}}`)
@@ -77,9 +77,16 @@ func (s *show) moves() {
 	s.kubectl("get events --field-selector=involvedObject.name=build-1,reason=Migrating --output=custom-columns=TOLD:.message",
 		"hibernating the machine on node "+node1, "restoring the machine from its snapshot", "is live")
 	s.tell("An eviction would delete the machine. Sallyport denies it and migrates the machine, so that kubectl drain succeeds.\n" +
-		"The API server of the demo shows the webhook no client certificate, so the label confirms that the node is to be drained:")
+		"The API server of the demo shows the webhook no client certificate, so the label confirms that the node is to be drained.\n" +
+		"kubectl drain retries every 5 seconds, so it runs in the background during the next chapter:")
 	s.kubectl("label node " + node2 + " " + v1alpha1.LabelDrain + "=" + v1alpha1.DrainEnabled)
-	s.kubectl("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
+	s.drained = s.background("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
+}
+
+// movedByDrain shows the end of the drain and of its migration.
+func (s *show) movedByDrain() {
+	s.chapter("14. The node is drained", "Meanwhile, Sallyport has migrated the machine, and kubectl drain has succeeded.")
+	s.drained()
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get svm build-1", "Running", node1)
 	s.kubectl("get svmop --field-selector=spec.virtualMachineName=build-1", build1+"-drain-", "Succeeded")

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
-	"strings"
 
 	"k8s.io/client-go/kubernetes"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -20,7 +22,7 @@ var forced = operation("{type: Stop, force: true, virtualMachineName: web-2}")
 const barred = "stop --force is not allowed"
 
 func (s *show) rules() {
-	s.chapter("15. Edit a policy",
+	s.chapter("16. Edit a policy",
 		"Policies are objects in the cluster. Helm installs them, and kubectl edits them. For this chapter, the vCenter hangs when it powers on\n"+
 			"web-2.")
 	s.kubectl("sallyport policies", edited, "current")
@@ -35,17 +37,17 @@ func (s *show) rules() {
 }
 
 func (s *show) keeps() {
-	s.chapter("16. Edits survive an upgrade, and a broken policy does not become active",
+	s.chapter("17. Edits survive an upgrade, and a broken policy does not become active",
 		"From now on, a client repeats stop --force as a dry run. The following changes must not change the response.")
 	s.keepAsking(forced, barred)
 	s.tell("An upgrade of the release keeps edited fields and updates the other fields of the policy. New replicas check the shipped policies\n" +
 		"before they become ready, and --wait waits for them:")
 	s.helm("upgrade sallyport charts/sallyport"+namespace+" --wait --reuse-values --set policies."+edited+".parameters.yieldsTo.Evict={Stop}", "deployed")
-	s.until("the release is applied", func() bool {
-		row, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.spec.parameters.yieldsTo.Evict}")
-		return row == `["Stop"]`
+	s.notedWhen("the release is applied", func(p *v1alpha1.RegoPolicy) bool {
+		var parameters struct{ YieldsTo map[string][]string }
+		return p.Spec.Parameters != nil && json.Unmarshal(p.Spec.Parameters.Raw, &parameters) == nil &&
+			slices.Equal(parameters.YieldsTo["Evict"], []string{"Stop"})
 	})
-	s.noted()
 	s.kubectl("sallyport policies", "yieldsTo.Start")
 	s.meanwhile()
 	s.tell("A broken edit is denied. The message contains file, line and column of the error:")
@@ -73,15 +75,20 @@ spec:
 
 // noted waits until the status reflects the last edit.
 func (s *show) noted() {
-	s.until("the status tells of the edit", func() bool {
-		generations, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.metadata.generation}/{.status.observedGeneration}")
-		made, seen, _ := strings.Cut(generations, "/")
-		return made == seen
+	s.notedWhen("the edit is made", func(*v1alpha1.RegoPolicy) bool { return true })
+}
+
+// notedWhen waits until the edited policy is as expected, and its status reflects that.
+func (s *show) notedWhen(what string, is func(*v1alpha1.RegoPolicy) bool) {
+	s.until(what+" and the status tells of it", func() bool {
+		policy := &v1alpha1.RegoPolicy{}
+		err := s.api.Get(s.ctx, ctrlclient.ObjectKey{Name: edited}, policy)
+		return err == nil && is(policy) && policy.Status.ObservedGeneration == policy.Generation
 	})
 }
 
 func (s *show) outlasts() {
-	s.chapter("17. Replace replicas and certificates",
+	s.chapter("18. Replace replicas and certificates",
 		"The policy is still broken, and the client still sends requests. The last good revision is stored in the cluster, so new replicas\n"+
 			"use it too.")
 	s.restart()
@@ -141,7 +148,7 @@ func (s *show) rotate() {
 }
 
 func (s *show) leave() {
-	s.chapter("18. Uninstall Sallyport",
+	s.chapter("19. Uninstall Sallyport",
 		"Sallyport's objects have finalizers that only Sallyport removes. Remove them before the uninstallation.")
 	s.kubectl("sallyport release --all", "Finalizers removed")
 	s.helm("uninstall sallyport"+namespace, "uninstalled")

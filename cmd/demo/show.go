@@ -15,8 +15,8 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
-// patience is the timeout of each wait.
-const patience = 2 * time.Minute
+// patience is the timeout of each wait, and glance the interval at which it polls.
+const patience, glance = 2 * time.Minute, 50 * time.Millisecond
 
 // show runs the commands of a user, prints them, and checks their output. After the first failure, it does nothing.
 type show struct {
@@ -31,6 +31,7 @@ type show struct {
 	dense    bool // what was shown last is many lines, and needs a gap below it
 	client   *client
 	powersOn func() // has the vCenter power web-2 on, when that hangs
+	drained  func() // waits for kubectl drain
 }
 
 // chapter prints the title and introduction of a chapter.
@@ -137,6 +138,42 @@ func (s *show) run(c command, reads []string) {
 	s.reads("kubectl "+line, out, reads)
 }
 
+// background starts a kubectl command. The returned function waits for its end, prints its output, and checks it.
+func (s *show) background(line string, reads ...string) (finish func()) {
+	if s.wrong != "" {
+		return func() {}
+	}
+	s.gap()
+	s.Say("%s", s.Paint(terminal.Bold, "$ kubectl "+line+" &"))
+	ctx, cancel := context.WithCancel(s.ctx)
+	type result struct {
+		out  string
+		code int
+	}
+	ended := make(chan result, 1)
+	go func() {
+		var out strings.Builder
+		code := s.plane.KubectlTo(ctx, s.plane.Kubeconfig(), nil, &out, strings.Fields(line)...)
+		ended <- result{out.String(), code}
+	}()
+	return func() {
+		defer cancel()
+		if s.wrong != "" {
+			cancel()
+		}
+		r := <-ended
+		if s.wrong != "" {
+			return
+		}
+		fmt.Fprint(s, r.out)
+		s.dense = true
+		if r.code != 0 {
+			s.fail("kubectl %s: exit code %d", line, r.code)
+		}
+		s.reads("kubectl "+line, r.out, reads)
+	}
+}
+
 // output runs kubectl and prints its output. The output of a denied request is red.
 func (s *show) output(c command, args []string) (out string, code int) {
 	var heard strings.Builder
@@ -210,7 +247,7 @@ func (s *show) until(what string, seen func() bool) {
 	if s.wrong != "" {
 		return
 	}
-	err := wait.PollUntilContextTimeout(s.ctx, visible/10, patience, true, func(context.Context) (bool, error) { return seen(), nil })
+	err := wait.PollUntilContextTimeout(s.ctx, glance, patience, true, func(context.Context) (bool, error) { return seen(), nil })
 	if err != nil {
 		s.fail("waiting until %s: %v", what, err)
 	}

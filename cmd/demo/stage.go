@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/demo/denial"
@@ -29,13 +32,14 @@ const inventory = "/DC0/vm/"
 // The login of Sallyport at the vCenter.
 const loginName, loginPassword = "sallyport@vsphere.local", "between-two-doors"
 
-// visible is how long a task of the vCenter takes: long enough to be seen, too short to be bored.
-const visible = 300 * time.Millisecond
+// visible is how long a task of the vCenter takes, and the interval at which the managers poll it.
+const visible = 150 * time.Millisecond
 
 // stage is the environment of the demo: a control plane, a vCenter, the installation of Sallyport, and a temporary folder.
 type stage struct {
 	dir       string
 	plane     *env.ControlPlane
+	api       ctrlclient.Client
 	vcenter   *vcsim.VCenter
 	sallyport *install.Sallyport
 	options   install.Options
@@ -52,7 +56,8 @@ func newStage(ctx context.Context, p terminal.Printer, first bool) (s *stage, er
 		return s, err
 	}
 	s.onClose(func() error { return os.RemoveAll(s.dir) })
-	if err := errors.Join(s.keepTemporaries(), s.linkPrograms()); err != nil {
+	// The programs collect garbage less often: the demo has more memory than time.
+	if err := errors.Join(s.keepTemporaries(), s.linkPrograms(), os.Setenv("GOGC", cmp.Or(os.Getenv("GOGC"), "400"))); err != nil {
 		return s, err
 	}
 	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver, kube-controller-manager) ...")
@@ -125,6 +130,9 @@ func (s *stage) startControlPlane(ctx context.Context, logf func(string, ...any)
 	if err != nil {
 		return err
 	}
+	if s.api, err = install.Client(s.plane.Config); err != nil {
+		return err
+	}
 	helm, err := env.Helm(ctx, logf)
 	if err != nil {
 		return err
@@ -159,7 +167,7 @@ func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 	s.options = install.Options{
 		Binary: s.path(programs, sallyport),
 		// Poll more often and shut down faster than in a cluster, so that the demo is fast.
-		Flags: []string{"--poll-interval", "300ms", "--shutdown-delay", "1s"},
+		Flags: []string{"--poll-interval", visible.String(), "--shutdown-delay", "1s"},
 	}
 	for name, writer := range map[string]*io.Writer{records: &s.options.Records, managerLog: &s.options.Logs} {
 		file, err := os.OpenFile(s.path(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

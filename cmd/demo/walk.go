@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/env/install"
@@ -16,8 +19,8 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 // walk runs the chapters of the demo. The last chapter, which uninstalls Sallyport, runs only if toTheEnd is set.
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
-		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.replaceTemplate, s.podMachine, s.pool, s.moves, s.guards, s.rules, s.keeps, s.outlasts,
+		s.install, s.declare, s.adopt, s.podMachine, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
+		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -96,7 +99,7 @@ func (s *show) adopt() {
 }
 
 func (s *show) stopOverStart() {
-	s.chapter("4. A stop supersedes a start that hangs", "For this chapter, the vCenter hangs when it powers on web-1.")
+	s.chapter("5. A stop supersedes a start that hangs", "For this chapter, the vCenter hangs when it powers on web-1.")
 	release := s.vcenter.Hold(inventory+web1, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-1")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
@@ -115,7 +118,7 @@ func (s *show) stopOverStart() {
 }
 
 func (s *show) forcedStop() {
-	s.chapter("5. A forced stop supersedes a stop that the guest ignores",
+	s.chapter("6. A forced stop supersedes a stop that the guest ignores",
 		"For this chapter, the guest of web-2 ignores shutdown requests.")
 	s.vcenter.IgnoreShutdown(inventory + web2)
 	s.kubectl("sallyport stop web-2")
@@ -130,7 +133,7 @@ func (s *show) forcedStop() {
 }
 
 func (s *show) restartOverMigration() {
-	s.chapter("6. A restart supersedes a migration",
+	s.chapter("7. A restart supersedes a migration",
 		"The vCenter powers on web-1 now, but it hangs when it migrates web-1 to another host.")
 	s.kubectl("sallyport start web-1 --wait", "Completed, Succeeded")
 	s.vCenterSays(web1, on, s.home(), 1)
@@ -147,7 +150,7 @@ func (s *show) restartOverMigration() {
 }
 
 func (s *show) alwaysOn() {
-	s.chapter("7. A machine that must always run", "db-1 has run policy AlwaysOn, so stop is denied:")
+	s.chapter("8. A machine that must always run", "db-1 has run policy AlwaysOn, so stop is denied:")
 	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "stop is not allowed because its run policy is AlwaysOn")
 	s.tell("If its guest shuts down, Sallyport starts the machine again:")
 	release := s.vcenter.Hold(inventory+db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
@@ -157,14 +160,15 @@ func (s *show) alwaysOn() {
 	s.until("db-1 is on again", func() bool { return s.vcenter.State(inventory+db1).Power == on })
 	s.vCenterSays(db1, on, s.home(), 2)
 	s.until("the events tell it", func() bool {
-		told, _, _ := s.plane.Kubectl(s.ctx, "get", "events", "--field-selector", "involvedObject.name=db-1,reason=AsWanted", "-o", "name")
-		return told != ""
+		told := &corev1.EventList{}
+		err := s.api.List(s.ctx, told, ctrlclient.InNamespace(team), ctrlclient.MatchingFields{"involvedObject.name": db1, "reason": "AsWanted"})
+		return err == nil && len(told.Items) > 0
 	})
 	s.kubectl("get events --field-selector involvedObject.name=db-1", "Start by run policy AlwaysOn finished: the machine is Running")
 }
 
 func (s *show) stranger() {
-	s.chapter("8. A namespace without access to the vCenter", "team-b is not a tenant of vc-1, so it cannot adopt db-1.")
+	s.chapter("9. A namespace without access to the vCenter", "team-b is not a tenant of vc-1, so it cannot adopt db-1.")
 	s.kubectl("create namespace " + strangers)
 	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
 	s.tell("The results of all admitted operations:")
@@ -172,7 +176,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("14. Protect workloads of any kind",
+	s.chapter("15. Protect workloads of any kind",
 		"These guards do not need a VirtualMachine. Annotations limit scaling, and a label protects a workload from deletion.")
 	s.kubectl("create deployment runners -n team-a --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners -n team-a sallyport.dev/min-replicas=3 --overwrite")

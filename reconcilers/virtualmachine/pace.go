@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"sort"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
 	starts, moves := k == runtime.TaskPowerOn, k == runtime.TaskRelocate
 	soon := (starts || moves) && r.attempts().IsInBackOffSinceUpdate(l.Key().String(), l.Time)
 	if soon {
-		l.Wait(r.attempts().Get(l.Key().String()))
+		l.Wait(r.pauseLeft(l.Key().String(), l.Time))
 	}
 	l.paused = soon && starts && l.seen.Power != v1alpha1.PowerRunning
 	return soon
@@ -53,8 +54,16 @@ func (r *Reconciler) failedJustNow(l *look) bool {
 	if l.seen.LastFailure == "" || !r.attempts().IsInBackOffSinceUpdate(key, l.Time) {
 		return false
 	}
-	l.Wait(r.attempts().Get(key))
+	l.Wait(r.pauseLeft(key, l.Time))
 	return true
+}
+
+// pauseLeft returns how much of the pause after the last attempt is left at a time, rounded up to tenths of a second.
+func (r *Reconciler) pauseLeft(key string, now time.Time) time.Duration {
+	const unit = 100 * time.Millisecond
+	return unit * time.Duration(sort.Search(int(longestPause/unit), func(units int) bool {
+		return !r.attempts().IsInBackOffSinceUpdate(key, now.Add(unit*time.Duration(units)))
+	}))
 }
 
 // clockOf is a clock that is read from a function.

@@ -9,11 +9,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // placed gives the node of the machine, and what PlacementSettled says.
@@ -160,8 +162,8 @@ func TestPlacementThatIsRefused(t *testing.T) {
 func TestMovesAreJudgedOneAtATime(t *testing.T) {
 	t.Parallel()
 	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
-	free := func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	free := func(within time.Duration) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
 		release, err := f.vms.Locks.LockMoves(ctx)
 		if err == nil {
@@ -169,16 +171,17 @@ func TestMovesAreJudgedOneAtATime(t *testing.T) {
 		}
 		return err == nil
 	}
+	const soon = 10 * time.Millisecond
 	asked, claimed := 0, 0
 	f.vms.AdmitsMove = func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
-		if asked++; free() {
+		if asked++; free(soon) {
 			t.Error("another move can be judged at the same time")
 		}
 		return "", "", nil
 	}
 	f.onStatus = func(o client.Object) {
 		if vm := o.(*v1alpha1.VirtualMachine); vm.Status.ActiveOperation != nil && vm.Status.ActiveOperation.Signal == "" && claimed == 0 {
-			if claimed++; free() {
+			if claimed++; free(soon) {
 				t.Error("another move can be judged before the claim is written")
 			}
 			if vm.Status.Phase != v1alpha1.VirtualMachineMigrating {
@@ -188,9 +191,29 @@ func TestMovesAreJudgedOneAtATime(t *testing.T) {
 	}
 	f.change(on("node-2"))
 	f.settle()
-	if asked != 1 || claimed != 1 || !free() {
-		t.Errorf("asked %d times, claimed %d times, and then free: %v", asked, claimed, free())
+	if asked != 1 || claimed != 1 || !free(step.Patience) {
+		t.Errorf("asked %d times, claimed %d times, or the lock was not released", asked, claimed)
 	}
+	if got := f.placed(); got != "node-2 True OnNode" {
+		t.Errorf("it is on %s", got)
+	}
+}
+
+// A machine that was started a moment ago is moved as soon as its pause is over: what is left of the pause is waited for, not all of it again.
+func TestMoveAfterTheRestOfThePause(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = "node-1" })
+	f.settle()
+	const left = 5 * time.Second
+	f.offset += shortestPause - left
+	f.change(on("node-2"))
+	result, err := f.vms.Reconcile(t.Context(), ctrl.Request{NamespacedName: f.key()})
+	if err != nil || result.RequeueAfter > left {
+		t.Errorf("looks again after %v, error %v", result.RequeueAfter, err)
+	}
+	f.offset += left
+	f.settle()
 	if got := f.placed(); got != "node-2 True OnNode" {
 		t.Errorf("it is on %s", got)
 	}

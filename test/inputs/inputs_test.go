@@ -36,7 +36,7 @@ import (
 // is another request.
 
 var (
-	count = flag.Int("inputs.count", depth.Of(500, 6000), "how many broken requests to validate; half as many with onError Allow, a fifth as many to fill in")
+	count = flag.Int("inputs.count", depth.Of(500, 4000), "how many broken requests to validate; half as many with onError Allow, a fifth as many to fill in")
 	seed  = flag.Uint64("inputs.seed", 1, "what the mutations are drawn from")
 )
 

@@ -5,6 +5,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ import (
 type Agent struct {
 	// Transport is how it gets at the registry of snapshots. Nil is that of go-containerregistry.
 	Transport http.RoundTripper
+	// Pods lists the Pods. Nil is the client.
+	Pods client.Reader
 	// Scheduled tells that the cluster has a scheduler, so that the agent takes only what its nodes are given.
 	Scheduled bool
 
@@ -73,7 +76,7 @@ func (a *Agent) Run(ctx context.Context, failed func(error)) {
 // the next step. There is one Step at a time.
 func (a *Agent) Step(ctx context.Context) error {
 	var pods corev1.PodList
-	if err := a.client.List(ctx, &pods, client.HasLabels{agent.LabelMachine}); err != nil {
+	if err := cmp.Or[client.Reader](a.Pods, a.client).List(ctx, &pods, client.HasLabels{agent.LabelMachine}); err != nil {
 		return fmt.Errorf("listing the Pods of machines: %w", err)
 	}
 	a.forget(pods.Items)

@@ -3,11 +3,9 @@ package undecodable
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -176,11 +174,28 @@ func store(ctx context.Context, c client.Client, text string) error {
 	return nil
 }
 
-// deepen gives an object managedFields that fit into JSON as long as it is not in a list.
+// deepen gives an object managedFields that fit into JSON as long as it is not in a list. It is an update, because the API server copies the
+// rest of a patch at each of its levels.
 func deepen(ctx context.Context, c client.Client, o client.Object) error {
 	const levels = 9995
-	fields := strings.Repeat(`{"f:a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
-	patch := fmt.Sprintf(`{"metadata":{"managedFields":[{"manager":"x","operation":"Update","apiVersion":"v1","time":"2026-01-01T00:00:00Z",`+
-		`"fieldsType":"FieldsV1","fieldsV1":%s}]}}`, fields)
-	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)))
+	kind, err := c.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(kind)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
+		return err
+	}
+	fields := map[string]any{}
+	for range levels - 1 {
+		fields = map[string]any{"f:a": fields}
+	}
+	entry := map[string]any{
+		"manager": "x", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
+	}
+	if err := unstructured.SetNestedField(live.Object, []any{entry}, "metadata", "managedFields"); err != nil {
+		return err
+	}
+	return c.Update(ctx, live)
 }

@@ -22,6 +22,7 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // stack is what all tests of this package share.
@@ -45,6 +46,7 @@ func run(m *testing.M) (code int) {
 	defer os.RemoveAll(dir)
 	ctrl.SetLogger(klog.NewKlogr())
 	code = 1
+	step.Parallel(8)
 	if err = start(context.Background(), dir); err == nil {
 		code = m.Run()
 	}

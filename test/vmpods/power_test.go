@@ -18,6 +18,7 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/nodeagent"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -38,6 +39,9 @@ func newSite(t *testing.T, name string) *site {
 	s.Must(s.nodes.Join(t.Context()))
 	s.nodes.Transport = stack.registry.Transport()
 	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	s.nodes.Pods, err = install.Watched(ctx, stack.plane.Config, name)
+	s.Must(err)
 	var running sync.WaitGroup
 	running.Go(func() { s.nodes.Run(ctx, func(err error) { t.Log(err) }) })
 	t.Cleanup(func() { cancel(); running.Wait() })

@@ -107,6 +107,16 @@ func TestWatchWhileManyCome(t *testing.T) {
 	}
 }
 
+// A clone gets its instance UUID after it is made. A watch that has seen it before that tells of its later changes, too.
+func TestWatchOfClones(t *testing.T) {
+	w := newWorld(t)
+	h := w.watch(t)
+	for i := range 8 {
+		m := w.ensure(w.cloned(fmt.Sprintf("web-%d", i)))
+		h.tells("what the guest of a clone says", m.InstanceID, func() { w.SetGuest(w.path(m), vcsim.Guest{Address: "10.0.0.7"}) })
+	}
+}
+
 // A watch ends with its session: nobody can tell what was missed.
 func TestWatchEndsWithItsSession(t *testing.T) {
 	w := newWorld(t)

@@ -8,15 +8,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -156,20 +153,6 @@ func (s *Sallyport) Adopt(ctx context.Context) error {
 		return err
 	}
 	return s.awaitRights(ctx)
-}
-
-// serviceAddress is where the API server calls the webhooks, empty while there is no Service.
-func (s *Sallyport) serviceAddress(ctx context.Context) (string, error) {
-	service, err := s.clientset.CoreV1().Services(Namespace).Get(ctx, Service, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("reading the installed Service: %w", err)
-	case len(service.Spec.Ports) != 1:
-		return "", fmt.Errorf("the installed Service has %d ports", len(service.Spec.Ports))
-	}
-	return net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(int(service.Spec.Ports[0].Port))), nil
 }
 
 // User is who a manager is to the API server.

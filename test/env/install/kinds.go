@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -40,6 +42,21 @@ func Client(config *rest.Config) (client.WithWatch, error) {
 		clients.Store(config, c)
 	}
 	return c, err
+}
+
+// Watched returns a reader of the objects of a namespace, or of all namespaces if that is empty, which keeps copies of the kinds that it is
+// asked for and updates them by watches until the context ends. It is for what looks again and again.
+func Watched(ctx context.Context, config *rest.Config, namespace string) (client.Reader, error) {
+	o := cache.Options{}
+	if namespace != "" {
+		o.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	watched, err := cache.New(config, o)
+	if err != nil {
+		return nil, fmt.Errorf("watching: %w", err)
+	}
+	go func() { _ = watched.Start(ctx) }() // until the context ends, or a read fails
+	return watched, nil
 }
 
 func newClient(config *rest.Config) (client.WithWatch, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -33,7 +36,8 @@ const (
 // ControllerManagerFlags.
 type Kubelet struct {
 	s        *Sallyport
-	selector string // of the pods, which no upgrade can change
+	watched  client.Reader   // of the namespace
+	selector labels.Selector // of the pods, which no upgrade can change
 	ips      []string
 	end      context.CancelFunc
 	looking  sync.WaitGroup
@@ -72,11 +76,18 @@ func (s *Sallyport) NewKubelet(ctx context.Context, o Options) (*Kubelet, error)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("making a Node: %w", err)
 	}
-	k := &Kubelet{s: s, selector: s.deployed.selector, options: o, pods: map[types.UID]*pod{}}
+	k := &Kubelet{s: s, options: o, pods: map[types.UID]*pod{}}
+	if k.selector, err = labels.Parse(s.deployed.selector); err != nil {
+		return nil, err
+	}
 	if k.ips, err = podIPs(s.plane.ServiceRange); err != nil {
 		return nil, err
 	}
 	ctx, k.end = context.WithCancel(context.WithoutCancel(ctx)) // it goes on until Close
+	if k.watched, err = Watched(ctx, s.plane.Config, Namespace); err != nil {
+		k.end()
+		return nil, err
+	}
 	k.looking.Go(func() { k.run(ctx) })
 	return k, nil
 }
@@ -178,12 +189,12 @@ func (k *Kubelet) run(ctx context.Context) {
 
 // look puts the processes in line with the pods that there are, and the status of the pods in line with the processes.
 func (k *Kubelet) look(ctx context.Context) error {
-	address, err := k.s.serviceAddress(ctx)
+	address, err := k.serviceAddress(ctx)
 	if err != nil {
 		return err
 	}
-	list, err := k.s.clientset.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: k.selector})
-	if err != nil {
+	list := &corev1.PodList{}
+	if err := k.watched.List(ctx, list, client.InNamespace(Namespace), client.MatchingLabelsSelector{Selector: k.selector}); err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	k.mu.Lock()
@@ -202,6 +213,21 @@ func (k *Kubelet) look(ctx context.Context) error {
 		err = errors.Join(err, k.tend(ctx, &list.Items[i]))
 	}
 	return err
+}
+
+// serviceAddress is where the API server calls the webhooks, empty while there is no Service.
+func (k *Kubelet) serviceAddress(ctx context.Context) (string, error) {
+	service := &corev1.Service{}
+	err := k.watched.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Service}, service)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading the installed Service: %w", err)
+	case len(service.Spec.Ports) != 1:
+		return "", fmt.Errorf("the installed Service has %d ports", len(service.Spec.Ports))
+	}
+	return net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(int(service.Spec.Ports[0].Port))), nil
 }
 
 // listen takes the Service's connections at its address, which is another after a new installation, and none without one.

@@ -89,6 +89,7 @@ func (m *Manager) run(o Options, kubeconfig string, args, environment []string) 
 		"--webhook-host", m.address, "--webhook-port", strconv.Itoa(m.ports.Webhook),
 		"--metrics-bind-address", m.at(m.ports.Metrics), "--health-probe-bind-address", m.at(m.ports.Health),
 		"--namespace", Namespace, "--replica-name", m.Name, "--certificate-settle", "1s", "--certificate-poll", "200ms",
+		"--retry-period", "500ms",
 	)
 	command := exec.Command(o.Binary, append(args, o.Flags...)...)
 	command.Env = append(append(append(os.Environ(), environment...), "KUBECONFIG="+kubeconfig), o.Env...)

@@ -136,8 +136,15 @@ func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *
 	ctx.WithLock(m, func() {
 		clone.step, clone.hotAdd, clone.noTools, clone.ignores, clone.ignoresCancels = m.step, m.hotAdd, m.noTools, m.ignores, m.ignoresCancels
 	})
+	var changed *simulator.Task
 	ctx.WithLock(clone, func() {
-		clone.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: clone.Self, Spec: known})
+		body := clone.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: clone.Self, Spec: known})
+		changed = ctx.Map.Get(body.(*methods.ReconfigVM_TaskBody).Res.Returnval).(*simulator.Task)
+	})
+	changed.Wait()
+	// The simulator does not tell of this change, and a watch may have seen the machine before it.
+	ctx.WithLock(clone, func() {
+		ctx.Update(clone, []types.PropertyChange{{Name: "config.instanceUuid", Val: clone.Config.InstanceUuid}})
 	})
 	ctx.WithLock(t, func() { t.Info.Result = clone.Self })
 	return nil
