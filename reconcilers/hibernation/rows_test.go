@@ -161,10 +161,13 @@ func TestRows(t *testing.T) {
 		{"R9", in(release, asleep, busy, unreachable, saved, stored), "waits: SourceUnreachable"},
 		{"R10", in(release, asleep, busy, saved, stored), "waits: Migrating"},
 		{"R11", in(release, asleep, back, saved, stored), "then Wake"},
-		{"R12", in(release, asleep, saved, stored), "Release"},
-		{"R13", in(release, asleep, saved), "waits: RegistryUnavailable"},
-		{"R14", in(release, asleep, saved, absent), "then Wake"}, // H5: a tag that went after it was seen
-		{"R14", in(release, asleep, saved, stale), "then Wake"},
+		{"R12", in(release, asleep, saved, stored, late), "hopeless"}, // H12: somebody keeps the Pod
+		{"R12", in(release, asleep, saved, stored, late, said), "hopeless"},
+		{"R13", in(release, asleep, saved, stored), "Release"},
+		{"R14", in(release, asleep, saved), "waits: RegistryUnavailable"},
+		{"R14", in(release, asleep, saved, late), "waits: RegistryUnavailable"},
+		{"R15", in(release, asleep, saved, absent), "then Wake"}, // H5: a tag that went after it was seen
+		{"R15", in(release, asleep, saved, stale), "then Wake"},
 
 		{"S1", in(restore, gone, stored, elsewhere), "goes elsewhere"},
 		{"S1", in(restore, gone, stored, back), "goes elsewhere"},
