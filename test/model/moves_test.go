@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
 )
@@ -182,6 +183,35 @@ func TestRegistryThatRemovesNothing(t *testing.T) {
 		if move := m.machine("vm-0").Status.Migration; m.where() != "node-2" || move == nil || move.Step != v1alpha1.MigrationDiscard {
 			m.violated("the machine is on %q, and the move is %+v", m.where(), move)
 		}
+		m.end(false)
+	})
+	if m.broken() {
+		t.Error(m.report())
+	}
+}
+
+// A move whose Pod nobody lets it remove is rolled back in time: the machine does not stay asleep, and its claim ends.
+func TestPodThatCannotBeRemoved(t *testing.T) {
+	m := inBubble(t, options{hibernates: true}, func(m *model) {
+		m.leader = m.newProcess(0)
+		m.addMachine("vm-0", v1alpha1.RunPolicyManual, known, v1alpha1.PowerRunning)
+		uid := m.machine("vm-0").UID
+		m.world.Script(fake.At{Machine: uid, Verb: runtime.VerbRelease}, fake.Fail(runtime.NewPermission(nil, "a policy protects the Pod")).Always())
+		asks("a", "Evict", false)(m)
+		slept := false
+		for range 80 {
+			m.newQueue().work()
+			goesOn(m)
+			m.sleep(5 * time.Second)
+			slept = slept || m.world.State(uid) == runtime.InstanceAsleep
+		}
+		if state := m.world.State(uid); !slept || state != runtime.InstanceLive || m.where() != "node-1" {
+			m.violated("the machine is %s on %q (it has slept: %t)", state, m.where(), slept)
+		}
+		if vm := m.machine("vm-0"); vm.Status.ActiveOperation != nil || vm.Status.Migration != nil || len(vm.Status.Undoing) > 0 {
+			m.violated("the move is not over: %+v", vm.Status)
+		}
+		m.world.ClearScripts()
 		m.end(false)
 	})
 	if m.broken() {
