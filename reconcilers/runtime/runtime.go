@@ -7,7 +7,10 @@ package runtime
 
 import (
 	"context"
+	"maps"
+	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -224,7 +227,8 @@ type Machine struct {
 	InstanceID string
 	// Spec is the spec of the VirtualMachine. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
-	// Labels are those of the VirtualMachine. A runtime does not change them. Only Ensure needs them.
+	// Labels are those for what the runtime creates for the machine: the labels of the VirtualMachine without Sallyport's own, except those
+	// of the pool that controls it. A runtime does not change them. Only Ensure needs them.
 	Labels map[string]string
 	// CloudInit is what the guest of a machine that is made is given. Only Ensure needs it.
 	CloudInit CloudInit
@@ -278,10 +282,24 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		UID:            vm.UID,
 		InstanceID:     vm.Status.InstanceID,
 		Spec:           &vm.Spec,
-		Labels:         vm.Labels,
+		Labels:         labelsOf(vm),
 		Migration:      vm.Status.Migration,
 		Earlier:        EarlierOf(vm),
 	}
+}
+
+// labelsOf returns the labels of a VirtualMachine that what is created for it also has. A label of Sallyport, such as the one that protects
+// from deletion, is about the object that a user set it on. Autoscalers select the members of a pool by the labels of the pool.
+func labelsOf(vm *v1alpha1.VirtualMachine) map[string]string {
+	owner := metav1.GetControllerOf(vm)
+	member := owner != nil && owner.Kind == "VirtualMachinePool" && string(owner.UID) == vm.Labels[v1alpha1.LabelPoolUID]
+	labels := maps.Clone(vm.Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool {
+		prefix, _, prefixed := strings.Cut(key, "/")
+		ours := prefixed && (prefix == v1alpha1.GroupName || strings.HasSuffix(prefix, "."+v1alpha1.GroupName))
+		return ours && (!member || key != v1alpha1.LabelPool && key != v1alpha1.LabelPoolUID)
+	})
+	return labels
 }
 
 // Observation is a machine as a runtime sees it at one moment.
