@@ -327,8 +327,10 @@ _moves_at(node) := [other | some other in _others; node in _ends_of(other)]
 # example with a finalizer on the Pod, would stop their moves.
 _stalled(other) if {
 	other.metadata.namespace != input.request.namespace
-	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`, other.status.migration.since)
-	time.parse_rfc3339_ns(other.status.migration.since) < time.parse_rfc3339_ns(input.now) - _patience
+	since := other.status.migration.since
+	is_string(since)
+	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`, since)
+	time.parse_rfc3339_ns(since) < time.parse_rfc3339_ns(input.now) - _patience
 }
 
 _patience := ((15 * 60) * 1000) * 1000000
