@@ -256,3 +256,24 @@ policies: {operations-supersede: {match: {excludeUsers: [other, robot]}}}
 		}
 	}
 }
+
+// The account of the release, whatever its name, may delete Pods that somebody has protected, so that machines can be moved.
+func TestOwnAccountDeletesPods(t *testing.T) {
+	for values, account := range map[string]string{"": "sallyport", "serviceAccount: {name: mover}": "mover"} {
+		var parameters struct {
+			Exempt []struct{ Resources, Users []string }
+		}
+		if err := yaml.Unmarshal(configured(t, values)["deletion-protected"].Spec.Parameters.Raw, &parameters); err != nil {
+			t.Fatal(err)
+		}
+		var may []string
+		for _, row := range parameters.Exempt {
+			if slices.Contains(row.Users, "system:serviceaccount:"+namespace+":"+account) {
+				may = append(may, row.Resources...)
+			}
+		}
+		if !slices.Equal(may, []string{"pods"}) {
+			t.Errorf("%q: the account %s may delete protected %v, want pods", values, account, may)
+		}
+	}
+}

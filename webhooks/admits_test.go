@@ -62,7 +62,7 @@ func (v vCenters) Read(_ context.Context, q engine.Query) (engine.Answer, error)
 	case "VSphereServer vc":
 		answer = map[string]any{"metadata": map[string]any{"name": "vc"}, "spec": map[string]any{"tenants": []any{map[string]any{
 			"name": "a", "adopt": true, "folders": v.folders, "resourcePools": []any{"/dc/host/c"},
-			"datastores": []any{"/dc/datastore/d"}, "networks": []any{"/dc/network/n"}, "templates": []any{"/dc/vm/t"},
+			"datastores": []any{"/dc/datastore/d"}, "networks": []any{"/dc/network/n"}, "templates": []any{"/dc/vm/t"}, "storagePolicies": []any{"gold"},
 			"quota": v.quota, "namespaces": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"team": "a"}}},
 		}}}}
 	}

@@ -54,8 +54,9 @@ type Migration struct {
 	// +optional
 	To MigrateTarget `json:"to,omitzero"`
 
-	// Whether the move is rolled back after the machine has left its node. It is
-	// then restored on any node, preferably on the one that it left.
+	// Whether the move is rolled back although its snapshot was complete. A machine that
+	// has left its node is then restored on any node, preferably on the one that it
+	// left.
 	// +optional
 	Back bool `json:"back,omitempty"`
 

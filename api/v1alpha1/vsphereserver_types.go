@@ -92,8 +92,8 @@ type CredentialsSecretReference struct {
 }
 
 // VSphereTenant is the part of a vCenter that some namespaces may use. To create a
-// machine, one entry must allow all of its folder, resource pool, datastore,
-// networks and template.
+// machine, one entry must allow all of its folder, resource pool, datastore, storage
+// policy, networks and template.
 //
 // +kubebuilder:validation:XValidation:rule="!self.adopt || has(self.folders) && size(self.folders) > 0",message="adopt: true needs at least one entry in folders: only machines below them can be adopted"
 type VSphereTenant struct {
@@ -129,6 +129,15 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:MaxItems=32
 	Datastores []InventoryPath `json:"datastores,omitempty"`
 
+	// VM storage policies that machines may be created with, by name. A machine without
+	// one has the default policy of its datastore. Default none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=80
+	StoragePolicies []string `json:"storagePolicies,omitempty"`
+
 	// Networks that created machines may be connected to, by inventory path, such as
 	// /datacenter/network/team-a, or folders of networks. Default none.
 	// +optional
@@ -150,6 +159,14 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
 	Libraries []string `json:"libraries,omitempty"`
+
+	// Tags of vCenter that templates may be given. Default none.
+	// +optional
+	// +listType=map
+	// +listMapKey=category
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Tags []VSphereTag `json:"tags,omitempty"`
 
 	// A limit for the total of the machines under this entry, created or adopted.
 	// Default: no limit.

@@ -1596,6 +1596,11 @@ func (in *VSphereTenant) DeepCopyInto(out *VSphereTenant) {
 		*out = make([]InventoryPath, len(*in))
 		copy(*out, *in)
 	}
+	if in.StoragePolicies != nil {
+		in, out := &in.StoragePolicies, &out.StoragePolicies
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Networks != nil {
 		in, out := &in.Networks, &out.Networks
 		*out = make([]InventoryPath, len(*in))
@@ -1609,6 +1614,11 @@ func (in *VSphereTenant) DeepCopyInto(out *VSphereTenant) {
 	if in.Libraries != nil {
 		in, out := &in.Libraries, &out.Libraries
 		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.Tags != nil {
+		in, out := &in.Tags, &out.Tags
+		*out = make([]VSphereTag, len(*in))
 		copy(*out, *in)
 	}
 	if in.Quota != nil {

@@ -151,6 +151,8 @@ func (t *Turn) after(want hibernation.Want, next hibernation.Step, seen *runtime
 		after.To, after.Back = want.To, want.Back
 	case next.Name == v1alpha1.MigrationRelease:
 		after.Digest = seen.Hibernation.Digest
+	case now.Step == v1alpha1.MigrationRelease && next.Name == v1alpha1.MigrationWake:
+		after.Back = want.Back
 	}
 	return after, true
 }
@@ -163,7 +165,7 @@ func (t *Turn) persist(ctx context.Context, after *v1alpha1.Migration, seen *run
 	if seen.Exists { // under the name that it has now: the move no longer tells it
 		status.InstanceID = seen.InstanceID
 	}
-	if before.Travels() && after != nil && after.Step == v1alpha1.MigrationDiscard && before.Back && wanted != "" && wanted != seen.Hibernation.Node {
+	if before != nil && before.Back && after != nil && after.Step == v1alpha1.MigrationDiscard && wanted != "" && wanted != seen.Hibernation.Node {
 		status.Placement = &v1alpha1.Placement{NodeName: seen.Hibernation.Node, InPlaceOf: wanted}
 	}
 	if err := t.Write(ctx); err != nil {

@@ -161,10 +161,13 @@ func TestRows(t *testing.T) {
 		{"R9", in(release, asleep, busy, unreachable, saved, stored), "waits: SourceUnreachable"},
 		{"R10", in(release, asleep, busy, saved, stored), "waits: Migrating"},
 		{"R11", in(release, asleep, back, saved, stored), "then Wake"},
-		{"R12", in(release, asleep, saved, stored), "Release"},
-		{"R13", in(release, asleep, saved), "waits: RegistryUnavailable"},
-		{"R14", in(release, asleep, saved, absent), "then Wake"}, // H5: a tag that went after it was seen
-		{"R14", in(release, asleep, saved, stale), "then Wake"},
+		{"R12", in(release, asleep, saved, stored, late), "hopeless"}, // H12: somebody keeps the Pod
+		{"R12", in(release, asleep, saved, stored, late, said), "hopeless"},
+		{"R13", in(release, asleep, saved, stored), "Release"},
+		{"R14", in(release, asleep, saved), "waits: RegistryUnavailable"},
+		{"R14", in(release, asleep, saved, late), "waits: RegistryUnavailable"},
+		{"R15", in(release, asleep, saved, absent), "then Wake"}, // H5: a tag that went after it was seen
+		{"R15", in(release, asleep, saved, stale), "then Wake"},
 
 		{"S1", in(restore, gone, stored, elsewhere), "goes elsewhere"},
 		{"S1", in(restore, gone, stored, back), "goes elsewhere"},
@@ -234,6 +237,47 @@ func TestMessages(t *testing.T) {
 	} {
 		if next := Next(s.move, &s.seen, s.want); next.Message != want {
 			t.Errorf("row %s says %q, want %q", next.Row, next.Message, want)
+		}
+	}
+}
+
+// outside are the rows that wait for something without a deadline and without a way back, with what ends them. Meanwhile the move does
+// not count for the limits of other namespaces (policy placement-migration).
+var outside = map[string]string{
+	"H3": "the Pod in the way is deleted", "W3": "the Pod in the way is deleted", "R4": "the Pod in the way is deleted", "S5": "the Pod in the way is deleted",
+	"H5": "the node is back", "W4": "the node is back", "R9": "the node is back",
+	"R6": "the node is back, or a person confirms that it is dead", "S11": "the node is back, or a person confirms that it is dead",
+	"H6": "the agent answers; while the machine is live, H4 is the deadline", "R10": "the agent answers", "S12": "the agent answers", "S18": "the agent answers",
+	"S19": "the agent answers", "D1": "the agent answers", "W5": "the agent answers", "W7": "the agent answers", "W8": "the Pod can be changed: this is the way back",
+	"H15": "the Pod is gone", "W9": "the Pod is gone", "R5": "the Pod is gone", "R7": "the Pod is gone", "S13": "the Pod is gone", "S10": "the Pod is gone",
+	"S15": "the Pod can be deleted: nothing of it has run", "S16": "the agent's failure is followed by S15",
+	"R2": "the registry answers: the machine is nowhere else", "S3": "the registry answers: the machine is nowhere else",
+	"X": "the runtime reports something that is expected",
+}
+
+// Whatever a move waits for, or tries again, has a deadline or a way back, or is on the list above.
+func TestEveryStepEnds(t *testing.T) {
+	ends := map[string]bool{}
+	every(func(s situation) {
+		now := Next(s.move, &s.seen, s.want)
+		if s.move == nil || now.Hopeless || now.Lost || now.Anew || now.Aims || now.Name != s.move.Step {
+			return
+		}
+		late, back := s, s
+		late.want.Late, back.want.Back = true, true
+		afterwards, taken := Next(late.move, &late.seen, late.want), Next(back.move, &back.seen, back.want)
+		is := afterwards.Hopeless || taken.Aims || taken.Name != s.move.Step || taken.Call == runtime.VerbDiscard
+		before, seen := ends[now.Row]
+		ends[now.Row] = is && (before || !seen)
+	})
+	for row, is := range ends {
+		if is == (outside[row] != "") {
+			t.Errorf("row %s has a deadline or a way back: %t, and is on the list: %q", row, is, outside[row])
+		}
+	}
+	for row := range outside {
+		if _, waits := ends[row]; !waits {
+			t.Errorf("row %s waits for nothing", row)
 		}
 	}
 }

@@ -50,6 +50,7 @@ var (
 	away        = condition{"an agent action is pending, and its node is gone or not ready", func(v *view) bool { return v.busy && v.seen.Unreachable }}
 	lateAtWork  = condition{"its agent is working on it and has timed out", func(v *view) bool { return v.busy && v.Late && !v.Back }}
 	proven      = condition{"the snapshot is proven", (*view).proven}
+	provenLate  = condition{"the snapshot is proven, the step has timed out, and the move is not being rolled back", func(v *view) bool { return v.proven() && v.Late && !v.Back }}
 	unsure      = condition{"the registry cannot be read", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
 	kept        = condition{"the registry has the snapshot", (*view).kept}
 	keptAstray  = condition{"the registry has the snapshot, and the wanted node has changed", func(v *view) bool { return v.kept() && !v.aims() }}
@@ -140,9 +141,10 @@ var Rows = []Row{
 	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), away, gone},
 	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from}")},
 	{"R11", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
-	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "removing Pod {instance} from node {from}")},
-	{"R13", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unsure, registry},
-	{"R14", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), always, to(v1alpha1.MigrationWake)},
+	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), provenLate, hopeless("Pod {instance} could not be removed from node {from} in time")},
+	{"R13", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "removing Pod {instance} from node {from}")},
+	{"R14", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unsure, registry},
+	{"R15", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), always, to(v1alpha1.MigrationWake)},
 
 	{"S1", v1alpha1.MigrationRestore, in(runtime.InstanceGone), keptAstray, aims},
 	{"S2", v1alpha1.MigrationRestore, in(runtime.InstanceGone), kept, call(runtime.VerbRestore, "restoring the machine on {to}")},

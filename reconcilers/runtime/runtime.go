@@ -224,7 +224,8 @@ type Machine struct {
 	InstanceID string
 	// Spec is the spec of the VirtualMachine. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
-	// Labels are those of the VirtualMachine. A runtime does not change them. Only Ensure needs them.
+	// Labels are those for what the runtime creates for the machine: the labels of the VirtualMachine without Sallyport's own, except those
+	// of the pool that controls it. A runtime does not change them. Only Ensure needs them.
 	Labels map[string]string
 	// CloudInit is what the guest of a machine that is made is given. Only Ensure needs it.
 	CloudInit CloudInit
@@ -278,7 +279,7 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		UID:            vm.UID,
 		InstanceID:     vm.Status.InstanceID,
 		Spec:           &vm.Spec,
-		Labels:         vm.Labels,
+		Labels:         labelsOf(vm),
 		Migration:      vm.Status.Migration,
 		Earlier:        EarlierOf(vm),
 	}

@@ -25,6 +25,36 @@ func TestMachineOf(t *testing.T) {
 	}
 }
 
+// What is created for a machine has the labels of its user, and none that says something to Sallyport or to its policies.
+func TestLabelsOfMachines(t *testing.T) {
+	labels := map[string]string{
+		"app": "web", "example.com/sallyport.dev": "a", "notsallyport.dev/a": "b", v1alpha1.LabelDeletionProtection: v1alpha1.DeletionProtectionEnabled,
+		"agent.sallyport.dev/a": "b", v1alpha1.LabelPoolUID: "pool", v1alpha1.LabelPool: "ci", v1alpha1.LabelTemplateHash: "h",
+	}
+	own := map[string]string{"app": "web", "example.com/sallyport.dev": "a", "notsallyport.dev/a": "b"}
+	member := map[string]string{"app": "web", "example.com/sallyport.dev": "a", "notsallyport.dev/a": "b", v1alpha1.LabelPoolUID: "pool", v1alpha1.LabelPool: "ci"}
+	owner := func(kind string, uid types.UID) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{Kind: kind, UID: uid, Controller: new(true)}}
+	}
+	for what, tc := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   map[string]string
+	}{
+		"of nobody":        {nil, own},
+		"of its pool":      {owner("VirtualMachinePool", "pool"), member},
+		"of another pool":  {owner("VirtualMachinePool", "other"), own},
+		"of another owner": {owner("ConfigMap", "pool"), own},
+	} {
+		vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Labels: labels, OwnerReferences: tc.owners}}
+		if diff := cmp.Diff(tc.want, MachineOf(vm).Labels); diff != "" {
+			t.Errorf("a machine %s (-want +got):\n%s", what, diff)
+		}
+		if len(vm.Labels) != len(labels) {
+			t.Errorf("the labels of the VirtualMachine have changed: %v", vm.Labels)
+		}
+	}
+}
+
 func TestQuiet(t *testing.T) {
 	if !(Observation{Exists: true}).Quiet() {
 		t.Error("a machine with nothing in flight is not quiet")

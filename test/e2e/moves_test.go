@@ -73,7 +73,8 @@ func TestHowManyMachinesMove(t *testing.T) {
 	}
 	tm.refused("", wants("node-2"), "[placement-migration/OperationInProgress] spec.nodeName: cannot be changed because Evict evict-web-1 of VirtualMachine web-1 is in progress")
 	tm.refused(operation("evict-web-3", "web-3", "Evict"), create, "[placement-migration/TooManyMigrations]",
-		"from or to node "+tm.get("svm/web-3", ".status.nodeName")+" is reached: 2 in progress (web-", "maxPerNode is 2")
+		"namespace "+tm.namespace+" has reached its share of the moves from or to node "+tm.get("svm/web-3", ".status.nodeName")+": 2 in progress (web-",
+		"maxPercentPerNamespace is 50 and maxPerNode is 4")
 	tm.must("", "delete", "svm", "--all", "--timeout=60s") // tests after this one move machines, too
 }
 

@@ -101,6 +101,7 @@ func makerOf(namespaces object) object {
 	tenant := tenantOf(namespaces, false)
 	tenant["resourcePools"], tenant["datastores"] = []any{"/dc/host/c"}, []any{"/dc/datastore"}
 	tenant["networks"], tenant["templates"] = []any{"/dc/network"}, []any{"/dc/vm/t"}
+	tenant["storagePolicies"] = []any{"gold"}
 	return tenant
 }
 

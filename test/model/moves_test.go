@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
 )
@@ -182,6 +183,48 @@ func TestRegistryThatRemovesNothing(t *testing.T) {
 		if move := m.machine("vm-0").Status.Migration; m.where() != "node-2" || move == nil || move.Step != v1alpha1.MigrationDiscard {
 			m.violated("the machine is on %q, and the move is %+v", m.where(), move)
 		}
+		m.end(false)
+	})
+	if m.broken() {
+		t.Error(m.report())
+	}
+}
+
+// A move whose Pod nobody lets it remove is rolled back in time: the machine does not stay asleep, and its claim ends. What its spec wants
+// is not tried again and again.
+func TestPodThatCannotBeRemoved(t *testing.T) {
+	for what, begins := range map[string]func(*model){"an operation": asks("a", "Evict", false), "spec.nodeName": wanted("node-2")} {
+		t.Run(what, func(t *testing.T) { podThatCannotBeRemoved(t, begins, what == "spec.nodeName") })
+	}
+}
+
+func podThatCannotBeRemoved(t *testing.T, begins func(*model), placed bool) {
+	t.Helper()
+	m := inBubble(t, options{hibernates: true}, func(m *model) {
+		m.leader = m.newProcess(0)
+		m.addMachine("vm-0", v1alpha1.RunPolicyManual, known, v1alpha1.PowerRunning)
+		uid := m.machine("vm-0").UID
+		m.world.Script(fake.At{Machine: uid, Verb: runtime.VerbRelease}, fake.Fail(runtime.NewPermission(nil, "a policy protects the Pod")).Always())
+		begins(m)
+		slept := time.Duration(0)
+		for range 240 {
+			m.newQueue().work()
+			goesOn(m)
+			m.sleep(5 * time.Second)
+			if m.world.State(uid) == runtime.InstanceAsleep {
+				slept += 5 * time.Second
+			}
+		}
+		if state := m.world.State(uid); slept < time.Minute || slept > 6*time.Minute || state != runtime.InstanceLive || m.where() != "node-1" {
+			m.violated("the machine is %s on %q and has slept for %s", state, m.where(), slept)
+		}
+		if p := m.machine("vm-0").Status.Placement; placed != (p != nil && p.InPlaceOf == "node-2") {
+			m.violated("the machine is kept on %+v", p)
+		}
+		if vm := m.machine("vm-0"); vm.Status.ActiveOperation != nil || vm.Status.Migration != nil || len(vm.Status.Undoing) > 0 {
+			m.violated("the move is not over: %+v", vm.Status)
+		}
+		m.world.ClearScripts()
 		m.end(false)
 	})
 	if m.broken() {

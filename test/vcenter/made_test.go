@@ -33,6 +33,7 @@ func maker(t *testing.T) *site {
 		tenant.Datastores = []v1alpha1.InventoryPath{"/DC0/datastore/LocalDS_0"}
 		tenant.Networks = []v1alpha1.InventoryPath{"/DC0/network/VM Network"}
 		tenant.Templates = []v1alpha1.InventoryPath{"/DC0/vm/template"}
+		tenant.StoragePolicies = []string{"vSAN Default Storage Policy"}
 	}), connected)
 	return s
 }
@@ -124,11 +125,12 @@ func TestMachineMadeElsewhere(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
 	for name, change := range map[string]func(*v1alpha1.VSphereClone){
-		"TemplateNotAllowed":     func(c *v1alpha1.VSphereClone) { c.Template.InventoryPath = "/DC0/vm/other" },
-		"FolderNotAllowed":       func(c *v1alpha1.VSphereClone) { c.Folder = "/DC1/vm" },
-		"ResourcePoolNotAllowed": func(c *v1alpha1.VSphereClone) { c.ResourcePool = "/DC0/host/DC0_C1/Resources" },
-		"DatastoreNotAllowed":    func(c *v1alpha1.VSphereClone) { c.Datastore = "/DC0/datastore/other" },
-		"NetworkNotAllowed":      func(c *v1alpha1.VSphereClone) { c.Networks[0] = "/DC0/network/other" },
+		"TemplateNotAllowed":      func(c *v1alpha1.VSphereClone) { c.Template.InventoryPath = "/DC0/vm/other" },
+		"FolderNotAllowed":        func(c *v1alpha1.VSphereClone) { c.Folder = "/DC1/vm" },
+		"ResourcePoolNotAllowed":  func(c *v1alpha1.VSphereClone) { c.ResourcePool = "/DC0/host/DC0_C1/Resources" },
+		"DatastoreNotAllowed":     func(c *v1alpha1.VSphereClone) { c.Datastore = "/DC0/datastore/other" },
+		"StoragePolicyNotAllowed": func(c *v1alpha1.VSphereClone) { c.StoragePolicy = "other" },
+		"NetworkNotAllowed":       func(c *v1alpha1.VSphereClone) { c.Networks[0] = "/DC0/network/other" },
 	} {
 		vm := s.made(func(spec *v1alpha1.VirtualMachineSpec) { change(spec.Runtime.VSphere.Clone) })
 		s.until("it is refused with "+name, func() string {

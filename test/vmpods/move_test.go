@@ -171,7 +171,9 @@ func TestMove(t *testing.T) {
 		v.ends(o, false)
 		v.moved(v.node(1))
 	})
-	v.Step("an Evict operation", func(step.T) {
+	v.Step("an Evict operation, of a Pod that somebody has protected", func(step.T) {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled)
+		v.Must(stack.client.Patch(v.Context(), v.pod, client.RawPatch("application/merge-patch+json", patch)))
 		v.ends(v.operate(v.vm, "away", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationEvict}), false)
 		v.moved(v.node(2))
 	})

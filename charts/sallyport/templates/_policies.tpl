@@ -12,8 +12,9 @@ keeps the answer beside the values for the others.
 
 {{- define "sallyport.policies.merge" -}}
 {{- $all := dict -}}
+{{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "sallyport.serviceAccount" .) -}}
 {{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
-{{- $policy := $.Files.Get $path | fromYaml -}}
+{{- $policy := $.Files.Get $path | replace "system:serviceaccount:sallyport-system:sallyport" $account | fromYaml -}}
 {{- $_ := set $all $policy.metadata.name $policy -}}
 {{- end -}}
 {{- range $name := keys .Values.policies | sortAlpha -}}

@@ -24,6 +24,9 @@ func (r *objectReport) text(p *page) {
 	if r.Template != nil {
 		r.Template.text(p)
 	}
+	if r.Server != nil {
+		r.Server.text(p)
+	}
 	if r.Pool != nil {
 		r.Pool.text(p)
 	}

@@ -30,6 +30,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 			"  - VirtualMachineOperation: what it waits for, or its result\n" +
 			"  - VirtualMachinePool: what it waits for, and which members are busy or being removed\n" +
 			"  - VSphereTemplate: the releases of each failure domain, what it waits for, and its users\n" +
+			"  - VSphereServer: what it waits for, and machines whose VirtualMachine does not exist\n" +
 			"  - any other kind: whether it can be deleted and scaled down, what its deletion waits for, its owners, its deletion and\n" +
 			"    scaling guards, and the events of Sallyport\n\n" +
 			"To find out which requests are allowed now, the command sends them to the API server as dry runs. A request is undecided\n" +
@@ -47,6 +48,9 @@ func (p *plugin) whyCommand() *cobra.Command {
 
   # What is the progress of the new release of a template?
   kubectl sallyport why svst ubuntu
+
+  # Which machines of this vCenter have lost their VirtualMachine?
+  kubectl sallyport why svsrv vc-1
 
   # What blocks the deletion of this namespace?
   kubectl sallyport why ns team-a
@@ -90,7 +94,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if output != "" {
 		return format.Print(p.Out, output, r)
 	}
-	if kind == machineKind || kind == operationKind || kind == poolKind || kind == templateKind { // which nobody carries out either
+	if kind == machineKind || kind == operationKind || kind == poolKind || kind == templateKind || kind == serverKind { // which nobody carries out either
 		p.warnUnserved(ctx, c)
 	}
 	return render(p.Out, r, p.now())

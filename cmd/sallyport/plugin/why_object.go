@@ -40,7 +40,9 @@ type objectReport struct {
 	Pool *poolReport `json:"pool,omitempty"`
 	// Template is what a VSphereTemplate waits for.
 	Template *templateReport `json:"template,omitempty"`
-	Events   []event         `json:"events,omitempty"`
+	// Server is the state of a VSphereServer.
+	Server *serverReport `json:"server,omitempty"`
+	Events []event       `json:"events,omitempty"`
 	// Requests are what one could ask for now.
 	Requests []answer `json:"requests"`
 	// Unknown is what could not be found out.
@@ -120,6 +122,8 @@ func (l *looking) ofItsKind(ctx context.Context, now time.Time) error {
 		return l.pool(ctx, now)
 	case v1alpha1.GroupVersion.WithKind(templateKind).GroupKind():
 		return l.template(ctx)
+	case v1alpha1.GroupVersion.WithKind(serverKind).GroupKind():
+		l.server()
 	}
 	return nil
 }

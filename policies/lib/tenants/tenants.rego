@@ -55,8 +55,8 @@ _has_key(term, labels) if term.key in object.keys(labels)
 # METADATA
 # description: >-
 #   The places of a cloned machine: the field of spec.runtime.vsphere.clone, its path, and the field of an entry that must allow it.
-#   Without a datastore, any datastore that satisfies the storage policy is sufficient. A templateRef is a place if it has the path
-#   of its template next to it.
+#   Without a datastore, any datastore that satisfies the storage policy is sufficient. The storage policy is a place with a name
+#   instead of a path. A templateRef is a place if it has the path of its template next to it.
 places(clone) := array.concat(
 	[
 		{"field": "folder", "path": clone.folder, "allowed": "folders"},
@@ -64,10 +64,12 @@ places(clone) := array.concat(
 		_storage(clone),
 	],
 	array.concat(
-		_templates(clone.template),
+		array.concat(_policies(clone), _templates(clone.template)),
 		[{"field": $"networks[{i}]", "path": path, "allowed": "networks"} | some i, path in clone.networks],
 	),
 )
+
+_policies(clone) := [{"field": "storagePolicy", "name": name, "allowed": "storagePolicies"} | name := clone.storagePolicy]
 
 _templates(template) := [{"field": "template.inventoryPath", "path": template.inventoryPath, "allowed": "templates"}] if {
 	is_object(template)
@@ -149,7 +151,21 @@ _known_tenant(tenant) if {
 	every field in ["folders", "resourcePools", "datastores", "networks", "templates"] {
 		_known_places(object.get(tenant, field, []))
 	}
-	_known_names(object.get(tenant, "libraries", []))
+	every field in ["storagePolicies", "libraries"] { _known_names(object.get(tenant, field, [])) }
+	_known_tags(object.get(tenant, "tags", []))
+}
+
+_known_tags(tags) if {
+	is_array(tags)
+	every tag in tags { known_tag(tag) }
+}
+
+# METADATA
+# description: Whether a value is a tag, with a category and a name and nothing else.
+known_tag(tag) if {
+	is_object(tag)
+	object.keys(tag) == {"category", "name"}
+	every text in tag { _text(text) }
 }
 
 _known_names(names) if {
@@ -208,8 +224,12 @@ known_clone(clone) if {
 	is_object(clone)
 	is_array(clone.networks)
 	count(clone.networks) > 0
-	every place in places(clone) { known_path(place.path) }
+	every place in places(clone) { _known_place_of(place) }
 }
+
+_known_place_of(place) if known_path(place.path)
+
+_known_place_of(place) if _text(place.name)
 
 # METADATA
 # description: Whether a value is the spec.runtime.vsphere of a cloned machine or a disk, with valid places.

@@ -124,7 +124,10 @@ test_places_of_a_storage_policy if {
 	not tenants.allows(_tenant({"datastores": []}), place)
 	not tenants.allows(_tenant({"folders": ["/dc/datastore"]}), place)
 	tenants.odd(place.path) == set()
-	tenants.places(object.union(_clone, {"storagePolicy": "gold"})) == tenants.places(_clone)
+	named := {"field": "storagePolicy", "name": "gold", "allowed": "storagePolicies"}
+	{place | some place in tenants.places(object.union(_clone, {"storagePolicy": "gold"}))} == {place | some place in tenants.places(_clone)} | {named}
+	tenants.allows(_tenant({"storagePolicies": ["gold"]}), named)
+	not tenants.allows(_tenant({"storagePolicies": ["Gold"], "datastores": ["/"]}), named)
 }
 
 test_made_at if {
@@ -173,8 +176,22 @@ _unknown := object.union_n([
 		)
 	},
 	{$"one of {list} {what}": _tenant({list: [value]}) | some list in _lists; some what, value in _wrong},
-	{$"libraries {what}": _tenant({"libraries": value}) | some what, value in _wrong; what != "a list"},
-	{$"a library {what}": _tenant({"libraries": [value]}) | some what, value in _wrong; what != "unknown"},
+	{$"{names} {what}": _tenant({names: value}) |
+		some names in ["libraries", "storagePolicies", "tags"]
+		some what, value in _wrong
+		what != "a list"
+	},
+	{$"one of {names} {what}": _tenant({names: [value]}) |
+		some names in ["libraries", "storagePolicies"]
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"a tag {what}": _tenant({"tags": [value]}) | some what, value in _wrong},
+	{$"a tag with {field} {what}": _tenant({"tags": [object.union({"category": "a", "name": "b"}, {field: value})]}) |
+		some field in ["category", "name", "other"]
+		some what, value in _wrong
+		[field, what] in [["category", "empty"], ["name", "a number"], ["other", "unknown"]]
+	},
 	{$"one of {list} {value}": _tenant({list: [value]}) | some list in _lists; some value in ["/", "//", "/dc/", "/dc//vm", "dc"]},
 	{$"{path} {what}": {"name": "a", "namespaces": {path: value}} |
 		some path in ["names", "selector"]
@@ -215,7 +232,7 @@ test_not_known[note] if {
 test_known if {
 	tenants.known([])
 	tenants.known([_tenant({list: ["/dc", "/dc/a%2fb"] | some list in _lists})])
-	tenants.known([_tenant({"libraries": ["golden"]})])
+	tenants.known([_tenant({"libraries": ["golden"], "storagePolicies": ["gold"], "tags": [{"category": "a", "name": "b"}]})])
 	not tenants.known({})
 }
 
@@ -226,7 +243,11 @@ _broken_clones := object.union_n([
 		some what, value in _wrong
 	},
 	{$"template {what}": object.union(_clone, {"template": {"inventoryPath": value}}) | some what, value in _wrong},
-	{$"storage policy {what}": object.union(_anywhere, {"storagePolicy": value}) | some what, value in _wrong; what != "unknown"},
+	{$"storage policy {what}, {beside}": object.union(clone, {"storagePolicy": value}) |
+		some beside, clone in {"a datastore": _clone, "no datastore": _anywhere}
+		some what, value in _wrong
+		what != "unknown"
+	},
 	{$"datastore {what} with a storage policy": object.union(_anywhere, {"datastore": value}) | some what, value in _wrong},
 	{$"second network {what}": object.union(_clone, {"networks": ["/dc/network/a", value]}) | some what, value in _wrong},
 ])

@@ -4,8 +4,9 @@
 #   A machine in the cluster (spec.runtime.pod or kubevirt) can be moved to a Node that exists, is ready and is not cordoned. A machine in a
 #   vCenter can be moved to a host that its VSphereServer lists in status.hosts as connected and not in maintenance mode. The policy uses
 #   that list only while it is current, and refuses a host that the list lacks only while it is complete; otherwise vCenter decides. The
-#   number of machines that move from or to the same node or host at a time is limited. A machine cannot be moved to the node that it is
-#   on, and spec.nodeName cannot change while an operation is in progress. The policy evaluates changes of spec.nodeName, and the
+#   number of machines that move from or to the same node or host at a time is limited, in total and for each namespace. A move by
+#   hibernation whose step takes longer than 15 minutes counts only for its own namespace. A machine cannot be moved to the node that it
+#   is on, and spec.nodeName cannot change while an operation is in progress. The policy evaluates changes of spec.nodeName, and the
 #   operations Migrate and Evict.
 package sallyport.placement.migration
 
@@ -169,12 +170,30 @@ deny contains {
 	]),
 	"details": _owner(node),
 } if {
-	_travels
-	_status.nodeName != "" # a machine that is on no node is not moved but created
-	_limit > 0
-	some node in _ends
-	others := [other | some other in _others; node in _ends_of(other)]
+	some node in _limited
+	others := [other | some other in _moves_at(node); not _stalled(other)]
 	count(others) >= _limit
+}
+
+# METADATA
+# title: Too many machines of the namespace are moving from or to the node or host
+# custom:
+#   reason: TooManyMigrations
+#   remedyInMessage: Wait until one of the moves has finished, or raise the parameter maxPercentPerNamespace.
+deny contains {
+	"reason": "TooManyMigrations",
+	"code": 409,
+	"message": concat("", [
+		$"{_machine}: cannot be moved because namespace {input.request.namespace} has reached its share of the moves from or to ",
+		$"{_called(node)}: {count(own)} in progress{_named(own)}, maxPercentPerNamespace is {_percent} and {_parameter} is {_limit}; ",
+		$"list moves with: kubectl get svm -n {shell.word(input.request.namespace)} --field-selector status.phase=Migrating",
+	]),
+	"details": _owner(node),
+} if {
+	some node in _limited
+	own := [other | some other in _moves_at(node); other.metadata.namespace == input.request.namespace]
+	count(own) >= ceil((_limit * _percent) / 100)
+	count(own) < _limit
 }
 
 # The request.
@@ -292,6 +311,29 @@ _ready if {
 _limit := data.parameters.maxPerNode if _in_cluster(_vm)
 
 _limit := data.parameters.maxPerHost if _server_of(_vm)
+
+_percent := object.get(data.parameters, "maxPercentPerNamespace", 100)
+
+# The nodes whose limits apply to the move.
+_limited := _ends if {
+	_travels
+	_status.nodeName != "" # a machine that is on no node is not moved but created
+	_limit > 0
+}
+
+_moves_at(node) := [other | some other in _others; node in _ends_of(other)]
+
+# A step that takes this long is blocked and does not load the node. If it counted for other namespaces, the tenant that blocks it, for
+# example with a finalizer on the Pod, would stop their moves.
+_stalled(other) if {
+	other.metadata.namespace != input.request.namespace
+	since := other.status.migration.since
+	is_string(since)
+	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`, since)
+	time.parse_rfc3339_ns(since) < time.parse_rfc3339_ns(input.now) - _patience
+}
+
+_patience := ((15 * 60) * 1000) * 1000000
 
 _parameter := "maxPerNode" if _in_cluster(_vm)
 

@@ -326,6 +326,52 @@ test_limit_of_an_evict if {
 		with data.parameters as _parameters
 }
 
+# Two moves of a namespace use up its share of three or four, and no other namespace's.
+test_share_of_a_namespace[note] if {
+	ours := [_mover("team-a", $"a-{i}", "node-1", "node-9") | some i in [1, 2, 3, 4]]
+	others := [_mover("team-b", $"b-{i}", "node-1", "node-9") | some i in [1, 2, 3, 4]]
+	some note, tc in {
+		"half of three": {"max": 3, "moving": array.slice(ours, 0, 2), "verdict": "TooManyMigrations"},
+		"less than half of three": {"max": 3, "moving": array.slice(ours, 0, 1), "verdict": "allow"},
+		"half of four": {"max": 4, "moving": array.slice(ours, 0, 2), "verdict": "TooManyMigrations"},
+		"half of one": {"max": 1, "moving": [], "verdict": "allow"},
+		"another one's": {"max": 4, "moving": array.slice(others, 0, 3), "verdict": "allow"},
+		"both": {"max": 4, "moving": array.concat([ours[0]], array.slice(others, 0, 2)), "verdict": "allow"},
+		"at another node": {"max": 4, "moving": [_mover("team-a", "a-1", "node-8", "node-9"), ours[1]], "verdict": "allow"},
+		"without a limit": {"max": 0, "moving": ours, "verdict": "allow"},
+	}
+	_verdict == tc.verdict with input as {"request": _operation("Evict", {}), "facts": _facts(_on_node, null, tc.moving)}
+		with data.parameters as {"maxPerNode": tc.max, "maxPerHost": 1, "maxPercentPerNamespace": 50}
+}
+
+test_share_of_a_namespace_message if {
+	ours := [_mover("team-a", $"a-{i}", "node-1", "node-9") | some i in [1, 2]]
+	{denial.message | some denial in policy.deny} == {concat("", [
+		"VirtualMachine web-1: cannot be moved because namespace team-a has reached its share of the moves from or to node node-1: ",
+		"2 in progress (a-1, a-2), maxPercentPerNamespace is 50 and maxPerNode is 4; ",
+		"list moves with: kubectl get svm -n team-a --field-selector status.phase=Migrating",
+	])} with input as {"request": _operation("Evict", {}), "facts": _facts(_on_node, null, ours)}
+		with data.parameters as {"maxPerNode": 4, "maxPerHost": 1, "maxPercentPerNamespace": 50}
+}
+
+# A move that does not get on counts for its own namespace only.
+test_stalled_moves[note] if {
+	some note, tc in {
+		"stalled": {"since": "2026-11-25T11:44:59.000000Z", "verdict": "allow"},
+		"without fractions": {"since": "2026-11-25T11:44:59Z", "verdict": "allow"},
+		"not yet": {"since": "2026-11-25T11:45:00.000000Z", "verdict": "TooManyMigrations"},
+		"at an unknown time": {"since": "yesterday", "verdict": "TooManyMigrations"},
+		"at a number": {"since": 7, "verdict": "TooManyMigrations"},
+	}
+	some namespace in ["team-a", "team-b"]
+	moving := [object.union(_mover(namespace, $"m-{i}", "node-1", "node-9"), {"status": {"migration": {"since": tc.since}}}) | some i in [1, 2]]
+	verdict := {"team-a": "TooManyMigrations", "team-b": tc.verdict}[namespace]
+	_verdict == verdict with data.parameters as _parameters with input as {
+		"request": _operation("Evict", {}), "facts": _facts(_on_node, null, moving),
+		"now": "2026-11-25T12:00:00.000000000Z",
+	}
+}
+
 test_no_limit if {
 	_verdict == "allow" with input as {"request": _migrate, "facts": _naming(_on_node, _node({}), [_leaves, _enters])}
 		with data.parameters as {"maxPerNode": 0, "maxPerHost": 1}

@@ -133,7 +133,7 @@ test_datastore_left_to_a_policy[note] if {
 		json.remove(_request(_small), ["object/spec/runtime/vsphere/clone/datastore"]),
 		{"object": {"spec": {"runtime": {"vsphere": {"clone": {"storagePolicy": "gold"}}}}}},
 	)
-	tenant := object.union(_limited({"machines": 2}), tc.tenant)
+	tenant := object.union_n([_limited({"machines": 2}), {"storagePolicies": ["gold"]}, tc.tenant])
 	_verdict == tc.verdict with input as {"request": left, "facts": _facts([tenant], _crowd)}
 }
 

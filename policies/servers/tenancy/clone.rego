@@ -62,6 +62,20 @@ deny contains {
 }
 
 # METADATA
+# title: The namespace may not use the storage policy
+# custom:
+#   reason: StoragePolicyNotAllowed
+#   remedyInMessage: Use a storage policy in the message, or none, or ask an administrator to allow another one.
+deny contains {
+	"reason": "StoragePolicyNotAllowed",
+	"message": _not_allowed(place),
+	"details": _details(_field(place)),
+} if {
+	some place in _refused
+	place.allowed == "storagePolicies"
+}
+
+# METADATA
 # title: The namespace may not use the network
 # custom:
 #   reason: NetworkNotAllowed
@@ -133,10 +147,18 @@ _cloned if {
 	count(_tenants) > 0
 }
 
-_places := tenants.made_at(_located)
+_places := [place | some place in tenants.made_at(_located); not _applied(place)]
 
+# The storage policy of a machine that exists was applied when it was created.
+_applied(place) if {
+	_found
+	place.allowed == "storagePolicies"
+	_text(input.request.object.status.instanceID)
+}
+
+# A name has no path that could be ambiguous.
 _straight if {
-	every place in _places { count(tenants.odd(place.path)) == 0 }
+	every place in _places { count(tenants.odd(object.get(place, "path", "/"))) == 0 }
 }
 
 # Places that no entry allows.
@@ -168,6 +190,8 @@ _shown(place) := place.path if {
 	not _hidden(place)
 	not place.any
 }
+
+_shown(place) := place.name
 
 _shown(place) := "any datastore" if place.any
 

@@ -14,7 +14,7 @@ _maker(more) := object.union(
 	{
 		"name": "a", "namespaces": {"names": ["team-a"]},
 		"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/fast"],
-		"networks": ["/dc/network"], "templates": ["/dc/vm/templates"],
+		"networks": ["/dc/network"], "templates": ["/dc/vm/templates"], "storagePolicies": ["gold", "silver/%zz"],
 	},
 	more,
 )
@@ -129,6 +129,42 @@ test_clone_with_a_storage_policy_denied if {
 	_verdict == "CombinationNotAllowed" with input as apart
 	said := _messages with input as apart
 	endswith(said, "a does not allow datastore; b does not allow networks[0], networks[1]")
+}
+
+# With a datastore or without, an entry must allow the storage policy by its name.
+test_clone_storage_policies[note] if {
+	some note, tc in {
+		"allowed": {"policy": "gold", "tenants": [_other_maker, _maker({})], "verdict": "allow"},
+		"a name that is no path": {"policy": "silver/%zz", "tenants": [_maker({})], "verdict": "allow"},
+		"another": {"policy": "Gold", "tenants": [_maker({})], "verdict": "StoragePolicyNotAllowed"},
+		"none": {"policy": "gold", "tenants": [_maker({"storagePolicies": []})], "verdict": "StoragePolicyNotAllowed"},
+		"of others": {"policy": "secret", "tenants": [object.union(_other_maker, {"storagePolicies": ["secret"]}), _maker({})], "verdict": "StoragePolicyNotAllowed"},
+		"not together": {
+			"policy": "gold", "tenants": [_maker({"storagePolicies": []}), _maker({"name": "b", "networks": []})],
+			"verdict": "CombinationNotAllowed",
+		},
+	}
+	_verdict == tc.verdict with input as {"request": _cloning({"storagePolicy": tc.policy}), "facts": _facts(tc.tenants)}
+}
+
+test_clone_storage_policy_message if {
+	said := _messages with input as {"request": _cloning({"storagePolicy": "platinum"}), "facts": _facts([_maker({})])}
+	said == concat("", [
+		"spec.runtime.vsphere.clone.storagePolicy: namespace team-a may not use platinum on VSphereServer vc-1; ",
+		"allowed: gold, silver/%zz",
+	])
+}
+
+# An entry that no longer allows the policy does not keep Sallyport from a machine that exists.
+test_clone_storage_policy_of_a_machine_that_exists[note] if {
+	some note, tc in {
+		"exists": {"status": {"instanceID": "i-1"}, "verdict": "allow"},
+		"is to be created": {"status": {}, "verdict": "StoragePolicyNotAllowed"},
+	}
+	request := object.union(_found_at(_cloning({"storagePolicy": "old"}), "/dc/vm/a"), {"object": {"status": tc.status}})
+	_verdict == tc.verdict with input as {"request": request, "facts": _facts([_maker({})])}
+	theirs := object.union(request, {"userInfo": {"username": "ann"}})
+	_verdict == "StoragePolicyNotAllowed" with input as {"request": theirs, "facts": _facts([_maker({})])}
 }
 
 test_clone_not_a_tenant if {

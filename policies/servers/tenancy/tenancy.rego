@@ -6,10 +6,10 @@
 #   Adoption: an entry with adopt: true must have a folder above the machine. If the VirtualMachine identifies the machine only by
 #   instanceUUID, the folder is checked as soon as the location of the machine is known.
 #
-#   Cloning: a single entry must allow the folder, resource pool, datastore, networks and template of the machine. The status of the
-#   VSphereServer must list them, if its lists are complete and current. If the machine has a storage policy instead of a datastore,
-#   the entry must have datastores, from which one is chosen when the machine is cloned. A templateRef is checked as the path of the
-#   template in the failure domain of the VSphereTemplate. For a VirtualDisk, an entry must allow its datastore.
+#   Cloning: a single entry must allow the folder, resource pool, datastore, storage policy, networks and template of the machine. The
+#   status of the VSphereServer must list the paths, if its lists are complete and current. If the machine has a storage policy instead
+#   of a datastore, the entry must have datastores, from which one is chosen when the machine is cloned. A templateRef is checked as the
+#   path of the template in the failure domain of the VSphereTemplate. For a VirtualDisk, an entry must allow its datastore.
 #
 #   The template of a VirtualMachinePool is checked like a VirtualMachine. Objects whose place in the vCenter does not change, and
 #   objects that are being deleted, are not checked again. The first requirement that is not met denies the request.

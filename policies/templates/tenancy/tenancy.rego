@@ -2,9 +2,9 @@
 # title: Access of VSphereTemplates to a vCenter
 # description: >-
 #   For each failure domain of a VSphereTemplate, a single entry for its namespace in spec.tenants of the VSphereServer must allow the
-#   folder, the resource pool, the datastore and the network, and the content library if the template comes from one. To clone
-#   machines from the template, an entry must also list it in templates. A VSphereTemplate whose places and content library do not
-#   change, or that is being deleted, is not checked again.
+#   folder, the resource pool, the datastore, the network and the tags, and the content library if the template comes from one. To
+#   clone machines from the template, an entry must also list it in templates. A VSphereTemplate whose places, tags and content library
+#   do not change, or that is being deleted, is not checked again.
 package sallyport.templates.tenancy
 
 import data.sallyport.lib.tenants
@@ -85,7 +85,7 @@ deny contains {
 }
 
 # METADATA
-# title: The namespace may not use a place of a failure domain, or the content library
+# title: The namespace may not use a place of a failure domain, the content library or a tag
 # custom:
 #   reason: PlaceNotAllowed
 #   remedyInMessage: Use a place in the message, or one below it, or ask an administrator to allow another one.
@@ -131,9 +131,12 @@ _unchanged if {
 	input.request.oldObject.spec.serverRef == _spec.serverRef
 	input.request.oldObject.spec.failureDomains == _spec.failureDomains
 	_item(input.request.oldObject.spec) == _item(_spec)
+	_tags(input.request.oldObject.spec) == _tags(_spec)
 }
 
 _item(spec) := object.get(spec, ["source", "libraryItem"], null)
+
+_tags(spec) := object.get(spec, "tags", [])
 
 # The API server asks about an update of what is being deleted only if its spec changes.
 _leaving if {
@@ -162,8 +165,8 @@ _labels := null if input.facts.namespace == null
 
 _labels := object.get(input.facts.namespace.metadata, "labels", {}) if input.facts.namespace != null
 
-# The places of each failure domain by name, with the field of an entry that must allow them. Each has the content library.
-_domains := {domain.name: array.concat(places, _libraries) |
+# The places of each failure domain by name, with the field of an entry that must allow them. Each has the content library and the tags.
+_domains := {domain.name: array.concat(places, array.concat(_libraries, _tagged)) |
 	some domain in _spec.failureDomains
 	places := [place |
 		some field, allowed in _allowing
@@ -173,6 +176,11 @@ _domains := {domain.name: array.concat(places, _libraries) |
 }
 
 _libraries := [{"field": "spec.source.libraryItem.library", "name": name, "allowed": "libraries"} | name := _item(_spec).library]
+
+_tagged := [{"field": $"spec.tags[{text}]", "name": tag, "allowed": "tags"} |
+	some tag in _tags(_spec)
+	text := _named(tag)
+]
 
 _allowing := {"folder": "folders", "resourcePool": "resourcePools", "datastore": "datastores", "network": "networks"}
 
@@ -214,7 +222,12 @@ _shown(place) := "the place" if {
 	place.path
 }
 
-_shown(place) := place.name
+_shown(place) := _named(place.name)
+
+# The category and the name of a tag; everything else has one name.
+_named(name) := $"{name.category}/{name.name}" if is_object(name)
+
+_named(name) := name if is_string(name)
 
 _oddities(place) := concat(" and ", sort(_odd(place))) if not _found
 
@@ -224,9 +237,9 @@ _usable(place) := _cut(_union(place.allowed), ", ") if count(_union(place.allowe
 
 _usable(place) := "none" if count(_union(place.allowed)) == 0
 
-_union(field) := sort({path |
+_union(field) := sort({_named(place) |
 	some tenant in _tenants
-	some path in object.get(tenant, field, [])
+	some place in object.get(tenant, field, [])
 })
 
 # Long lists are cut to keep messages short.
@@ -247,6 +260,8 @@ _known if {
 	_text(_spec.serverRef.name)
 	_known_domains
 	_known_item
+	is_array(_tags(_spec))
+	every tag in _tags(_spec) { tenants.known_tag(tag) }
 	_known_server
 	_known_namespace
 }

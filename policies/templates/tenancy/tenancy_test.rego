@@ -154,6 +154,42 @@ test_changed_library_is_judged if {
 	_verdict == "PlaceNotAllowed" with input as {"request": _of_item(same, "golden"), "facts": _facts([_tenant({})])}
 }
 
+_tagged(request, tags) := object.union(request, {"object": {"spec": {"tags": tags}}})
+
+_tag(category, name) := {"category": category, "name": name}
+
+test_tags[note] if {
+	kinds := _tenant({"tags": [_tag("kind", "image"), _tag("team/x", "50%")]})
+	may := "namespace team-a may"
+	some note, tc in {
+		"allowed": {"tags": [_tag("team/x", "50%"), _tag("kind", "image")], "tenants": [_stranger, kinds], "message": ""},
+		"no tags": {"tags": [], "tenants": [_tenant({})], "message": ""},
+		"another": {
+			"tags": [_tag("kind", "image"), _tag("kind", "Image")], "tenants": [kinds],
+			"message": $"spec.tags[kind/Image]: {may} not use kind/Image on VSphereServer vc-1; allowed: kind/image, team/x/50%",
+		},
+		"of another category": {
+			"tags": [_tag("team", "x/50%")], "tenants": [kinds],
+			"message": $"spec.tags[team/x/50%]: {may} not use team/x/50% on VSphereServer vc-1; allowed: kind/image, team/x/50%",
+		},
+		"none": {
+			"tags": [_tag("kind", "image")], "tenants": [_tenant({}), object.union(_stranger, {"tags": [_tag("kind", "image")]})],
+			"message": $"spec.tags[kind/image]: {may} not use kind/image on VSphereServer vc-1; allowed: none",
+		},
+	}
+	world := {"request": _tagged(_request([_domain({})]), tc.tags), "facts": _facts(tc.tenants)}
+	said := _messages with input as world
+	said == tc.message
+	policy.valid_input with input as world
+}
+
+test_changed_tags_are_judged if {
+	same := _tagged(_change([_domain({})], [_domain({})]), [_tag("kind", "image")])
+	_verdict == "PlaceNotAllowed" with input as {"request": same, "facts": _facts([_tenant({})])}
+	kept := object.union(same, {"oldObject": {"spec": {"tags": [_tag("kind", "image")]}}})
+	_verdict == "allow" with input as {"request": kept, "facts": {"server": null, "namespace": null}}
+}
+
 # A download from a library touches no other places.
 test_library_alone if {
 	nowhere := _domain({"folder": "", "resourcePool": "", "datastore": "", "network": ""})
@@ -206,6 +242,8 @@ test_not_understood_otherwise[note] if {
 	some note, world in {
 		"the operation": object.union(good, {"request": {"operation": "DELETE"}}),
 		"the namespace": object.union(good, {"request": {"namespace": ""}}),
+		"the tags": object.union(good, {"request": _tagged(good.request, "gold")}),
+		"a tag": object.union(good, {"request": _tagged(good.request, [{"category": "kind"}])}),
 		"the library": object.union(good, {"request": _of_item(good.request, "")}),
 		"the item": object.union(good, {"request": {"object": {"spec": {"source": {"libraryItem": "golden"}}}}}),
 		"the server's name": object.union(good, {"request": {"object": {"spec": {"serverRef": {"name": ""}}}}}),

@@ -118,6 +118,9 @@ func (s *templateStore) tag(ctx context.Context, d template.Domain, of *template
 	}
 	ctx, cancel := context.WithTimeout(ctx, taggingPatience)
 	defer cancel()
+	if err := s.tenancy.mayTag(ctx, d); err != nil {
+		return err
+	}
 	return s.server.rest(ctx, "tags", func(c *rest.Client) error {
 		manager := tags.NewManager(c)
 		present, err := manager.ListAttachedTags(ctx, of.vm.Self)

@@ -13,23 +13,29 @@ import (
 )
 
 // TemplateTenants say where in a vCenter a namespace may have templates. They judge a VSphereTemplate by its namespace, its name, its UID,
-// the places of its one failure domain, which are where they really are, and the content library that it is made from; what is empty is
-// not touched. A Permission error says why the template may not be there, any other why that could not be judged.
+// the places of its one failure domain, which are where they really are, the content library that it is made from, and its tags; what is
+// empty is not touched. A Permission error says why the template may not be there, any other why that could not be judged.
 type TemplateTenants func(context.Context, *v1alpha1.VSphereTemplate) error
 
 // templateTenancy asks the tenants before something is imported into a failure domain, or changed or destroyed there.
 type templateTenancy struct{ admit TemplateTenants }
 
-// may asks about places, and about the content library if that is read, too.
-func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1alpha1.VSphereFailureDomain, reads bool) error {
+// uses says what else than places a request uses: the content library, and the tags of the template.
+type uses struct{ library, tags bool }
+
+// may asks about places, and about what else is used.
+func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1alpha1.VSphereFailureDomain, also uses) error {
 	if t.admit == nil {
 		return runtime.NewPermission(nil, "the policies cannot be asked whether the template may be in the folder")
 	}
 	of := &v1alpha1.VSphereTemplate{Spec: *d.Spec}
 	of.Namespace, of.Name, of.UID = d.Namespace, d.Object, d.Owner
 	places.Name = d.Domain.Name
-	if !reads {
+	if !also.library {
 		of.Spec.Source = v1alpha1.VSphereTemplateSource{}
+	}
+	if !also.tags {
+		of.Spec.Tags = nil
 	}
 	of.Spec.FailureDomains = []v1alpha1.VSphereFailureDomain{places}
 	return t.admit(ctx, of)
@@ -37,13 +43,18 @@ func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1al
 
 // mayRead asks about the content library alone: an item is downloaded once for all failure domains.
 func (t templateTenancy) mayRead(ctx context.Context, d template.Domain) error {
-	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, true)
+	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{library: true})
+}
+
+// mayTag asks about the tags alone.
+func (t templateTenancy) mayTag(ctx context.Context, d template.Domain) error {
+	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{tags: true})
 }
 
 // mayChange asks about the folder alone: who renames or destroys an item touches nothing else.
 func (s *templateStore) mayChange(ctx context.Context, d template.Domain, folder types.ManagedObjectReference) error {
 	var places v1alpha1.VSphereFailureDomain
-	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder}, false)
+	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder}, uses{})
 }
 
 // mayImport asks about everything that an import touches.
@@ -51,14 +62,14 @@ func (s *templateStore) mayImport(ctx context.Context, d template.Domain, at *te
 	var places v1alpha1.VSphereFailureDomain
 	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{
 		&places.Folder: at.folder, &places.ResourcePool: at.named, &places.Datastore: at.datastore.Self, &places.Network: at.network,
-	}, true)
+	}, uses{library: true, tags: true})
 }
 
 // may asks about places where they really are, which need not be where the spec has them: what is at a path may have been renamed or
 // moved.
 func (s *templateStore) may(
 	ctx context.Context, d template.Domain, places *v1alpha1.VSphereFailureDomain, refs map[*v1alpha1.InventoryPath]types.ManagedObjectReference,
-	reads bool,
+	also uses,
 ) error {
 	seen, err := s.ancestry(ctx, slices.Collect(maps.Values(refs)))
 	if err != nil {
@@ -72,5 +83,5 @@ func (s *templateStore) may(
 		}
 		*path = v1alpha1.InventoryPath(is)
 	}
-	return s.tenancy.may(ctx, d, *places, reads)
+	return s.tenancy.may(ctx, d, *places, also)
 }

@@ -423,6 +423,31 @@ func TestTemplateTenants(t *testing.T) {
 	w.shows(item)
 }
 
+// Tags are attached only if the tenants allow them, also if they were changed after the import.
+func TestTagsOfTenants(t *testing.T) {
+	w := newTemplates(t)
+	w.Must(w.Tag(t.Context(), w.Hosts()[0], "kind", "image"))
+	item := w.imports("1")
+	refusal := runtime.NewPermission(nil, "not kind/image")
+	w.store = vsphere.TemplatesOf(w.runtime, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
+		if len(of.Spec.Tags) > 0 {
+			return refusal
+		}
+		return nil
+	}, time.Hour)
+	w.d.Spec.Tags = []v1alpha1.VSphereTag{{Category: "kind", Name: "image"}}
+	if _, err := w.store.Finish(t.Context(), w.d, item); !errors.Is(err, refusal) {
+		t.Errorf("finishing: got error %v", err)
+	}
+	if _, err := w.store.Import(t.Context(), w.d, release("2"), func(int32) {}); !errors.Is(err, refusal) {
+		t.Errorf("importing: got error %v", err)
+	}
+	if tags, err := w.TagsOf(t.Context(), folder+"/"+item.Name); err != nil || len(tags) > 0 {
+		t.Errorf("the template has the tags %v, error %v", tags, err)
+	}
+	w.Must(w.store.Destroy(t.Context(), w.d, w.look().Items[0]))
+}
+
 // Through the sessions a VSphereTemplate has the templates of its vCenter, as far as its tenants let it.
 func TestSessionsOfTemplates(t *testing.T) {
 	w := newTemplates(t)

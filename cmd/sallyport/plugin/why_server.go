@@ -1,0 +1,78 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
+)
+
+const serverKind = "VSphereServer"
+
+// serverReport describes a VSphereServer, in addition to objectReport.
+type serverReport struct {
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Reconciled reports whether the status is about the current spec.
+	Reconciled bool `json:"reconciled"`
+	// Orphans are the first of the machines whose VirtualMachine does not exist, and OrphanCount is their number.
+	Orphans     []v1alpha1.VSphereOrphan `json:"orphans,omitempty"`
+	OrphanCount int32                    `json:"orphanCount,omitempty"`
+}
+
+// server finds out the state of a VSphereServer, and which machines no VirtualMachine has.
+func (l *looking) server() {
+	s := &v1alpha1.VSphereServer{}
+	if !l.decode(s) {
+		return
+	}
+	l.r.Server = &serverReport{
+		Conditions: s.Status.Conditions, Reconciled: s.Status.ObservedGeneration == s.Generation,
+		Orphans: s.Status.Orphans, OrphanCount: s.Status.OrphanCount,
+	}
+}
+
+func (r *serverReport) text(p *page) {
+	var waits, orphans []string
+	if !r.Reconciled {
+		waits = append(waits, "reconciliation of the latest change")
+	}
+	if c := v1alpha1.ConditionReady.In(r.Conditions); c != nil && c.Status != metav1.ConditionTrue {
+		waits = append(waits, inShort(c.Type+" "+p.condition(c)))
+	}
+	p.row("Waiting for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+	shown := r.Orphans[:min(len(r.Orphans), shownMembers)]
+	for _, o := range shown {
+		orphans = append(orphans, inShort(orphanText(o)))
+	}
+	if more := int(r.OrphanCount) - len(shown); more > 0 {
+		orphans = append(orphans, fmt.Sprintf("and %d more", more))
+	}
+	p.row("Orphans:", strings.Join(orphans, "\n"))
+	if len(shown) > 0 {
+		p.row("Next step:", "to manage a machine again, create its VirtualMachine, and then: "+takeOverCommand(shown)+"\n"+
+			"to release a machine, remove sallyport.owner from its extraConfig in vCenter\n"+
+			"if a machine belongs to another cluster, leave it as it is")
+	}
+}
+
+// orphanText is the path of a machine, and the VirtualMachine that its mark names. Anybody who may edit the machine can have written that.
+func orphanText(o v1alpha1.VSphereOrphan) string {
+	if o.VirtualMachine == "" {
+		return o.Path
+	}
+	return fmt.Sprintf("%s: VirtualMachine %s (UID %s) does not exist", o.Path, o.VirtualMachine, o.UID)
+}
+
+// takeOverCommand is the command for the first machine whose mark names a VirtualMachine, or its form.
+func takeOverCommand(orphans []v1alpha1.VSphereOrphan) string {
+	for _, o := range orphans {
+		if namespace, name, is := strings.Cut(o.VirtualMachine, "/"); is {
+			return commands.Line("kubectl", "sallyport", "take-over", "svm", name, "-n", namespace)
+		}
+	}
+	return commands.Line("kubectl", "sallyport", "take-over", "svm", "NAME", "-n", "NAMESPACE")
+}
