@@ -24,16 +24,20 @@ facts["server"] := {
 facts["server"] := null if not _judged
 
 # METADATA
-# title: The VirtualMachines on that VSphereServer
+# title: The VirtualMachines on that VSphereServer that can count
+# description: >-
+#   Those in the namespaces that share a quota with the namespace of the request, so that machines of other tenants neither slow this
+#   policy down nor fail it. Not read if no quota applies.
 facts["machines"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
+	"namespaces": _sharing,
 	"fields": {"spec.runtime.vsphere.serverRef.name": _server},
 } if {
-	_judged
+	_limited
 }
 
-facts["machines"] := null if not _judged
+facts["machines"] := null if not _limited
 
 # METADATA
 # title: All namespaces, for their labels
@@ -148,6 +152,19 @@ _candidates := [tenant |
 	some tenant in tenants.entries(_tenants, input.request.namespace, _labels(input.request.namespace))
 	every place in tenants.places(_clone) { tenants.allows(tenant, place) }
 ]
+
+# A quota applies if every entry that allows the places has one for a resource that the request adds.
+_limited if {
+	_judged
+	count(_candidates) > 0
+	every tenant in _candidates { count(_limits(tenant)) > 0 }
+}
+
+_limits(tenant) := [limit | some resource, limit in _quota(tenant); resource in _asked]
+
+_sharing := sort({name | some name in _names; some tenant in _candidates; tenants.includes(tenant, name, _labels(name))})
+
+_names := {name | some name, _ in _labels_of} | {name | some tenant in _candidates; some name in object.get(tenant.namespaces, "names", [])}
 
 _tenants := [] if input.facts.server == null
 
@@ -316,19 +333,16 @@ _known if {
 	_known_server
 	is_array(input.facts.namespaces)
 	every namespace in input.facts.namespaces { _known_namespace(namespace) }
-	is_array(input.facts.machines)
 	_known_machines
 }
 
-# There may be thousands of machines. They are only checked if there are quotas.
-_known_machines if count(_limits) == 0
+_known_machines if not _limited
 
 _known_machines if {
-	count(_limits) > 0
+	_limited
+	is_array(input.facts.machines)
 	every machine in input.facts.machines { _known_machine(machine) }
 }
-
-_limits := [limit | some tenant in _candidates; some limit in _quota(tenant)]
 
 # Only what the API server vouches for. What else a machine of another namespace is costs the entries that it counts in.
 _known_machine(machine) if {
