@@ -47,8 +47,9 @@ func (q *Query) Places() []string {
 	case q.Namespaces == nil:
 		return []string{q.Namespace}
 	}
-	places := slices.Compact(slices.Sorted(slices.Values(q.Namespaces)))
-	return slices.DeleteFunc(places, func(name string) bool { return name == "" || q.Namespace != "" && name != q.Namespace })
+	places := append([]string{}, q.Namespaces...) // not nil, which would be all
+	slices.Sort(places)
+	return slices.DeleteFunc(slices.Compact(places), func(name string) bool { return name == "" || q.Namespace != "" && name != q.Namespace })
 }
 
 func inNamespace(name string) string {
