@@ -32,6 +32,7 @@ import (
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
@@ -143,17 +144,24 @@ func (s *apiServer) start(t testing.TB) string {
 	return served.URL
 }
 
-// gate returns the policy for quotas in front of the API server, and how many bytes its caches take. Its facts are cached if caches are wanted.
-func (s *apiServer) gate(t testing.TB, cached bool) (gate *webhooks.Gate, bytes uint64) {
+// setOf compiles a shipped policy, with the libraries.
+func setOf(t testing.TB, policy string) *catalog.Set {
 	t.Helper()
 	shipped, err := policies.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := catalog.Compile(slices.DeleteFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return !p.Spec.Library && p.Name != "servers-quota" }))
+	set, err := catalog.Compile(slices.DeleteFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return !p.Spec.Library && p.Name != policy }))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return set
+}
+
+// gate returns a policy in front of the API server, and how many bytes its caches take. Its facts are cached if caches are wanted.
+func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *webhooks.Gate, bytes uint64) {
+	t.Helper()
+	set := setOf(t, policy)
 	scheme := kuberuntime.NewScheme()
 	for _, add := range []func(*kuberuntime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -178,7 +186,7 @@ func (s *apiServer) gate(t testing.TB, cached bool) (gate *webhooks.Gate, bytes 
 	store := facts.NewStore(caches, direct)
 	if cached {
 		before := heap()
-		if err := store.Declare(t.Context(), set.Policy("servers-quota").Reads()); err != nil {
+		if err := store.Declare(t.Context(), set.Policy(policy).Reads()); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = caches.Start(t.Context()) }()
@@ -202,14 +210,19 @@ const machine = `{"apiVersion":"sallyport.dev/v1alpha1","kind":"VirtualMachine",
 "creationTimestamp":"2026-11-20T10:00:00Z"},"spec":{"cpu":2,"memory":"2Gi","runtime":{"vsphere":{"serverRef":{"name":"vc-1"},"clone":{"datastore":"/dc/datastore/d",
 "folder":"/dc/vm/a","networks":["/dc/network/n"],"resourcePool":"/dc/host/c","template":{"inventoryPath":"/dc/vm/t"}}}}}}`
 
-// cloned reports whether the machine may be cloned, by facts that are read live.
-func cloned(t testing.TB, gate *webhooks.Gate) bool {
+func newMachine(t testing.TB) *v1alpha1.VirtualMachine {
 	t.Helper()
 	vm := &v1alpha1.VirtualMachine{}
 	if err := json.Unmarshal([]byte(machine), vm); err != nil {
 		t.Fatal(err)
 	}
-	placement, err := gate.Admits(t.Context(), vm)
+	return vm
+}
+
+// cloned reports whether the machine may be cloned, by facts that are read live.
+func cloned(t testing.TB, gate *webhooks.Gate) bool {
+	t.Helper()
+	placement, err := gate.Admits(t.Context(), newMachine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +264,7 @@ func TestQuotaBesideOtherTenants(t *testing.T) {
 	s.fat.Store(true)
 	for limit, want := range map[int]bool{ours * perNamespace: false, ours*perNamespace + 1: true} {
 		s.limit = limit
-		gate, _ := s.gate(t, false)
+		gate, _ := s.gate(t, "servers-quota", false)
 		s.served.Store(0)
 		if got := cloned(t, gate); got != want {
 			t.Errorf("limit %d: allowed %t", limit, got)
@@ -265,9 +278,47 @@ func TestQuotaBesideOtherTenants(t *testing.T) {
 // Without a quota no machine is read.
 func TestNoQuotaReadsNoMachines(t *testing.T) {
 	s := &apiServer{machines: 12_000}
-	gate, _ := s.gate(t, false)
+	gate, _ := s.gate(t, "servers-quota", false)
 	if read := s.served.Load(); !cloned(t, gate) || read > 0 {
 		t.Errorf("%d machines were read", read)
+	}
+}
+
+// partly notes what policies read of each object of a list.
+type partly struct {
+	facts map[string]any // by name
+	parts map[string]*engine.Part
+}
+
+func (p partly) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return p }
+
+func (p partly) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	if q.Name == "" {
+		p.parts[q.Kind] = q.Part
+	}
+	v, err := engine.ValueOf(p.facts[q.Fact])
+	return engine.Answer{Value: v, Live: true}, err
+}
+
+// Of the machines that it counts, the quota reads no annotations: however long these are, counting costs the same.
+func TestCountingReadsNoAnnotations(t *testing.T) {
+	s := &apiServer{machines: perNamespace, limit: 1}
+	decoded := func(text string) (object any) {
+		if err := json.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		return object
+	}
+	source := partly{parts: map[string]*engine.Part{}, facts: map[string]any{
+		"server": decoded(s.server(0)), "namespaces": []any{decoded(`{"metadata":{"name":"team-0"}}`)}, "machines": []any{},
+	}}
+	gate := webhooks.NewGate(setOf(t, "servers-quota"), source, webhooks.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now)
+	if !cloned(t, gate) {
+		t.Error("denied")
+	}
+	text, err := json.Marshal(source.parts["VirtualMachine"])
+	if err != nil || string(text) == "null" || strings.Contains(string(text), "annotations") || strings.Contains(string(text), "conditions") {
+		t.Errorf("read is %s, %v", text, err)
 	}
 }
 
@@ -278,7 +329,7 @@ func BenchmarkQuota(b *testing.B) {
 		for name, cached := range map[string]bool{"cached": true, "live": false} {
 			b.Run(fmt.Sprintf("%s/%d", name, machines), func(b *testing.B) {
 				s := &apiServer{machines: machines, limit: machines}
-				gate, bytes := s.gate(b, cached)
+				gate, bytes := s.gate(b, "servers-quota", cached)
 				decide := func() bool { return cloned(b, gate) }
 				if cached {
 					handler := handlerOf(gate)
