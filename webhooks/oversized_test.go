@@ -66,6 +66,22 @@ func TestHandlerDeniesLargeObjects(t *testing.T) {
 	}
 }
 
+// BenchmarkOversized measures what it takes to find the size of an ordinary machine.
+func BenchmarkOversized(b *testing.B) {
+	const object = `{"metadata": {"name": "web-1", "namespace": "ns", "uid": "u", "labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {"cpu": 2,
+		"memory": "2Gi", "runPolicy": "AlwaysOn", "runtime": {"vsphere": {"serverRef": {"name": "vc-1"}, "clone": {"folder": "/dc/vm/a"}}}}, "status": {"phase": "Running"}}`
+	review, err := Decode(fmt.Appendf(nil, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r-1", "operation": "UPDATE",
+		"kind": {"group": "sallyport.dev", "version": "v1alpha1", "kind": "VirtualMachine"}, "name": "web-1", "userInfo": {}, "object": %s, "oldObject": %[1]s}}`, object))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if oversized(review) != nil {
+			b.Fatal("denied")
+		}
+	}
+}
+
 // many returns members of an object.
 func many(n int) string {
 	var text strings.Builder
