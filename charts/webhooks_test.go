@@ -42,6 +42,15 @@ func asked(t *testing.T, err error) bool {
 	return err != nil
 }
 
+// numbered are members of an object.
+func numbered(n int) string {
+	members := make([]string, n)
+	for i := range members {
+		members[i] = fmt.Sprintf(`"example.com/%d":"x"`, i)
+	}
+	return strings.Join(members, ",")
+}
+
 // Nobody answers for the webhooks, so what they are asked about is refused, and the rest passes.
 func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 	c := newCluster(t)
@@ -108,6 +117,22 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 			if got := asked(t, err); got != strings.Contains(merge, "spec") { // which may count for others until it is gone
 				t.Errorf("%s of a terminating %s: asked %t", test.what, kind, got)
 			}
+		}
+	}
+
+	for _, test := range []struct {
+		what, merge string
+		asked       bool
+	}{
+		{"a long annotation", `{"metadata":{"annotations":{"example.com/a":"` + strings.Repeat("x", 1025) + `"}}}`, true},
+		{"an annotation that is nearly long", `{"metadata":{"annotations":{"example.com/a":"` + strings.Repeat("x", 1024) + `"}}}`, false},
+		{"many annotations", `{"metadata":{"annotations":{` + numbered(17) + `}}}`, true},
+		{"some annotations", `{"metadata":{"annotations":{` + numbered(13) + `}}}`, false},
+		{"an owner with a long name", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"` + strings.Repeat("x", 1025) + `","uid":"b"}]}}`, true},
+	} {
+		err := c.Patch(t.Context(), newMachine("present"), client.RawPatch("application/merge-patch+json", []byte(test.merge)), client.DryRunAll)
+		if got := asked(t, err); got != test.asked {
+			t.Errorf("%s: asked %t, want %t", test.what, got, test.asked)
 		}
 	}
 

@@ -14,7 +14,7 @@ import (
 // order is that in which the files of the package may use each other: each its own line and those below it.
 var order = [][]string{
 	{"handler.go"},
-	{"decodable.go", "intake.go", "answer.go", "arbitrate.go", "admits.go", "audit.go"},
+	{"decodable.go", "oversized.go", "intake.go", "answer.go", "arbitrate.go", "admits.go", "audit.go"},
 	{"gate.go"},
 	{"record.go"},
 	{"denial_events.go", "override_events.go", "omitted.go", "response.go"},

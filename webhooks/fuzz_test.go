@@ -170,6 +170,13 @@ func FuzzHandler(f *testing.F) {
 			strings.Replace(goodReview, "true", strings.Repeat("[", 400)+strings.Repeat("]", 400), 1), strings.Replace(goodReview, "true", "["+strings.Repeat("{},", 400)+"{}]", 1)} {
 			f.Add(path, []byte(body))
 		}
+		for _, member := range []string{`"annotations": {"a": %q}`, `"labels": {"a": %q}`, `"finalizers": [%q]`, `"managedFields": [{"manager": %q}]`} {
+			for _, kind := range []string{"VirtualMachine", "VirtualMachinePool", "RegoPolicy"} {
+				f.Add(path, []byte(fmt.Sprintf(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r-1", "operation": "CREATE",
+					"kind": {"group": "sallyport.dev", "version": "v1alpha1", "kind": %q}, "userInfo": {"username": "ann"}, "name": "x", "namespace": "ns",
+					"object": {"metadata": {"name": "x", %s}, "spec": {}}}}`, kind, fmt.Sprintf(member, strings.Repeat("x", 66<<10)))))
+			}
+		}
 	}
 	gate := nosy(f)
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
@@ -196,7 +203,8 @@ func FuzzHandler(f *testing.F) {
 		if answer.Response.UID != review.Request.UID {
 			t.Errorf("the answer is to %q", answer.Response.UID)
 		}
-		if path == ValidatePath && answer.Response.Allowed != gate.Validate(t.Context(), review).Allowed {
+		if fits := oversized(review) == nil && undecodable(review) == nil; path == ValidatePath &&
+			answer.Response.Allowed != (fits && gate.Validate(t.Context(), review).Allowed) {
 			t.Errorf("admitted is %t, not what the gate says", answer.Response.Allowed)
 		}
 	})
@@ -205,7 +213,8 @@ func FuzzHandler(f *testing.F) {
 // An override that is understood says just what is written, in one line.
 func FuzzOverride(f *testing.F) {
 	for _, text := range []string{
-		good, "", ";;;", "colour; uid=u; by=alice; until=2026-11-20T10:30:00+02:00; a; b; c", "colour;uid=;by=a;until=2026-11-20T10:30:00Z;x", "*; uid=; until=2026-11-20T10:30:00Z; x",
+		good, good + "; by=kubernetes-admin", strings.Replace(good, "by=alice", "by=alice; by=kubernetes-admin", 1), strings.Replace(good, "by=", "by=$(touch x) \x1b[2J", 1),
+		strings.Replace(good, "by=alice", "by=alice\u2028by=root", 1), strings.Replace(good, "by=alice", "by= alice\t", 1), "", ";;;", "colour; uid=u; by=alice; until=2026-11-20T10:30:00+02:00; a; b; c", "colour;uid=;by=a;until=2026-11-20T10:30:00Z;x", "*; uid=; until=2026-11-20T10:30:00Z; x",
 		"colour; uid=; by=a; until=2026-11-20T10:30:00Z; x\ncolour; uid=; by=a; until=2026-11-20T10:30:00Z; x", " colour ; uid= ; by=CN=a b ; until=2026-11-20T10:30:00.5Z ; \u200b", strings.Repeat("x", 2000),
 	} {
 		f.Add(text)

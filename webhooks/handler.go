@@ -67,10 +67,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	answer := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}}
 	if h.endpoint == Validating { // before that, schemas have not been looked at
-		answer.Response = undecodable(review)
+		answer.Response = cmp.Or(oversized(review), undecodable(review))
 	}
 	if answer.Response != nil {
-		h.log.Info("denied an object that cannot be decoded", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
+		h.log.Info("denied an object that cannot be decoded or is too large", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
 	} else {
 		answer.Response = h.answer(r.Context(), &Question{Endpoint: h.endpoint, Only: h.only(r), Review: review})
 	}

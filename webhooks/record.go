@@ -86,7 +86,9 @@ type FactRecord struct {
 	Document        string `json:"document,omitempty"`
 	Live            bool   `json:"live,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	Value           any    `json:"value"`
+	// Part is what the value has of the objects of a list; it is missing if they are whole.
+	Part  *engine.Part `json:"part,omitempty"`
+	Value any          `json:"value"`
 	// TooLarge tells that the value was, and is left out.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
@@ -293,8 +295,8 @@ func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
 	for name, f := range facts {
 		value, tooLarge := factOnRecord(f.Answer.Value)
 		records[name] = FactRecord{
-			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Value: value, TooLarge: tooLarge,
-			Document: DigestOf(f.Query),
+			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Part: f.Answer.Part, Value: value,
+			TooLarge: tooLarge, Document: DigestOf(f.Query),
 		}
 	}
 	return records

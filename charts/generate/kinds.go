@@ -44,6 +44,15 @@ const releases = "request.operation == 'UPDATE'" +
 	" && request.userInfo.username != 'system:serviceaccount:sallyport-system:sallyport'" +
 	" && !authorizer.group('sallyport.dev').resource('regopolicies').name('machines-abandon').check('override').allowed()"
 
+// growsLarge reports whether an update adds something large to metadata that no policy is asked about: a long annotation, or many
+// annotations, owners or finalizers. The webhook denies objects that are too large.
+const growsLarge = "request.operation == 'UPDATE' && (" +
+	"object.metadata.?annotations.orValue({}).exists(key, size(object.metadata.annotations[key]) > 1024" +
+	" && object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])" +
+	" || ['annotations', 'finalizers', 'ownerReferences'].exists(list, size(object.metadata[?list].orValue([])) > 16" +
+	" && size(object.metadata[?list].orValue([])) > size(oldObject.metadata[?list].orValue([])))" +
+	" || object.metadata.?ownerReferences.orValue([]).exists(o, size(o.apiVersion) + size(o.kind) + size(o.name) + size(o.uid) > 1024))"
+
 // orReleases is a condition that lets the removal of a finalizer be asked about, too.
 func orReleases(c admissionregistrationv1.MatchCondition) admissionregistrationv1.MatchCondition {
 	return condition(c.Name, c.Expression, "|| "+releases)
@@ -98,7 +107,7 @@ func webhooks() ([]byte, error) {
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: meta,
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{
-			validates("validate.sallyport.dev", of(false), orReleases(isNotOver(of(false))), orReleases(changesSomething)),
+			validates("validate.sallyport.dev", of(false), orReleases(isNotOver(of(false))), orReleases(condition(changesSomething.Name, changesSomething.Expression, "||", growsLarge))),
 			validates("validate-policies.sallyport.dev", of(true), isNotTerminating, changesSomething, isNotUnchecked, isNotShipped),
 		},
 	}

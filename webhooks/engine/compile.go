@@ -36,7 +36,8 @@ type Policy struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
-	ask      ast.Body            // what facts are wanted; nil without facts
+	first    round               // of the facts that depend on the request alone
+	second   round               // of the facts that depend on facts of the first
 	judges   map[endpoint]ast.Body
 	outcome  ast.Body // nil without outcome
 	// outcomeShape is what an outcome may be.
@@ -209,12 +210,10 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		return errs
 	}
 	p.result = largestResult(p.compiler)
-	var err error
-	if len(c.facts) > 0 {
-		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {
-			return err
-		}
+	if err := p.inRounds(); err != nil {
+		return err
 	}
+	var err error
 	for _, e := range []endpoint{admit, mutate} {
 		speaks := slices.ContainsFunc(rules, func(r outcomeRule) bool { return endpointOf(r.name) == e })
 		if !speaks && (e == mutate || !c.has[ruleOutcome]) {

@@ -151,12 +151,6 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 		}
 		c.question(r, name)
 	}
-	ast.WalkRefs(r, func(read ast.Ref) bool {
-		if read.HasPrefix(inputFacts) {
-			c.errs.add(read[0].Location, "%s: facts are read together and cannot depend on each other", read)
-		}
-		return false
-	})
 }
 
 // factReads refuses reads of facts that are never asked for: they would be undefined, and the rule silent.

@@ -21,7 +21,7 @@ var (
 		"apiVersion": {kind: aText}, "kind": {kind: aText}, "namespace": {kind: aText}, "freshness": freshness,
 	}
 	ofList = map[string]shape{
-		"fields": {kind: anObject, noNulls: true, some: true, paths: true, each: anyTexts.each}, "labels": anyTexts,
+		"fields": {kind: anObject, noNulls: true, some: true, paths: true, each: anyTexts.each}, "labels": anyTexts, "namespaces": {kind: aList},
 		"except": {kind: anObject, noNulls: true, paths: true, each: &shape{kind: aList}},
 	}
 	ofOne = map[string]shape{"name": {kind: aText}}

@@ -12,7 +12,7 @@ import (
 func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 	const kind = `"apiVersion": "toy/v1", "kind": "Loan"`
 	for name, tc := range map[string]struct{ fact, want string }{
-		"a misspelt key":           {`{"apiVerison": "toy/v1", "kind": "Loan"}`, `p.rego:6:13: facts.x has no key "apiVerison": did you mean "apiVersion"? allowed are access, apiVersion, except, fields, freshness, kind, labels, name, namespace, parent and rehearsal`},
+		"a misspelt key":           {`{"apiVerison": "toy/v1", "kind": "Loan"}`, `p.rego:6:13: facts.x has no key "apiVerison": did you mean "apiVersion"? allowed are access, apiVersion, except, fields, freshness, kind, labels, name, namespace, namespaces, parent and rehearsal`},
 		"another":                  {`{` + kind + `, "freshnes": "live"}`, `p.rego:6:53: facts.x has no key "freshnes": did you mean "freshness"?`},
 		"a form that is misspelt":  {`{"acces": {"verb": "get", "resource": "books"}}`, `facts.x has no key "acces": did you mean "access"?`},
 		"an unknown freshness":     {`{` + kind + `, "freshness": "Live"}`, `p.rego:6:66: facts.x.freshness is "Live", not live`},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -82,7 +83,7 @@ func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*D
 
 // confirm decides again on live facts. If that cannot be done the denial stands.
 func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decision) *Decision {
-	live, err := p.refresh(ctx, denial.Facts, r)
+	live, err := p.refresh(ctx, in, denial.Facts, r)
 	var second *Decision
 	if err == nil {
 		second, err = p.evaluateRules(ctx, admit, in, live, p.fast.input)
@@ -112,32 +113,57 @@ func contain(err *error) {
 
 // gather asks the policy what it wants to know, and the reader for the answers.
 func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
-	if p.ask == nil {
+	if p.first.ask == nil {
 		return nil, nil
 	}
 	facts, err := p.fast.wanted(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	return facts, p.answer(ctx, facts, r)
+	if err := p.answer(ctx, facts, r); err != nil {
+		return nil, err
+	}
+	return facts, p.gatherSecond(ctx, in, facts, r, false)
 }
 
-// evaluateFacts gives the facts without their answers, by what is made of the input.
-func (p *Policy) evaluateFacts(ctx context.Context, in Input, input func(Value) *ast.Term) (map[string]Fact, error) {
-	result, err := p.evaluate(ctx, in, p.ask, input(in.document(nil)))
+// gatherSecond adds the facts of the second round to those of the first.
+func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fact, r Reader, live bool) error {
+	if p.second.ask == nil {
+		return nil
+	}
+	second, err := p.evaluateFacts(ctx, p.second, in, facts, p.fast.input)
+	if err != nil {
+		return err
+	}
+	for _, f := range second {
+		if f.Query != nil {
+			f.Query.Live = f.Query.Live || live
+		}
+	}
+	err = p.answer(ctx, second, r)
+	maps.Copy(facts, second)
+	return err
+}
+
+// evaluateFacts returns the facts of a round without their answers, by what is made of the input with the facts that are known.
+func (p *Policy) evaluateFacts(
+	ctx context.Context, of round, in Input, known map[string]Fact, input func(Value) *ast.Term,
+) (map[string]Fact, error) {
+	result, err := p.evaluate(ctx, in, of.ask, input(in.document(known)))
 	if err != nil {
 		return nil, err
 	}
 	if len(result) != 1 {
 		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
 	}
-	return p.decodeFacts(cmp.Or(only(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
+	return p.decodeFacts(of.facts, cmp.Or(only(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
 }
 
-// refresh reads again, live, what came from a cache; the rest is kept.
-func (p *Policy) refresh(ctx context.Context, facts map[string]Fact, r Reader) (map[string]Fact, error) {
+// refresh reads again, live, what came from a cache; the rest is kept. What the second round asks for is made of what was read now.
+func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r Reader) (map[string]Fact, error) {
 	live := make(map[string]Fact, len(facts))
-	for name, f := range facts {
+	for _, name := range p.first.facts {
+		f := facts[name]
 		if f.Query != nil && !f.Answer.Live {
 			q := *f.Query
 			q.Live = true
@@ -145,7 +171,10 @@ func (p *Policy) refresh(ctx context.Context, facts map[string]Fact, r Reader) (
 		}
 		live[name] = f
 	}
-	return live, p.answer(ctx, live, r)
+	if err := p.answer(ctx, live, r); err != nil {
+		return nil, err
+	}
+	return live, p.gatherSecond(ctx, in, live, r, true)
 }
 
 // mostReads is how many facts of one policy are read at once.

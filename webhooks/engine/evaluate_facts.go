@@ -18,6 +18,8 @@ type Query struct {
 	Kind       string `json:"kind,omitempty"`
 	// Namespace to look in; empty for cluster-scoped kinds, and for a list over all namespaces.
 	Namespace string `json:"namespace,omitempty"`
+	// Namespaces of a list to look in, beside Namespace; nil does not restrict the list, and an empty list has no objects.
+	Namespaces []string `json:"namespaces,omitzero"`
 	// Name asks for one object; the answer is that object or null. Without it the answer is a list.
 	Name string `json:"name,omitempty"`
 	// Fields the objects must have with these values; a path through a list (disks[].name) means any of its elements. Together the
@@ -40,6 +42,8 @@ type Query struct {
 	Document Value `json:"-"`
 	// Live asks for an answer from the API server instead of a cache.
 	Live bool `json:"live,omitempty"`
+	// Part is what the policy reads of each object of a list; nil is all of it. A Reader may answer with more.
+	Part *Part `json:"part,omitempty"`
 }
 
 // Access names what the requester would do, as a SubjectAccessReview does.
@@ -59,6 +63,8 @@ type Answer struct {
 	Live bool
 	// ResourceVersion up to which the answer is known to be complete; empty where it has none.
 	ResourceVersion string
+	// Part is what the objects of a list were reduced to; nil if they are whole.
+	Part *Part
 }
 
 // Reader answers the queries of one request. It leaves the object under review out of lists, because a policy judges the
@@ -73,23 +79,23 @@ type Fact struct {
 	Answer Answer
 }
 
-// decodeFacts reads the facts document. Every declared fact must be there: an undefined one means that the request lacks
+// decodeFacts reads the facts of those names from the facts document. Each must be there: an undefined one means that the request lacks
 // something its query is made of, and leaving it unasked would leave deny empty.
-func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
+func (p *Policy) decodeFacts(names []string, document *ast.Term) (map[string]Fact, error) {
 	object, ok := document.Value.(ast.Object)
 	if !ok {
 		return nil, errorf(ContractViolated, "facts is not an object")
 	}
-	return p.factsOf(func(name string) (*ast.Term, bool) {
+	return p.factsOf(names, func(name string) (*ast.Term, bool) {
 		term := object.Get(ast.StringTerm(name))
 		return term, term != nil
 	})
 }
 
-// factsOf gives the facts without their answers, by what each asks for.
-func (p *Policy) factsOf(asks func(name string) (*ast.Term, bool)) (map[string]Fact, error) {
-	facts := make(map[string]Fact, len(p.facts))
-	for _, name := range p.facts {
+// factsOf returns the facts of those names without their answers, by what each asks for.
+func (p *Policy) factsOf(names []string, asks func(name string) (*ast.Term, bool)) (map[string]Fact, error) {
+	facts := make(map[string]Fact, len(names))
+	for _, name := range names {
 		term, defined := asks(name)
 		if !defined {
 			return nil, undefined(name)
@@ -114,7 +120,11 @@ func (p *Policy) read(ctx context.Context, q *Query, r Reader) (Answer, error) {
 	if err := permitted(p.reads, q); err != nil {
 		return Answer{}, err
 	}
-	return r.Read(ctx, *q)
+	asked := *q
+	if q.Kind != "" && q.Name == "" && !q.Parent {
+		asked.Part = p.fast.part(q.Fact)
+	}
+	return r.Read(ctx, asked)
 }
 
 // resolve puts into the query for a parent which object that is, in the version that spec.reads has of its kind. It is read live:
@@ -192,6 +202,9 @@ func questionIn(name string, said Value) *Query {
 		Fields: membersOf(said, "fields", Value.Text), Labels: membersOf(said, "labels", Value.Text), Except: membersOf(said, "except", Value.Texts),
 	}
 	maps.DeleteFunc(q.Except, func(_ string, values []string) bool { return len(values) == 0 }) // which says nothing
+	if in, ok := said.member("namespaces"); ok {
+		q.Namespaces = append([]string{}, in.Texts()...)
+	}
 	q.Document, q.TestRun = said.member("rehearsal")
 	if to, ok := said.member("access"); ok {
 		q.Access = &Access{

@@ -30,10 +30,26 @@ func (q *Query) String() string {
 		terms = append(terms, field+" not "+strings.Join(q.Except[field], " or "))
 	}
 	text := "every " + q.Kind + inNamespace(q.Namespace)
+	if q.Namespaces != nil {
+		text += " in namespaces " + strings.Join(q.Namespaces, ", ")
+	}
 	if len(terms) > 0 {
 		text += " with " + strings.Join(terms, ", ")
 	}
 	return text
+}
+
+// Places returns the namespaces in which a list looks, each once; nil if it looks in all.
+func (q *Query) Places() []string {
+	switch {
+	case q.Namespaces == nil && q.Namespace == "":
+		return nil
+	case q.Namespaces == nil:
+		return []string{q.Namespace}
+	}
+	places := append([]string{}, q.Namespaces...) // not nil, which would be all
+	slices.Sort(places)
+	return slices.DeleteFunc(slices.Compact(places), func(name string) bool { return name == "" || q.Namespace != "" && name != q.Namespace })
 }
 
 func inNamespace(name string) string {

@@ -139,13 +139,29 @@ func (p *Policy) explainFacts(
 	if len(p.facts) == 0 {
 		return nil, true, nil
 	}
-	s := p.explainer(ctx, in.document(nil).orNull())
+	facts = map[string]Fact{}
+	if complete, err = p.explainRound(ctx, p.first.facts, x, in, r, known, facts); err == nil && complete {
+		complete, err = p.explainRound(ctx, p.second.facts, x, in, r, known, facts)
+	}
+	slices.SortFunc(x.Facts, func(a, b ExplainedFact) int { return strings.Compare(a.Name, b.Name) })
+	return facts, complete, err
+}
+
+// explainRound adds the facts of a round to those that are known already, and reports whether each is known now.
+func (p *Policy) explainRound(
+	ctx context.Context, names []string, x *Explanation, in Input, r Reader, known, facts map[string]Fact,
+) (complete bool, err error) {
+	var before map[string]Fact // nil in the first round
+	if len(facts) > 0 {
+		before = facts
+	}
+	s := p.explainer(ctx, in.document(before).orNull())
 	document, err := s.eval(p.pkg.Append(ast.StringTerm(ruleFacts)))
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	facts, complete = map[string]Fact{}, true
-	for _, name := range slices.Sorted(slices.Values(p.facts)) {
+	complete = true
+	for _, name := range names {
 		rules := p.rulesNamed(ruleFacts, name)
 		f := ExplainedFact{Name: name}
 		if len(rules) > 0 {
@@ -161,7 +177,7 @@ func (p *Policy) explainFacts(
 		facts[name] = f.Fact
 		x.Facts = append(x.Facts, f)
 	}
-	return facts, complete, nil
+	return complete, nil
 }
 
 // answerTo gives the answer to one fact: the one that was decided on, if there is one.

@@ -26,7 +26,10 @@ const (
 // one in the expression at which valid_input, or the rule of the fact, stopped. Values are not shown: who asks may not know them.
 func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact, err error) error {
 	var e *Error
-	if !errors.As(err, &e) || e.Cause != InputNotUnderstood || e.fact == "" && facts == nil && p.ask != nil { // a query says itself what it is about
+	if !errors.As(err, &e) || e.Cause != InputNotUnderstood || e.fact == "" && facts == nil && p.first.ask != nil { // a query says itself what it is about
+		return err
+	}
+	if slices.Contains(p.second.facts, e.fact) { // what it is made of is not only in the request
 		return err
 	}
 	asked, stopped := p.pkg.Append(ast.StringTerm(ruleValid)), p.rulesNamed(ruleValid)

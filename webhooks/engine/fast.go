@@ -27,7 +27,9 @@ type accelerator interface {
 	linked(modules []*ast.Module)
 	// spawn runs an evaluation on a goroutine of its own.
 	spawn(evaluation func())
-	// wanted gives the facts without their answers.
+	// part returns what is read of each object of a fact that is a list; nil if all of it may be.
+	part(fact string) *Part
+	// wanted returns the facts of the first round without their answers.
 	wanted(ctx context.Context, in Input) (map[string]Fact, error)
 	// input gives of a document what rules are evaluated on.
 	input(document Value) *ast.Term
@@ -52,9 +54,10 @@ func (plain) linked([]*ast.Module)                                      {}
 func (plain) spawn(evaluation func())                                   { go evaluation() }
 func (plain) input(document Value) *ast.Term                            { return document.orNull() }
 func (plain) unfollowed() CompileErrors                                 { return nil }
+func (plain) part(string) *Part                                         { return nil }
 
 func (p plain) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
-	return p.evaluateFacts(ctx, in, p.input)
+	return p.evaluateFacts(ctx, p.first, in, nil, p.input)
 }
 
 func (p plain) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
@@ -68,6 +71,7 @@ type accelerated struct {
 	templates map[string]*ast.Term // what facts are wanted, without evaluation; nil if that cannot be
 
 	read    *projection // what anything in the policy reads of the input
+	parts   map[string]*Part
 	decides *projection // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
 	cache   decisionCache
 
@@ -76,10 +80,11 @@ type accelerated struct {
 }
 
 func (a *accelerated) linked(modules []*ast.Module) {
-	if a.ask != nil {
+	if a.first.ask != nil && a.second.ask == nil {
 		a.templates = a.templatesOf(modules)
 	}
 	a.read = follow(a.compiler, a.outputs()...)
+	a.parts = a.read.parts(a.facts)
 	bodies := follow(a.compiler, a.named(ruleValid, admit.fires())...)
 	if bodies.all || bodies.every != nil || bodies.members["now"] != nil {
 		return
@@ -100,12 +105,19 @@ func (a *accelerated) input(document Value) *ast.Term {
 
 func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
 	if a.templates == nil {
-		return a.evaluateFacts(ctx, in, a.input)
+		return a.evaluateFacts(ctx, a.first, in, nil, a.input)
 	}
 	if err := a.cutOffNow(); err != nil {
 		return nil, err
 	}
-	return a.factsOf(func(name string) (*ast.Term, bool) { return filled(a.templates[name], in.Request) })
+	return a.factsOf(a.facts, func(name string) (*ast.Term, bool) { return filled(a.templates[name], in.Request) })
+}
+
+func (a *accelerated) part(fact string) *Part {
+	if a.distrusted.Load() {
+		return nil
+	}
+	return a.parts[fact]
 }
 
 // judge decides on as little of the input as the policy reads, or by the cache.

@@ -103,8 +103,17 @@ type sharing struct {
 	live  bool
 }
 
+// Read answers live with the part of each object that the policy reads, as a store does.
 func (s sharing) Read(_ context.Context, q Query) (Answer, error) {
-	return Answer{Value: shared(s.facts[q.Fact]), Live: s.live || q.Live}, nil
+	a := Answer{Value: shared(s.facts[q.Fact]), Live: s.live || q.Live}
+	if a.Live && a.Value.source().kind() == '[' {
+		var reduced []Value
+		for _, object := range a.Value.Elements() {
+			reduced = append(reduced, q.Part.Of(object))
+		}
+		a.Value, a.Part = List(reduced), q.Part
+	}
+	return a, nil
 }
 
 // held are the objects that have been answered with. Each is the text that was made of it first.

@@ -99,6 +99,7 @@ func FuzzCompile(f *testing.F) {
 	f.Add(readersLibrary)
 	f.Add(head + silentPolicy)
 	f.Add(head + testRunFact)
+	f.Add(head + roundsPolicy)
 	f.Add(head + harmlessRules + "x := $\"{input.request.x} and {$\"{1}\"}\"\n")
 	f.Add(head + harmlessRules + "x if count([1]) == 2 with count as http.send\n\ny if x with input.request as {}\n")
 	f.Add(head + harmlessRules + "x[y] := z if some y, z in input.request\n\nelse_x := 1 if x.a\n\nelse := 2\n")
@@ -197,6 +198,7 @@ func (a answering) Read(_ context.Context, q Query) (Answer, error) {
 var askedFor = map[string]string{
 	"as it is":            "facts.x := input.request.q\n\n",
 	"as it is, evaluated": "facts.x := input.request.q if some _ in [input.request.q]\n\n",
+	"as it is, in the second round and evaluated": "facts.first := null\n\nfacts.x := input.request.q if input.facts.first == null\n\n",
 	"in parts":            "facts.x := " + inParts + "\n\n",
 	"in parts, evaluated": "facts.x := " + inParts + " if some _ in [input.request.q]\n\n",
 }
@@ -211,6 +213,9 @@ func FuzzFacts(f *testing.F) {
 		`{"apiVersion": "v1", "kind": "Secret", "name": "x"}`, `{"apiVersion": "toy/v1", "kind": "Loan", "fields": {"secret": "b"}}`, `{"parent": true}`, `{"parent": false}`,
 		`{"access": {"verb": "get", "group": "", "resource": "books", "namespace": "n", "name": "x"}}`, `{"access": {"verb": "get", "resource": "books", "user": "root"}}`,
 		`{"rehearsal": {"a": [1, 2.50]}}`, `{"rehearsal": null}`, `{"parent": true, "access": {"verb": "get", "resource": "books"}}`, `{"kind": "Loan"}`,
+		`{"apiVersion": "toy/v1", "kind": "Loan", "namespaces": ["b", "a", "b"], "fields": {"book": "b"}}`, `{"apiVersion": "toy/v1", "kind": "Loan", "namespaces": []}`,
+		`{"apiVersion": "toy/v1", "kind": "Loan", "namespaces": null}`, `{"apiVersion": "toy/v1", "kind": "Loan", "namespace": "a", "namespaces": ["b", ""]}`,
+		`{"apiVersion": "toy/v1", "kind": "Loan", "name": "x", "namespaces": ["b"]}`, `{"apiVersion": "toy/v1", "kind": "Loan", "part": {"a": true}}`,
 		`{"apiVersion": "toy/v1", "kind": "Loan", "labels": {}}`, `{"apiVersion": "toy/v1", "kind": "Loan", "except": {"state": []}}`, `{"apiVersion": "", "kind": ""}`,
 	} {
 		f.Add([]byte(q), []byte(`[{"book": "b", "n": 1.50}]`))

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,40 +97,81 @@ func (l *live) learn(ctx context.Context, q engine.Query) (learned bool, err err
 	return learned, nil
 }
 
+// listing is the objects that were read for a question, from one place or several.
+type listing struct {
+	found
+	asked, left engine.Query
+	read, bytes int
+	limit       int64 // of the next page
+}
+
 // pages reads what the API server is asked for, and keeps of it what is selected by what is left. An answer that would be cut short is
 // an error.
-func (l *live) pages(ctx context.Context, asked, left engine.Query) (f found, err error) {
-	options := []client.ListOption{
-		client.InNamespace(asked.Namespace), client.MatchingLabels(asked.Labels), client.Limit(pageSize),
-		client.MatchingFieldsSelector{Selector: fields.AndSelectors(terms(asked)...)},
+func (l *live) pages(ctx context.Context, asked, left engine.Query) (found, error) {
+	places := asked.Places()
+	switch {
+	case places == nil:
+		places = []string{metav1.NamespaceAll}
+	case len(places) > mostPlaces:
+		left.Namespaces, places = places, []string{metav1.NamespaceAll}
 	}
-	read, bytes := 0, 0
-	for token := ""; ; {
-		page := listOf(schema.FromAPIVersionAndKind(asked.APIVersion, asked.Kind))
-		if err := l.client.List(ctx, page, append(options, client.Continue(token))...); err != nil {
+	all := listing{asked: asked, left: left, limit: firstPage}
+	all.part = asked.Part
+	for _, namespace := range places {
+		if err := l.pagesOf(ctx, namespace, &all); err != nil {
 			return found{}, err
 		}
-		f.resourceVersion = page.GetResourceVersion()
-		for i := range page.Items {
-			o, err := newObject(&page.Items[i])
-			if err != nil {
-				return found{}, err
-			}
-			if o.selected(left) {
-				f.objects = append(f.objects, o)
-				bytes += o.value.Size()
-			}
+	}
+	return all.found, nil
+}
+
+// pagesOf adds the objects of a namespace to a listing.
+func (l *live) pagesOf(ctx context.Context, namespace string, all *listing) error {
+	options := []client.ListOption{
+		client.InNamespace(namespace), client.MatchingLabels(all.asked.Labels),
+		client.MatchingFieldsSelector{Selector: fields.AndSelectors(terms(all.asked)...)},
+	}
+	for token := ""; ; {
+		page := listOf(schema.FromAPIVersionAndKind(all.asked.APIVersion, all.asked.Kind))
+		if err := l.client.List(ctx, page, append(options, client.Limit(all.limit), client.Continue(token))...); err != nil {
+			return err
 		}
-		token, read = page.GetContinue(), read+len(page.Items)
+		if err := all.add(page); err != nil {
+			return err
+		}
+		token = page.GetContinue()
 		switch {
-		case bytes > maxBytes:
-			return found{}, fmt.Errorf("the matching objects of kind %s have more than %d MiB", asked.Kind, maxBytes>>20)
+		case all.bytes > maxBytes:
+			return fmt.Errorf("the matching objects of kind %s have more than %d MiB", all.asked.Kind, maxBytes>>20)
 		case token == "":
-			return f, nil
-		case read >= maxObjects:
-			return found{}, tooMany(asked.Kind, left)
+			return nil
+		case all.read >= maxObjects:
+			return tooMany(all.asked.Kind, all.left)
 		}
 	}
+}
+
+// add keeps what is read of the objects of a page. The next page is as large as objects of this size allow.
+func (all *listing) add(page *unstructured.UnstructuredList) error {
+	all.resourceVersion = cmp.Or(all.resourceVersion, page.GetResourceVersion())
+	bytes := 0
+	for i := range page.Items {
+		o, err := newObject(&page.Items[i])
+		if err != nil {
+			return err
+		}
+		bytes += o.value.Size()
+		if o.selected(all.left) {
+			o.value = all.part.Of(o.value)
+			all.objects = append(all.objects, o)
+			all.bytes += o.value.Size()
+		}
+	}
+	if n := len(page.Items); n > 0 {
+		all.read += n
+		all.limit = int64(min(max(pageBytes*n/max(bytes, 1), 1), pageSize))
+	}
+	return nil
 }
 
 // tooMany is the error for more objects than are read for one question.

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -158,6 +159,7 @@ func TestCachedAnswersAreTheLiveOnes(t *testing.T) {
 			for _, field := range engine.IndexFields(indexes[r.IntN(len(indexes))]) {
 				q.Fields[field] = []string{"a", "b", "1:a"}[r.IntN(3)]
 			}
+			q.Namespaces = [][]string{nil, nil, nil, {}, {"ns2"}, {"ns", "gone", "ns2", "ns"}, crowded}[r.IntN(7)]
 			if r.IntN(2) == 0 {
 				q.Except = map[string][]string{[]string{"status.phase", "spec.tags[]", "spec.no.such"}[r.IntN(3)]: {"a", "1:a"}}
 			}
@@ -176,15 +178,17 @@ func TestCachedAnswersAreTheLiveOnes(t *testing.T) {
 				for field, values := range q.Except {
 					is = is && !slices.ContainsFunc(values, func(value string) bool { return !lacks(field, value) })
 				}
+				is = is && (q.Namespaces == nil || slices.Contains(q.Namespaces, o.GetNamespace()))
 				// Of a kind all objects are in namespaces or none is. A cache finds both, and an API server those of the namespace.
-				if is && (q.Namespace == "" || o.GetNamespace() != "") {
+				if is && (q.Places() == nil || o.GetNamespace() != "") {
 					want = append(want, mustObject(t, o))
 				}
 			}
 			found, err := listed(cached, q)
-			found = slices.DeleteFunc(found, func(o *object) bool { return q.Namespace != "" && o.namespace == "" })
-			indexed := namesOf(t, found, err)
+			nowhere := func(o *object) bool { return q.Places() != nil && o.namespace == "" }
+			indexed := namesOf(t, slices.DeleteFunc(found, nowhere), err)
 			read, err := l.list(t.Context(), q)
+			read.objects = slices.DeleteFunc(read.objects, nowhere)
 			if lived, wanted := namesOf(t, read.objects, err), namesOf(t, want, nil); indexed != wanted || lived != wanted {
 				t.Fatalf("%+v\ncached %s\nlive   %s\nwant   %s", q, indexed, lived, wanted)
 			}
@@ -195,6 +199,68 @@ func TestCachedAnswersAreTheLiveOnes(t *testing.T) {
 	}
 	if several < depth.Of(50, 200) {
 		t.Errorf("only %d questions had more than one answer", several)
+	}
+}
+
+// crowded are more namespaces than are listed one by one.
+var crowded = func() []string {
+	all := []string{"ns"}
+	for i := range mostPlaces {
+		all = append(all, fmt.Sprint("other-", i))
+	}
+	return all
+}()
+
+// limited is an API server with objects of one size, which notes how many it is asked for at once.
+type limited struct {
+	client.Client
+	text   string
+	left   int
+	limits []int64
+}
+
+func (s *limited) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	s.limits = append(s.limits, o.Limit)
+	list := into.(*unstructured.UnstructuredList)
+	for range min(o.Limit, int64(s.left)) {
+		list.Items = append(list.Items, unstructured.Unstructured{Object: map[string]any{
+			"kind": "Machine", "metadata": map[string]any{"name": "x", "annotations": map[string]any{"fat": s.text}},
+		}})
+		s.left--
+	}
+	if s.left > 0 {
+		list.SetContinue("more")
+	}
+	return nil
+}
+
+// A page of large objects has few of them, and of what a policy does not read nothing is kept: an object of a megabyte costs it no more than
+// any other.
+func TestLargeObjectsAreReadInSmallPages(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text   string
+		n      int
+		limits []int64
+	}{
+		"small": {"x", 1000, []int64{firstPage, pageSize, pageSize}},
+		"large": {strings.Repeat("x", 1<<20), 80, append([]int64{firstPage}, slices.Repeat([]int64{3}, 10)...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &limited{text: tc.text, left: tc.n}
+			var part *engine.Part
+			if err := json.Unmarshal([]byte(`{"metadata":{"name":true}}`), &part); err != nil {
+				t.Fatal(err)
+			}
+			f, err := newLive(server).list(t.Context(), engine.Query{APIVersion: "v1", Kind: "Machine", Part: part})
+			if err != nil || len(f.objects) != tc.n || !slices.Equal(server.limits, tc.limits) {
+				t.Fatalf("%d objects, asked for %v, %v", len(f.objects), server.limits, err)
+			}
+			if text := string(f.objects[0].value.Raw()); text != `{"metadata":{"name":"x"}}` || f.part != part {
+				t.Errorf("kept %.100s, %v", text, f.part)
+			}
+		})
 	}
 }
 

@@ -23,8 +23,11 @@ const (
 	liveWaiting = 256
 	// liveTimeout ends a live read; requests leave earlier, at their policy's deadline.
 	liveTimeout = 5 * time.Second
-	// pageSize of live lists, as kubectl's.
-	pageSize = 500
+	// pageSize is how many objects a page of a live list has at most, as kubectl's, and firstPage the first one. The pages after it have about
+	// pageBytes, because a page is decoded as a whole.
+	pageSize, firstPage, pageBytes = 500, 50, 4 << 20
+	// mostPlaces is how many namespaces are listed one by one. For more, the list is of all namespaces.
+	mostPlaces = 100
 	// maxObjects and maxBytes bound what is read for one question, and what its answer holds. More than that is not a question a
 	// policy can decide by.
 	maxObjects, maxBytes = 10_000, 64 << 20

@@ -139,6 +139,9 @@ func (o *object) selected(q engine.Query) bool {
 			return false
 		}
 	}
+	if q.Namespaces != nil && o.namespace != "" && !slices.Contains(q.Namespaces, o.namespace) {
+		return false
+	}
 	return (q.Namespace == "" || q.Namespace == o.namespace) && o.labelled(q.Labels) && !o.excepted(q.Except)
 }
 

@@ -76,7 +76,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	if err != nil {
 		return engine.Answer{}, err
 	}
-	answer := engine.Answer{Live: q.Live || q.Metadata, ResourceVersion: f.resourceVersion}
+	answer := engine.Answer{Live: q.Live || q.Metadata, ResourceVersion: f.resourceVersion, Part: f.part}
 	switch {
 	case q.Name == "":
 		answer.Value = r.list(q, f.objects)

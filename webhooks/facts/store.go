@@ -1,7 +1,6 @@
 package facts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,6 +201,7 @@ func without(list, others []string) []string {
 type found struct {
 	objects         []*object
 	resourceVersion string
+	part            *engine.Part // that the objects were reduced to
 }
 
 // cached answers from the informer of the query's kind.
@@ -245,7 +245,8 @@ func listed(objects toolscache.Indexer, q engine.Query) (selected []*object, err
 
 // filed gives the objects of a query's namespace and fields.
 func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
-	if len(q.Fields) == 0 && q.Namespace == "" {
+	places := q.Places()
+	if len(q.Fields) == 0 && places == nil {
 		return objects.List(), nil
 	}
 	index, key := toolscache.NamespaceIndex, ""
@@ -256,7 +257,10 @@ func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
 			key = extended(key, q.Fields[field])
 		}
 	}
-	for _, namespace := range []string{cmp.Or(q.Namespace, anywhere), ""} {
+	if places == nil {
+		places = []string{anywhere}
+	}
+	for _, namespace := range append(places, "") {
 		some, err := objects.ByIndex(index, namespace+key)
 		if err != nil {
 			return nil, err

@@ -28,6 +28,7 @@ type answer struct {
 	query        engine.Query
 	key          string
 	live         bool
+	part         *engine.Part
 	version      string
 	content      any
 	value        func() (engine.Value, error)
@@ -50,7 +51,7 @@ func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
 		}
 		m.answers = append(m.answers, &answer{
 			policy: policy, fact: name, query: *f.Query, key: keyOf(*f.Query, f.Document),
-			live: f.Live, version: f.ResourceVersion, content: f.Value,
+			live: f.Live, part: f.Part, version: f.ResourceVersion, content: f.Value,
 			value: sync.OnceValues(func() (engine.Value, error) { return engine.ValueOf(f.Value) }),
 		})
 	}
@@ -59,7 +60,7 @@ func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
 // keyOf is the same for queries that ask the same, whatever they are called and wherever they are to be read. The document is the
 // digest of that of a test run.
 func keyOf(q engine.Query, document string) string {
-	q.Live = false
+	q.Live, q.Part = false, nil
 	except := make(map[string][]string, len(q.Except))
 	for field, values := range q.Except {
 		except[field] = slices.Compact(slices.Sorted(slices.Values(values)))
@@ -97,10 +98,10 @@ func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 	}
 	key := keyOf(q, webhooks.DigestOf(&q))
 	for _, a := range known {
-		if a.key == key {
+		if a.key == key && a.part.Covers(q.Part) {
 			r.given = append(r.given, a)
 			v, err := a.value()
-			return engine.Answer{Value: v, Live: true, ResourceVersion: a.version}, err
+			return engine.Answer{Value: v, Live: true, ResourceVersion: a.version, Part: a.part}, err
 		}
 	}
 	for _, a := range known {
@@ -158,7 +159,7 @@ func (r *reader) preferred(q engine.Query) []*answer {
 
 // derive answers a query from the answer to a wider one, if all that it takes is in there.
 func (a *answer) derive(q engine.Query) (content any, ok bool) {
-	if q.Kind == "" || a.query.Access != nil || a.query.Metadata && !q.Metadata {
+	if q.Kind == "" || a.query.Access != nil || a.query.Metadata && !q.Metadata || a.part != nil {
 		return nil, false
 	}
 	if q.Name != "" {
@@ -219,7 +220,10 @@ func contains(wide, narrow engine.Query) bool {
 			}
 		}
 	}
-	return wide.Name == "" && (wide.Namespace == "" || wide.Namespace == narrow.Namespace)
+	within := wide.Places()
+	places := narrow.Places()
+	outside := func(place string) bool { return !slices.Contains(within, place) }
+	return wide.Name == "" && (within == nil || places != nil && !slices.ContainsFunc(places, outside))
 }
 
 // The names of the fields that records leave out.

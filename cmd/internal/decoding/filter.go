@@ -21,6 +21,9 @@ type Filter struct {
 	Scheme *runtime.Scheme
 	// DropManagedFields leaves managedFields out of lists and watches.
 	DropManagedFields bool
+	// ShortenAnnotations leaves the copy of an object that kubectl apply keeps in its annotations out, and puts null in the place of the
+	// annotations beyond mostAnnotations.
+	ShortenAnnotations bool
 	// Left is called for each object that is left out or reduced. If it is nil, the client gets an error for an object that does not decode.
 	Left func(*Error)
 	// Fine is called for each object that decodes, and for each that is deleted. It may be nil.

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // object has the identity of an object that was copied.
@@ -28,6 +32,33 @@ type copier struct {
 	*scanner
 	// drop leaves managedFields out. Managed fields that are nested too deeply are always left out.
 	drop bool
+	// shorten is for ShortenAnnotations.
+	shorten bool
+}
+
+// mostAnnotations is how many bytes the annotations of an object may have that are not Sallyport's, and again those that are.
+const mostAnnotations = 16 << 10
+
+// annotations appends the annotations of an object. What is too long is null, so that a policy does not take it for absent.
+func (c copier) annotations(out []byte) ([]byte, error) {
+	var used [2]int
+	return c.scanner.object(out, func(out []byte, name string) ([]byte, bool, error) {
+		at := len(out)
+		out, _, err := c.value(out, maxDepth-3)
+		if name == corev1.LastAppliedConfigAnnotation {
+			return out, false, err
+		}
+		bytes := &used[0]
+		if strings.HasPrefix(name, v1alpha1.GroupName+"/") {
+			bytes = &used[1]
+		}
+		if size := len(name) + len(out) - at; *bytes+size <= mostAnnotations {
+			*bytes += size
+		} else {
+			out = append(out[:at], "null"...)
+		}
+		return out, true, err
+	})
 }
 
 // object appends the next object.
@@ -64,6 +95,12 @@ func (c copier) member(out []byte, name string, start int, o *object) (_ []byte,
 // meta appends a member of the metadata of an object.
 func (c copier) meta(out []byte, name string, o *object) (_ []byte, keep bool, err error) {
 	at := len(out)
+	if first, err := c.peek(); c.shorten && name == "annotations" && first == '{' {
+		out, err = c.annotations(out)
+		return out, true, err
+	} else if err != nil {
+		return out, false, err
+	}
 	out, deep, err := c.value(out, maxDepth-2)
 	switch name {
 	case "managedFields":
@@ -127,7 +164,7 @@ func Into(scheme *runtime.Scheme, from *unstructured.Unstructured, into runtime.
 	if err != nil {
 		return err
 	}
-	c := copier{newScanner(bytes.NewReader(text)), false}
+	c := copier{scanner: newScanner(bytes.NewReader(text))}
 	out, o, err := c.object(nil)
 	if err != nil {
 		return err

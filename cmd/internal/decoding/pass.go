@@ -28,7 +28,7 @@ func (p *passing) response() error {
 		_, err := io.Copy(p.to, p.from)
 		return err
 	}
-	whole := copier{p.scanner, false} // the client of a single object may want its managedFields
+	whole := copier{scanner: p.scanner, shorten: p.ShortenAnnotations} // the client of a single object may want its managedFields
 	var o object
 	list := false
 	out, err := p.object(nil, func(out []byte, name string) (_ []byte, keep bool, err error) {
@@ -57,7 +57,7 @@ func (p *passing) response() error {
 
 // items filters the items of a list.
 func (p *passing) items(out []byte) ([]byte, error) {
-	each := copier{p.scanner, p.DropManagedFields}
+	each := copier{p.scanner, p.DropManagedFields, p.ShortenAnnotations}
 	out, err := append(out, '['), p.expect('[')
 	for first := true; err == nil; {
 		var c byte
@@ -100,7 +100,7 @@ func (p *passing) items(out []byte) ([]byte, error) {
 
 // events filters the events of a watch, and passes each on at once.
 func (p *passing) events() error {
-	each := copier{p.scanner, p.DropManagedFields}
+	each := copier{p.scanner, p.DropManagedFields, p.ShortenAnnotations}
 	for out := []byte(nil); ; {
 		switch _, err := p.next(); {
 		case errors.Is(err, io.EOF):

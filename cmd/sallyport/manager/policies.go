@@ -33,7 +33,7 @@ import (
 // newFacts returns the store that answers the facts of policies. It has its own cache, so that facts are complete whatever other parts
 // of the program leave out of theirs, and a kind that cannot be read does not block the rest.
 func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *policyReads) (*facts.Store, error) {
-	config = filtered(config, decoding.Filter{DropManagedFields: true})
+	config = filtered(config, decoding.Filter{DropManagedFields: true, ShortenAnnotations: true})
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

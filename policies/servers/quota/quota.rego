@@ -24,16 +24,20 @@ facts["server"] := {
 facts["server"] := null if not _judged
 
 # METADATA
-# title: The VirtualMachines on that VSphereServer
+# title: The VirtualMachines on that VSphereServer that can count
+# description: >-
+#   Those in the namespaces that share a quota with the namespace of the request, so that machines of other tenants neither slow this
+#   policy down nor fail it. Not read if no quota applies.
 facts["machines"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
+	"namespaces": _sharing,
 	"fields": {"spec.runtime.vsphere.serverRef.name": _server},
 } if {
-	_judged
+	_limited
 }
 
-facts["machines"] := null if not _judged
+facts["machines"] := null if not _limited
 
 # METADATA
 # title: All namespaces, for their labels
@@ -149,6 +153,19 @@ _candidates := [tenant |
 	every place in tenants.places(_clone) { tenants.allows(tenant, place) }
 ]
 
+# A quota applies if every entry that allows the places has one for a resource that the request adds.
+_limited if {
+	_judged
+	count(_candidates) > 0
+	every tenant in _candidates { count(_limits(tenant)) > 0 }
+}
+
+_limits(tenant) := [limit | some resource, limit in _quota(tenant); resource in _asked]
+
+_sharing := sort({name | some name in _names; some tenant in _candidates; tenants.includes(tenant, name, _labels(name))})
+
+_names := {name | some name, _ in _labels_of} | {name | some tenant in _candidates; some name in object.get(tenant.namespaces, "names", [])}
+
 _tenants := [] if input.facts.server == null
 
 _tenants := object.get(input.facts.server.spec, "tenants", []) if input.facts.server != null
@@ -221,8 +238,8 @@ _counted(tenant) := [machine |
 		_covers(tenant, folder)
 	}
 	some machine in _others
-	machine.metadata.namespace in namespaces
-	_folder(machine) in folders
+	machine.namespace in namespaces
+	machine.folder in folders
 ]
 
 _covers(tenant, folder) if {
@@ -232,6 +249,17 @@ _covers(tenant, folder) if {
 }
 
 _covers(_, folder) if not tenants.known_path(folder)
+
+# What counts of the other machines, and nothing else: a whole machine in a list is read as a whole.
+_others := [counted |
+	some machine in input.facts.machines
+	_counts(machine)
+	counted := {
+		"namespace": machine.metadata.namespace, "folder": _folder(machine),
+		"cpu": {"spec": [size | size := machine.spec.cpu], "allocated": [size | size := machine.status.allocated.cpu]},
+		"memory": {"spec": [size | size := machine.spec.memory], "allocated": [size | size := machine.status.allocated.memory]},
+	}
+]
 
 # An adopted machine that is named by its instance UUID counts in all entries of its namespace.
 _folder(machine) := object.get(machine, ["spec", "runtime", "vsphere", "clone", "folder"], null) if _cloned(machine)
@@ -247,11 +275,6 @@ _parent(path) := concat("/", array.slice(parts, 0, count(parts) - 1)) if {
 	parts := split(path, "/")
 }
 
-_others := [machine |
-	some machine in input.facts.machines
-	_counts(machine)
-]
-
 _counts(_) if not _queued
 
 _counts(machine) if {
@@ -259,11 +282,11 @@ _counts(machine) if {
 	[machine.metadata.creationTimestamp, machine.metadata.uid] < [_object.metadata.creationTimestamp, _object.metadata.uid]
 }
 
-_namespaces := {machine.metadata.namespace | some machine in _others}
+_namespaces := {machine.namespace | some machine in _others}
 
-_folders := {_folder(machine) | some machine in _others}
+_folders := {machine.folder | some machine in _others}
 
-_nanos := {size: _nanos_of(size) | some machine in _others; some of in [machine.spec, _allocated(machine)]; some size in _sizes(of)}
+_nanos := {size: _nanos_of(size) | some machine in _others; some resource in ["cpu", "memory"]; some sizes in machine[resource]; some size in sizes}
 
 _nanos_of(size) := quantity.nanos(size) if quantity.known(size)
 
@@ -271,25 +294,20 @@ _nanos_of(size) := null if not quantity.known(size)
 
 _amount(_, "machines") := 1000000000
 
-_amount(machine, resource) := _largest([_nanos[size] | some size in _asks(machine, resource)]) if resource != "machines"
+_amount(machine, resource) := _largest([_nanos[size] | some size in _asks(machine[resource])]) if resource != "machines"
 
 _largest(amounts) := null if null in amounts
 
 _largest(amounts) := max(array.concat([0], amounts)) if not null in amounts
 
-_asks(machine, resource) := [_allocated(machine)[resource]] if _settled(machine, resource)
+_asks(sizes) := sizes.allocated if _settled(sizes)
 
-_asks(machine, resource) := [of[resource] | some of in [machine.spec, _allocated(machine)]] if not _settled(machine, resource)
+_asks(sizes) := array.concat(sizes.spec, sizes.allocated) if not _settled(sizes)
 
-_settled(machine, resource) if {
+_settled(sizes) if {
 	_settling
-	resource in object.keys(_allocated(machine))
+	count(sizes.allocated) > 0
 }
-
-_allocated(machine) := of if {
-	of := object.get(machine, ["status", "allocated"], {})
-	is_object(of)
-} else := {}
 
 _shown(resource, nanos) := ceil(nanos / 1000000000) if resource != "memory"
 
@@ -316,19 +334,16 @@ _known if {
 	_known_server
 	is_array(input.facts.namespaces)
 	every namespace in input.facts.namespaces { _known_namespace(namespace) }
-	is_array(input.facts.machines)
 	_known_machines
 }
 
-# There may be thousands of machines. They are only checked if there are quotas.
-_known_machines if count(_limits) == 0
+_known_machines if not _limited
 
 _known_machines if {
-	count(_limits) > 0
+	_limited
+	is_array(input.facts.machines)
 	every machine in input.facts.machines { _known_machine(machine) }
 }
-
-_limits := [limit | some tenant in _candidates; some limit in _quota(tenant)]
 
 # Only what the API server vouches for. What else a machine of another namespace is costs the entries that it counts in.
 _known_machine(machine) if {

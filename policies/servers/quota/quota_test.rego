@@ -81,12 +81,51 @@ test_facts if {
 	policy.facts == {
 		"server": {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "name": "vc-1"},
 		"machines": {
-			"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine",
+			"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespaces": ["team-a", "team-a-ci"],
 			"fields": {"spec.runtime.vsphere.serverRef.name": "vc-1"},
 		},
 		"namespaces": {"apiVersion": "v1", "kind": "Namespace"},
-	} with input.request as _request(_small)
+	} with input as {"request": _request(_small), "facts": _known_first([_limited({"machines": 9})])}
 }
+
+_known_first(tenants) := object.remove(_facts(tenants, []), ["machines"])
+
+# Only the machines of the namespaces that share the quota are read, and none if no quota applies.
+test_machines_that_are_read[note] if {
+	some note, tc in {
+		"by name": {"tenants": [_limited({"machines": 9})], "read": ["team-a", "team-a-ci"]},
+		"a namespace that is not known": {"tenants": [_for(["team-a", "gone"])], "read": ["gone", "team-a"]},
+		"by labels": {"tenants": [_selecting({"team": "a"})], "read": ["team-a", "team-a-ci"]},
+		"all": {"tenants": [_selecting({})], "read": ["plain", "team-a", "team-a-ci", "team-b"]},
+		"of two entries": {"tenants": [_for(["team-a", "team-b"]), _limited({"cpu": 9})], "read": ["team-a", "team-a-ci", "team-b"]},
+		"no quota": {"tenants": [_tenant({})], "read": null},
+		"an empty quota": {"tenants": [_limited({})], "read": null},
+		"an entry without a quota": {"tenants": [_limited({"machines": 9}), _tenant({})], "read": null},
+		"of another tenant": {"tenants": [object.union(_limited({"machines": 9}), {"namespaces": {"names": ["team-b"]}})], "read": null},
+		"no tenants": {"tenants": [], "read": null},
+	}
+	_read == tc.read with input as {"request": _request(_small), "facts": _known_first(tc.tenants)}
+}
+
+# A quota for what the request does not add is no reason to read anything.
+test_machines_that_an_update_reads[note] if {
+	some note, tc in {
+		"of what grows": {"quota": {"cpu": 9}, "read": ["team-a", "team-a-ci"]},
+		"of something else": {"quota": {"memory": "9Gi", "machines": 1}, "read": null},
+	}
+	_read == tc.read with input as {"request": _update(_small, {"cpu": 3, "memory": "4Gi"}), "facts": _known_first([_limited(tc.quota)])}
+}
+
+_read := null if policy.facts.machines == null
+
+_read := sort(policy.facts.machines.namespaces) if policy.facts.machines != null
+
+_for(names) := object.union(_limited({"machines": 9}), {"namespaces": {"names": names}})
+
+_selecting(labels) := object.union(
+	object.remove(_limited({"machines": 9}), ["namespaces"]),
+	{"namespaces": {"selector": {"matchLabels": labels}}},
+)
 
 _nothing := {"server": null, "machines": null, "namespaces": null}
 
