@@ -168,7 +168,7 @@ func (w *world) image() *v1alpha1.VMDiskImage {
 
 // pass has a process reconcile once. If it dies of that, another one begins.
 func (w *world) pass() (ctrl.Result, error) {
-	c := w.Process.Client(w.WithWatch)
+	c := w.Client(w.WithWatch)
 	r := &Reconciler{Client: c, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled}
 	result, err := r.Reconcile(w.Context(), ctrl.Request{NamespacedName: imageKey})
 	if errors.Is(err, mortal.ErrDied) {
@@ -178,17 +178,16 @@ func (w *world) pass() (ctrl.Result, error) {
 }
 
 // settle passes until a pass asks to be called later only.
-func (w *world) settle() time.Duration {
+func (w *world) settle() {
 	w.Helper()
 	var err error
 	for range 30 {
 		var result ctrl.Result
 		if result, err = w.pass(); err == nil && (result.RequeueAfter == 0 || result.RequeueAfter > time.Second) {
-			return result.RequeueAfter
+			return
 		}
 	}
 	w.Fatalf("it does not settle: %v, %v", err, w.image())
-	return 0
 }
 
 // later lets time pass, and settles.
