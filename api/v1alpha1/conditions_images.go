@@ -29,13 +29,13 @@ const (
 	// ReasonImportsNotServed (Imported false, Ready false): the cluster does not serve
 	// the kind DataVolume, because CDI is not installed. The import starts when it is.
 	ReasonImportsNotServed ConditionReason = "ImportsNotServed"
-	// ReasonSnapshotsNotServed (SnapshotReady false or unknown, Ready false or unknown):
-	// the cluster does not serve the kinds of volume snapshots. An import waits for them.
+	// ReasonSnapshotsNotServed (Imported false, SnapshotReady unknown, Ready false or
+	// unknown): the cluster does not serve the kinds of volume snapshots. An import waits for them.
 	ReasonSnapshotsNotServed ConditionReason = "SnapshotsNotServed"
 	// ReasonStorageClassNotFound (Imported false, Ready false): the StorageClass does not
 	// exist, or there is no default one. The import waits for it.
 	ReasonStorageClassNotFound ConditionReason = "StorageClassNotFound"
-	// ReasonSnapshotUnsupported (SnapshotReady false, Ready false): no VolumeSnapshotClass fits the
+	// ReasonSnapshotUnsupported (Imported false, Ready false): no VolumeSnapshotClass fits the
 	// StorageClass. Nothing is imported before there is one.
 	ReasonSnapshotUnsupported ConditionReason = "SnapshotUnsupported"
 	// ReasonImportRejected (Imported false, Ready false): the DataVolume could not be
