@@ -57,6 +57,11 @@ var Kinds = []Kind{
 		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; disks of pools
 	},
 	{
+		Name: "VMDiskImage", ShortName: "vmdi", Object: &VMDiskImage{}, List: &VMDiskImageList{},
+		Mutating: written, Validating: written, People: true,
+		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
+	},
+	{
 		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},
 		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
 		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers

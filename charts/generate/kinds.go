@@ -40,7 +40,7 @@ var (
 // machines-abandon is not asked about, so that no outage keeps an administrator from cleaning up.
 const releases = "request.operation == 'UPDATE'" +
 	" && oldObject.metadata.?finalizers.orValue([]).exists(f, f in ['" + v1alpha1.VirtualMachineFinalizer + "', '" + v1alpha1.VirtualDiskFinalizer +
-	"', '" + v1alpha1.VSphereTemplateFinalizer + "'] && !(f in object.metadata.?finalizers.orValue([])))" +
+	"', '" + v1alpha1.VMDiskImageFinalizer + "', '" + v1alpha1.VSphereTemplateFinalizer + "'] && !(f in object.metadata.?finalizers.orValue([])))" +
 	" && request.userInfo.username != 'system:serviceaccount:sallyport-system:sallyport'" +
 	" && !authorizer.group('sallyport.dev').resource('regopolicies').name('machines-abandon').check('override').allowed()"
 

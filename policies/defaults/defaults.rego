@@ -3,7 +3,7 @@
 # description: >-
 #   Sets the requester, the time, the UID of the VirtualMachine and the override in the spec of a new operation. Clients cannot set or
 #   change these fields. A new operation that has one of them is left without a time, by which policy operations-copies denies it. Adds a label with the name of the VirtualMachine to operations. Adds the finalizers of VirtualMachines,
-#   VirtualDisks and VSphereTemplates, without which their deletion would leave objects on the runtime.
+#   VirtualDisks, VMDiskImages and VSphereTemplates, without which their deletion would leave objects on the runtime.
 package sallyport.defaults
 
 # METADATA
@@ -74,7 +74,7 @@ patch contains {
 }
 
 # METADATA
-# title: Finalizer of a VirtualMachine, VirtualDisk or VSphereTemplate
+# title: Finalizer of a VirtualMachine, VirtualDisk, VMDiskImage or VSphereTemplate
 patch contains {"op": "add", "path": "/metadata/finalizers/-", "value": _finalizer} if {
 	_finalized
 	is_array(_finalizers)
@@ -146,6 +146,7 @@ _is_operation if input.request.resource.resource == "virtualmachineoperations"
 _finalizer := {
 	"virtualmachines": "sallyport.dev/virtual-machine",
 	"virtualdisks": "sallyport.dev/virtual-disk",
+	"vmdiskimages": "sallyport.dev/vm-disk-image",
 	"vspheretemplates": "sallyport.dev/vsphere-template",
 }[input.request.resource.resource]
 

@@ -261,6 +261,12 @@ test_finalizer_of_a_disk if {
 	policy.patch == {{"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/virtual-disk"]}} with input as world
 }
 
+test_finalizer_of_an_image if {
+	world := _input("CREATE", "vmdiskimages", {"metadata": {"name": "ubuntu"}}, null, null)
+	policy.valid_input with input as world
+	policy.patch == {{"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/vm-disk-image"]}} with input as world
+}
+
 test_finalizer_of_a_template if {
 	world := _input("CREATE", "vspheretemplates", {"metadata": {"name": "ubuntu"}}, null, null)
 	policy.valid_input with input as world

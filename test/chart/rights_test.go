@@ -78,6 +78,7 @@ func (w *walk) lifecycle(local *localSite) {
 	w.kubectl("delete svm sim-1 --timeout=1m --namespace " + team)
 	w.pools()
 	w.templates()
+	w.image()
 	w.kubectl("delete namespace " + team + " --timeout=2m")
 }
 
@@ -96,6 +97,15 @@ func (w *walk) pools() {
 	w.kubectl("wait svm/sims-1 --for=delete --timeout=1m --namespace " + team)
 	w.kubectl("wait svd/sims-data-1 --for=delete --timeout=1m --namespace " + team)
 	steady()
+}
+
+// image has an image come and go that is not imported, because that is not enabled.
+func (w *walk) image() {
+	w.Helper()
+	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VMDiskImage, metadata: {name: image, namespace: ` + team + `},
+		spec: {url: "https://images.invalid/1.qcow2", diskSize: 1Gi}}`)
+	w.kubectl("wait vmdi/image --for=jsonpath={.status.conditions[0].reason}=ImportsDisabled --timeout=1m --namespace " + team)
+	w.kubectl("delete vmdi image --timeout=1m --namespace " + team)
 }
 
 // templates has a template come and go that is never made.

@@ -46,6 +46,7 @@ var ownKinds = func() Kinds {
 var stamped = map[string][]place{
 	"virtualmachines." + v1alpha1.GroupName:  {{part: "metadata.finalizers"}},
 	"virtualdisks." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
+	"vmdiskimages." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
 	"vspheretemplates." + v1alpha1.GroupName: {{part: "metadata.finalizers"}},
 	"virtualmachineoperations." + v1alpha1.GroupName: {
 		{"metadata.labels", "sallyport.dev/virtual-machine"}, {part: "spec.requestedBy"}, {part: "spec.requestedAt"},

@@ -38,6 +38,9 @@
 {{- if .Values.rbac.policyReaders }}
 - --audit-names=false
 {{- end }}
+{{- if .Values.diskImages.enabled }}
+- --disk-images=true
+{{- end }}
 {{- if .Values.runtimes.pod.enabled }}
 - --pod-runtime=true
 {{- $labels := list }}

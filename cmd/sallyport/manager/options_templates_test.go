@@ -21,14 +21,14 @@ func TestLocalAddressesOfThePolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := shipped[slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "templates-release" })]
-	module, err := ast.ParseModule("release.rego", of.Spec.Modules[0].Source)
+	of := shipped[slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "lib-hosts" })]
+	module, err := ast.ParseModule("hosts.rego", of.Spec.Modules[0].Source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var judged []netip.Prefix
 	for _, rule := range module.Rules {
-		if rule.Head.Name != "_local" {
+		if rule.Head.Name != "local" {
 			continue
 		}
 		if err := ast.As(rule.Head.Value.Value, &judged); err != nil {
@@ -36,7 +36,7 @@ func TestLocalAddressesOfThePolicy(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(ova.LocalAddresses(), judged, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-		t.Errorf("_local of templates-release has something else than the download refuses (-want +got):\n%s", diff)
+		t.Errorf("local of lib-hosts has something else than the download refuses (-want +got):\n%s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/disk"
+	"sallyport.dev/sallyport/reconcilers/diskimage"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/hibernation"
 	"sallyport.dev/sallyport/reconcilers/operation"
@@ -164,7 +165,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 	return nil
 }
 
-// addReconcilers adds the reconcilers of operations, machines, disks, templates and pools to the manager. Operations and machines share
+// addReconcilers adds the reconcilers of operations, machines, disks, images, templates and pools to the manager. Operations and machines share
 // a driver and its locks.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
@@ -194,6 +195,10 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	if err := disks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
+	}
+	images := &diskimage.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages}
+	if err := images.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VMDiskImage reconciler: %w", err)
 	}
 	if err := o.addTemplates(mgr, events, runtimes); err != nil {
 		return err

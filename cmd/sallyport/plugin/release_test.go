@@ -248,7 +248,7 @@ func TestReleaseNeedsRights(t *testing.T) {
 	w.make(d, vm(ns, "web-1", ours))
 	nobody := w.userWith("nobody")
 	w.pluginAs(nobody, "release --all", 1, "Error from server (Forbidden): finding the Deployment of Sallyport: ", `cannot list resource "deployments"`)
-	reader := w.userWith("reader", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,virtualmachinepools.sallyport.dev,virtualdisks.sallyport.dev,vspheretemplates.sallyport.dev,"+
+	reader := w.userWith("reader", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,virtualmachinepools.sallyport.dev,virtualdisks.sallyport.dev,vmdiskimages.sallyport.dev,vspheretemplates.sallyport.dev,"+
 		"regopolicies.sallyport.dev,vsphereservers.sallyport.dev")
 	w.pluginAs(reader, "release --all", 1, "error: missing permissions, nothing was changed: "+
 		"patch deployments/scale in API group apps in namespace "+system+"; list pods in namespace "+system+
@@ -357,7 +357,7 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 		return !apierrors.IsInternalError(w.Create(ctx, o, client.DryRunAll))
 	}
 	w.until("the webhooks are asked", func(ctx context.Context) (bool, error) { return !passes(ctx), nil })
-	reader := w.userWith("registrar", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,virtualmachinepools.sallyport.dev,virtualdisks.sallyport.dev,vspheretemplates.sallyport.dev,"+
+	reader := w.userWith("registrar", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,virtualmachinepools.sallyport.dev,virtualdisks.sallyport.dev,vmdiskimages.sallyport.dev,vspheretemplates.sallyport.dev,"+
 		"regopolicies.sallyport.dev,vsphereservers.sallyport.dev", "get validatingwebhookconfigurations.admissionregistration.k8s.io")
 	w.pluginAs(reader, "release --all", 1, "patch validatingwebhookconfigurations in API group admissionregistration.k8s.io")
 	w.plugin("release --all --dry-run=server", 0, "Unregistered on other kinds: images, owners (server dry run)")

@@ -323,7 +323,7 @@ func TestReviewRefusesBadInput(t *testing.T) {
 		"a key twice":                   {"-f twice.yaml", `twice.yaml:4: key "kind" already set in map`},
 		"no kind":                       {"-f nokind.yaml", "nokind.yaml:3: kind is missing"},
 		"a kind that is a number":       {"-f kindnumber.yaml", "kindnumber.yaml:1: kind is 7, not a string"},
-		"an unknown kind of ours":       {"-f unknown.yaml", "unknown.yaml:1: unknown kind VirtualMaschine in sallyport.dev/v1alpha1; known are v1alpha1 RegoPolicy, v1alpha1 VSphereServer"},
+		"an unknown kind of ours":       {"-f unknown.yaml", "unknown.yaml:1: unknown kind VirtualMaschine in sallyport.dev/v1alpha1; known are v1alpha1 RegoPolicy, v1alpha1 VMDiskImage, v1alpha1 VSphereServer"},
 		"an unknown version of ours":    {"-f version.yaml", "version.yaml:1: unknown kind VirtualMachine in sallyport.dev/v1; "},
 		"an unknown kind of core":       {"-f pot.yaml", "pot.yaml:1: unknown kind Pot in v1"},
 		"no group":                      {"-f group.yaml", "group.yaml:1: apiVersion: unexpected GroupVersion string"},

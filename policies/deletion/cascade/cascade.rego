@@ -50,6 +50,10 @@ facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
 facts["disks"] := _protected("sallyport.dev/v1alpha1", "VirtualDisk")
 
 # METADATA
+# title: Protected VMDiskImages in the namespace
+facts["images"] := _protected("sallyport.dev/v1alpha1", "VMDiskImage")
+
+# METADATA
 # title: Protected VSphereTemplates in the namespace
 facts["templates"] := _protected("sallyport.dev/v1alpha1", "VSphereTemplate")
 
@@ -114,6 +118,7 @@ _ours := {
 	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
 	"virtualmachinepools.sallyport.dev": "VirtualMachinePool",
 	"virtualdisks.sallyport.dev": "VirtualDisk",
+	"vmdiskimages.sallyport.dev": "VMDiskImage",
 	"vspheretemplates.sallyport.dev": "VSphereTemplate",
 	"vsphereservers.sallyport.dev": "VSphereServer",
 	"regopolicies.sallyport.dev": "RegoPolicy",
@@ -165,6 +170,7 @@ _kept := [
 	{"resource": "persistentvolumeclaims", "objects": input.facts.claims},
 	{"resource": "virtualmachines.sallyport.dev", "objects": input.facts.machines},
 	{"resource": "virtualdisks.sallyport.dev", "objects": input.facts.disks},
+	{"resource": "vmdiskimages.sallyport.dev", "objects": input.facts.images},
 	{"resource": "vspheretemplates.sallyport.dev", "objects": input.facts.templates},
 ]
 

@@ -46,6 +46,7 @@ _kinds := {
 	"claims": ["v1", "PersistentVolumeClaim"],
 	"machines": ["sallyport.dev/v1alpha1", "VirtualMachine"],
 	"disks": ["sallyport.dev/v1alpha1", "VirtualDisk"],
+	"images": ["sallyport.dev/v1alpha1", "VMDiskImage"],
 	"templates": ["sallyport.dev/v1alpha1", "VSphereTemplate"],
 	"instances": null,
 }
@@ -81,7 +82,8 @@ test_facts_of_a_namespace if {
 test_facts_of_a_definition[plural] if {
 	some plural, kind in {
 		"virtualmachines": "VirtualMachine", "virtualmachineoperations": "VirtualMachineOperation",
-		"virtualmachinepools": "VirtualMachinePool", "virtualdisks": "VirtualDisk", "vspheretemplates": "VSphereTemplate",
+		"virtualmachinepools": "VirtualMachinePool", "virtualdisks": "VirtualDisk", "vmdiskimages": "VMDiskImage",
+		"vspheretemplates": "VSphereTemplate",
 		"vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
 	}
 	policy.facts == object.union(_nothing, {"instances": {"apiVersion": "sallyport.dev/v1alpha1", "kind": kind}})

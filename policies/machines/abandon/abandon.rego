@@ -7,7 +7,7 @@
 #   sallyport.dev/take-over a VirtualMachine, VirtualDisk or VSphereTemplate takes over what the runtime has for an object of the same name with
 #   another UID, as after a restore; with annotation sallyport.dev/make-anew Sallyport creates another machine or disk beside it.
 #   That object can be one of another cluster. Setting any of these annotations requires the verb override on this policy.
-#   Removing it requires no permission. The same verb is required to remove Sallyport's finalizer from a VirtualMachine, VirtualDisk or
+#   Removing it requires no permission. The same verb is required to remove Sallyport's finalizer from a VirtualMachine, VirtualDisk, VMDiskImage or
 #   VSphereTemplate that is not being deleted, or that still has something on its runtime: without it, Sallyport no longer knows what is there.
 package sallyport.machines.abandon
 
@@ -88,7 +88,10 @@ _asks if {
 	count(_needed) > 0
 }
 
-_ours := {"sallyport.dev/virtual-machine", "sallyport.dev/virtual-disk", "sallyport.dev/vsphere-template"}
+_ours := {
+	"sallyport.dev/virtual-machine", "sallyport.dev/virtual-disk", "sallyport.dev/vm-disk-image",
+	"sallyport.dev/vsphere-template",
+}
 
 _removed := {finalizer |
 	some finalizer in _finalizers(_old)
@@ -116,8 +119,8 @@ _terminating if _text(object.get(_metadata(_old), "deletionTimestamp", null))
 
 _abandoned if _value(_old, "sallyport.dev/abandon-instance") == object.get(_metadata(_old), "uid", "")
 
-# What the status has of a machine, a disk and a template.
-_held := [object.get(_old, ["status", field], null) | some field in ["instanceID", "diskID", "failureDomains"]]
+# What the status has of a machine, a disk, a template and an image.
+_held := [object.get(_old, ["status", field], null) | some field in ["instanceID", "diskID", "failureDomains", "attempt"]]
 
 # The effect of each annotation.
 _effects := {
@@ -130,6 +133,7 @@ _effects := {
 _kind := {
 	"virtualmachines": "VirtualMachine",
 	"virtualdisks": "VirtualDisk",
+	"vmdiskimages": "VMDiskImage",
 	"vspheretemplates": "VSphereTemplate",
 }[input.request.resource.resource]
 

@@ -86,7 +86,7 @@ test_message[key] if {
 
 # Disks and templates can be restored, too.
 test_other_kinds[kind] if {
-	some resource, kind in {"virtualdisks": "VirtualDisk", "vspheretemplates": "VSphereTemplate"}
+	some resource, kind in {"virtualdisks": "VirtualDisk", "vmdiskimages": "VMDiskImage", "vspheretemplates": "VSphereTemplate"}
 	world := object.union(
 		_create(_machine({"sallyport.dev/take-over": "u-1"}), false),
 		{"request": {"resource": {"resource": resource}}},
@@ -141,6 +141,7 @@ test_finalizer_removed[note] if {
 		"one of two": {"old": _with(_machine({}), ["a", _finalizer]), "new": _with(_machine({}), ["a"]), "why": "because the object is not being deleted"},
 		"a machine that exists": {"old": _had({"instanceID": "i-1"}), "new": _leaving({}), "why": "because its instance still exists"},
 		"a disk that exists": {"old": _had({"diskID": "d-1"}), "new": _leaving({}), "why": "because its instance still exists"},
+		"an image that was imported": {"old": _had({"attempt": {"number": 1}}), "new": _leaving({}), "why": "because its instance still exists"},
 		"a template that exists": {"old": _had({"failureDomains": [{"name": "a"}]}), "new": _leaving({}), "why": "because its instance still exists"},
 		"given up for another object": {
 			"old": object.union(_had({"instanceID": "i-1"}), {"metadata": {"annotations": {_key: "u-0"}}}),

@@ -7,6 +7,8 @@
 #   change, and objects that are being deleted, are not checked again.
 package sallyport.templates.release
 
+import data.sallyport.lib.hosts
+
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}
 	_known
@@ -55,8 +57,7 @@ deny contains {
 	"details": {"field": "spec.source.url"},
 } if {
 	_source_judged
-	some range in array.concat(_local, data.parameters.forbiddenRanges)
-	net.cidr_contains(range, _address)
+	hosts.forbidden(_spec.source.url, data.parameters.forbiddenRanges)
 }
 
 # METADATA
@@ -98,55 +99,11 @@ _release_judged if {
 	_old.spec.release != _spec.release
 }
 
-# The host.
-
-# URLs that this expression and the URL parser of Go could interpret differently do not match.
-_authority := regex.replace(_spec.source.url, `^https://([^/?#]+)(?s:.*)$`, "$1") if startswith(_spec.source.url, "https://")
-
-_host := _name if {
-	not _ends_in_number
-	not _bracketed
-}
-
-_host := _address
-
-_name := trim_suffix(lower(regex.replace(_authority, `:[0-9]{1,5}$`, "")), ".") if {
-	regex.match(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$`, _authority)
-}
-
-# Some resolvers also accept 127.1 and 0x7f000001 as addresses.
-_ends_in_number if regex.match(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`, _name)
-
-_bracketed if startswith(_authority, "[")
-
-_address := _name if {
-	_ends_in_number
-	net.cidr_is_valid($"{_name}/32")
-}
-
-_address := address if {
-	regex.match(`^\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?$`, _authority)
-	address := lower(substring(_authority, 1, indexof(_authority, "]") - 1))
-	net.cidr_is_valid($"{address}/128")
-}
-
-# A test compares them with the ranges that the download rejects.
-_local := [
-	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
-	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128",
-]
+_host := hosts.host(_spec.source.url) if startswith(_spec.source.url, "https://")
 
 _is_allowed if not _host
 
-_is_allowed if "*" in data.parameters.allowedHosts
-
-_is_allowed if _host in data.parameters.allowedHosts
-
-_is_allowed if {
-	some pattern in data.parameters.allowedHosts
-	startswith(pattern, "*.")
-	endswith(_host, substring(pattern, 1, -1))
-}
+_is_allowed if hosts.listed(_spec.source.url, data.parameters.allowedHosts)
 
 _allowed := _list(data.parameters.allowedHosts)
 

@@ -1,0 +1,73 @@
+package v1alpha1
+
+const (
+	// ConditionImported of a VMDiskImage is true when its data is complete in its
+	// claim. Set by the image reconciler.
+	ConditionImported ConditionType = "Imported"
+	// ConditionSnapshotReady of a VMDiskImage is true when the snapshot of its claim is
+	// ready to be used. Set by the image reconciler.
+	ConditionSnapshotReady ConditionType = "SnapshotReady"
+)
+
+// Reasons of a VMDiskImage's conditions. Ready has the reason of the first condition that is not true. If another
+// object has a name that the import needs, the reason is OwnedByAnother; if Sallyport lacks a right, it is
+// PermissionDenied; while the object is being deleted, it is Terminating.
+const (
+	// ReasonImageReady (Ready true): the snapshot is ready to be used.
+	ReasonImageReady ConditionReason = "ImageReady"
+	// ReasonImportSucceeded (Imported true): the data is complete.
+	ReasonImportSucceeded ConditionReason = "ImportSucceeded"
+	// ReasonImporting (Imported false, Ready false): CDI imports the data, or is about
+	// to. The message has the number of the attempt and what CDI says.
+	ReasonImporting ConditionReason = "Importing"
+	// ReasonImportUnknown (Imported unknown, Ready unknown): CDI does not know the state
+	// of the import.
+	ReasonImportUnknown ConditionReason = "ImportUnknown"
+	// ReasonImportsDisabled (Imported false, Ready false): the installation of Sallyport
+	// does not import images. The message has the value of the chart that changes this.
+	ReasonImportsDisabled ConditionReason = "ImportsDisabled"
+	// ReasonImportsNotServed (Imported false, Ready false): the cluster does not serve
+	// the kind DataVolume, because CDI is not installed. The import starts when it is.
+	ReasonImportsNotServed ConditionReason = "ImportsNotServed"
+	// ReasonSnapshotsNotServed (Imported false, SnapshotReady unknown, Ready false or
+	// unknown): the cluster does not serve the kinds of volume snapshots. An import waits for them.
+	ReasonSnapshotsNotServed ConditionReason = "SnapshotsNotServed"
+	// ReasonStorageClassNotFound (Imported false, Ready false): the StorageClass does not
+	// exist, or there is no default one. The import waits for it.
+	ReasonStorageClassNotFound ConditionReason = "StorageClassNotFound"
+	// ReasonSnapshotUnsupported (Imported false, Ready false): no VolumeSnapshotClass fits the
+	// StorageClass. Nothing is imported before there is one.
+	ReasonSnapshotUnsupported ConditionReason = "SnapshotUnsupported"
+	// ReasonImportRejected (Imported false, Ready false): the DataVolume could not be
+	// created; this is retried. The message says why.
+	ReasonImportRejected ConditionReason = "ImportRejected"
+	// ReasonImportFailed (Imported false, Ready false): CDI gave up, or the DataVolume or
+	// claim was deleted.
+	ReasonImportFailed ConditionReason = "ImportFailed"
+	// ReasonImportStalled (Imported false, Ready false): the attempt made no progress
+	// for spec.import.stallTimeout.
+	ReasonImportStalled ConditionReason = "ImportStalled"
+	// ReasonImportDeadlineExceeded (Imported false, Ready false): the attempt took longer
+	// than spec.import.deadline.
+	ReasonImportDeadlineExceeded ConditionReason = "ImportDeadlineExceeded"
+	// ReasonRetryLimitExceeded (Imported false, Ready false): the import failed for
+	// good, after spec.import.retryLimit retries. The message has the last failure.
+	ReasonRetryLimitExceeded ConditionReason = "RetryLimitExceeded"
+	// ReasonChecksumMismatch (Imported false, Ready false): the import failed for good,
+	// because the data does not have the checksum of the spec.
+	ReasonChecksumMismatch ConditionReason = "ChecksumMismatch"
+	// ReasonChecksumNotSupported (Imported false, Ready false): the import failed for
+	// good, because this version of CDI cannot verify a checksum.
+	ReasonChecksumNotSupported ConditionReason = "ChecksumNotSupported"
+	// ReasonSnapshotReady (SnapshotReady true): the snapshot is ready to be used.
+	ReasonSnapshotReady ConditionReason = "SnapshotReady"
+	// ReasonSnapshotPending (SnapshotReady false, Ready false): the snapshot is being
+	// taken, or waits for the data.
+	ReasonSnapshotPending ConditionReason = "SnapshotPending"
+	// ReasonSnapshotFailed (SnapshotReady false, Ready false): the snapshot could not be
+	// taken; this is retried. The message is that of the driver.
+	ReasonSnapshotFailed ConditionReason = "SnapshotFailed"
+	// ReasonImageLost (SnapshotReady false, Ready false): the claim or the snapshot of the
+	// image was deleted. The image is not imported again.
+	ReasonImageLost ConditionReason = "ImageLost"
+)

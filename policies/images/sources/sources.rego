@@ -1,0 +1,235 @@
+# METADATA
+# title: Sources of VMDiskImages
+# description: >-
+#   The source of a VMDiskImage must be on a host in allowedHosts. It must not be on a host in forbiddenHosts, on a host without a
+#   dot in its name, on a loopback or link-local address, or on an address in forbiddenRanges. The URL must not contain a user or a password. A checksum
+#   must use an algorithm in checksumAlgorithms. The requester must be allowed to get the Secret with the credentials, whether or not it
+#   exists. The source cannot change, so only creations are evaluated.
+package sallyport.images.sources
+
+import data.sallyport.lib.hosts
+import data.sallyport.lib.shell
+
+# METADATA
+# title: Whether the requester may get the Secret
+# description: Evaluated only if the request names a Secret.
+facts["readable"] := {"access": {
+	"verb": "get",
+	"group": "",
+	"resource": "secrets",
+	"namespace": input.request.namespace,
+	"name": _secret,
+}} if {
+	_secret != null
+}
+
+facts["readable"] := null if _secret == null
+
+valid_input if {
+	input.request.operation == "CREATE"
+	_text(input.request.namespace)
+	_text(input.request.userInfo.username)
+	_text(_spec.url)
+	_spec.sourceType in {"http", "s3", "registry"}
+	_known_checksum(object.get(_spec, "checksum", null))
+	_known_secret(object.get(_spec, "secretRef", null))
+	_known_answer
+	_known_parameters
+}
+
+# METADATA
+# title: The URL contains a user or a password
+# custom:
+#   reason: SourceHasCredentials
+#   remedy: Put the credentials into a Secret, and name it in spec.secretRef.
+deny contains {
+	"reason": "SourceHasCredentials",
+	"code": 422,
+	"message": "spec.url: a user or a password in the URL is not allowed; put them into a Secret, and name it in spec.secretRef",
+	"details": {"field": "spec.url"},
+} if {
+	contains(hosts.authority(_spec.url), "@")
+}
+
+# METADATA
+# title: The host in the URL is not valid
+# custom:
+#   reason: SourceHostMalformed
+#   remedyInMessage: Write the URL in the format in the message.
+deny contains {
+	"reason": "SourceHostMalformed",
+	"code": 422,
+	"message": concat("", [
+		"spec.url: the host is not valid; use SCHEME://HOST[:PORT]/..., where HOST is a name of letters, digits, '.', '-' and '_', ",
+		"an IPv4 address of four decimal numbers, or an IPv6 address in brackets without a zone",
+	]),
+	"details": {"field": "spec.url"},
+} if {
+	not _host
+	not _has_user
+}
+
+# METADATA
+# title: Images may not be imported from the host
+# custom:
+#   reason: SourceHostNotAllowed
+#   remedyInMessage: Use a host in the message, or ask an administrator to add the host to the parameter allowedHosts.
+deny contains {
+	"reason": "SourceHostNotAllowed",
+	"message": $"spec.url: imports from {_host} are not allowed; allowed hosts: {_allowed}",
+	"details": {"field": "spec.url"},
+} if {
+	_host
+	not _is_allowed
+}
+
+# METADATA
+# title: Images may not be imported from an address of the cluster
+# custom:
+#   reason: SourceAddressForbidden
+#   remedy: >-
+#     Use a server outside the cluster. An administrator can remove a name from the parameter forbiddenHosts, for example for an S3 server
+#     in the cluster.
+deny contains {
+	"reason": "SourceAddressForbidden",
+	"message": $"spec.url: imports from {_host} are not allowed because it {why}",
+	"details": {"field": "spec.url"},
+} if {
+	some why in _forbidden
+}
+
+# METADATA
+# title: The algorithm of the checksum is not allowed
+# custom:
+#   reason: ChecksumAlgorithmNotAllowed
+#   remedyInMessage: Use an algorithm in the message.
+deny contains {
+	"reason": "ChecksumAlgorithmNotAllowed",
+	"code": 422,
+	"message": $"spec.checksum: algorithm {_algorithm} is not allowed; allowed: {_list(data.parameters.checksumAlgorithms)}",
+	"details": {"field": "spec.checksum"},
+} if {
+	_algorithm
+	not _algorithm_is_allowed
+}
+
+# METADATA
+# title: The source has no checksum
+# custom:
+#   reason: ChecksumRequired
+#   remedyInMessage: Add spec.checksum with an algorithm in the message.
+deny contains {
+	"reason": "ChecksumRequired",
+	"code": 422,
+	"message": $"spec.checksum: a checksum is required; add ALGORITHM:HEX with one of the algorithms {_list(data.parameters.checksumAlgorithms)}",
+	"details": {"field": "spec.checksum"},
+} if {
+	_unchecked
+	data.parameters.requireChecksum == true
+}
+
+# METADATA
+# title: The requester may not get the Secret
+# custom:
+#   reason: SecretNotAllowed
+#   remedyInMessage: Name a Secret that you may get, or ask an administrator of the namespace for the verb get on this Secret.
+deny contains {
+	"reason": "SecretNotAllowed",
+	"message": concat("", [
+		$"spec.secretRef.name: cannot use Secret {_secret} because {_who} may not get it in namespace {input.request.namespace}; ",
+		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(input.request.namespace)}",
+	]),
+	"details": {"kind": "Secret", "name": _secret, "field": "spec.secretRef.name"},
+} if {
+	_secret != null
+	not input.facts.readable == true
+}
+
+# METADATA
+# title: The source has no checksum
+warn contains "spec.checksum is not set: data that was changed on the server or on the way is imported unnoticed" if {
+	_unchecked
+	data.parameters.requireChecksum == false
+}
+
+_spec := input.request.object.spec
+
+_who := input.request.userInfo.username
+
+_host := hosts.host(_spec.url)
+
+_address := hosts.address(_spec.url)
+
+_is_allowed if hosts.listed(_spec.url, data.parameters.allowedHosts)
+
+_is_listed if hosts.listed(_spec.url, data.parameters.forbiddenHosts)
+
+_has_user if contains(hosts.authority(_spec.url), "@")
+
+_secret := object.get(_spec, ["secretRef", "name"], null)
+
+_algorithm := split(_spec.checksum, ":")[0]
+
+_algorithm_is_allowed if _algorithm in data.parameters.checksumAlgorithms
+
+_unchecked if {
+	_spec.sourceType == "http"
+	not _spec.checksum
+}
+
+# Why the host may not be used.
+_forbidden contains "is in a forbidden address range" if hosts.forbidden(_spec.url, data.parameters.forbiddenRanges)
+
+_forbidden contains "is a forbidden host" if _is_listed
+
+_forbidden contains "has no dot in its name, as Services of the cluster do" if {
+	not contains(_host, ".")
+	not _is_listed
+	not _address
+}
+
+_allowed := _list(data.parameters.allowedHosts)
+
+# Long lists are cut to keep messages short.
+_list(entries) := "none" if count(entries) == 0
+
+_list(entries) := concat(", ", sort(entries)) if {
+	count(entries) > 0
+	count(entries) <= 10
+}
+
+_list(entries) := $"{concat(", ", array.slice(sort(entries), 0, 10))} and {count(entries) - 10} more" if count(entries) > 10
+
+# Types.
+
+_known_checksum(null)
+
+_known_checksum(checksum) if _text(checksum)
+
+_known_secret(null)
+
+_known_secret(ref) if _text(ref.name)
+
+_known_answer if {
+	_secret == null
+	input.facts.readable == null
+}
+
+_known_answer if {
+	_secret != null
+	is_boolean(input.facts.readable)
+}
+
+_known_parameters if {
+	every name in ["allowedHosts", "forbiddenHosts", "forbiddenRanges", "checksumAlgorithms"] {
+		is_array(data.parameters[name])
+		every entry in data.parameters[name] { _text(entry) }
+	}
+	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
+	is_boolean(data.parameters.requireChecksum)
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}

@@ -1,0 +1,365 @@
+package diskimage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// The defaults of spec.import.
+const (
+	defaultDeadline   = 2 * time.Hour
+	defaultStall      = 15 * time.Minute
+	defaultRetryLimit = 5
+)
+
+// The pause before the next attempt doubles with each retry.
+const firstPause, lastPause = time.Minute, 30 * time.Minute
+
+// Annotations of CDI.
+const (
+	// bindImmediately has the claim bound without a Pod that uses it.
+	bindImmediately = "cdi.kubevirt.io/storage.bind.immediate.requested"
+	// deleteAfterCompletion on false keeps a CDI before 1.62 from deleting the DataVolume.
+	deleteAfterCompletion = "cdi.kubevirt.io/storage.deleteAfterCompletion"
+	// fatalError is on a claim whose import CDI does not try again.
+	fatalError = "cdi.kubevirt.io/storage.import.fatalError"
+)
+
+// checksumError is the reason of a condition of a DataVolume whose data does not have the checksum.
+const checksumError = "ChecksumError"
+
+// progressGrain is how old status.attempt.progressAt may be while the progress changes, so that not every change is a write.
+const progressGrain = time.Minute
+
+// begin persists that an attempt starts. The next pass creates its DataVolume.
+func (r *Reconciler) begin(ctx context.Context, l *look, number int32) error {
+	if l.noVolumes || l.noSnapshots {
+		l.unserved()
+		return nil
+	}
+	if l.newest() < number { // else the attempt has begun, and its record was lost
+		if ready, err := r.classesFit(ctx, l); !ready || err != nil {
+			return err
+		}
+	}
+	retries := int32(0)
+	if l.Status.Attempt != nil {
+		retries = l.Status.Attempt.RetriesUsed
+	}
+	l.Status.Attempt = &v1alpha1.VMDiskImageAttempt{Number: number, StartedAt: l.time(), RetriesUsed: retries}
+	l.Status.Claim, l.Status.Phase = nil, v1alpha1.VMDiskImagePending
+	l.importing("waiting for CDI")
+	l.again = time.Millisecond
+	return nil
+}
+
+// attempt takes the present attempt further.
+func (r *Reconciler) attempt(ctx context.Context, l *look) error {
+	a := l.Status.Attempt
+	// A process that took itself for the leader can have created an object of an attempt that is over.
+	if none, err := r.remove(ctx, l, func(attempt int32) bool { return attempt != a.Number }); !none || err != nil {
+		return err
+	}
+	if l.noVolumes || l.noSnapshots {
+		l.unserved()
+		return nil
+	}
+	l.again = poll
+	if l.Status.Claim != nil {
+		return r.snapshot(ctx, l)
+	}
+	volume := of(l, l.volumes)
+	switch {
+	case volume == nil && a.DataVolumeUID != "", volume != nil && a.DataVolumeUID != "" && a.DataVolumeUID != volume.UID,
+		volume != nil && !volume.DeletionTimestamp.IsZero():
+		l.fail(v1alpha1.ReasonImportFailed, "the DataVolume was deleted", false)
+	case volume == nil && l.overdue():
+		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText(), false)
+	case volume == nil:
+		return r.create(ctx, l, l.wanted(), v1alpha1.ConditionImported)
+	case !l.unaltered(volume):
+	default:
+		a.DataVolumeUID = volume.UID
+		l.follow(volume)
+	}
+	return nil
+}
+
+// wanted is the DataVolume of the present attempt.
+func (l *look) wanted() *cdiv1.DataVolume {
+	return &cdiv1.DataVolume{
+		ObjectMeta: l.meta(map[string]string{bindImmediately: "true", deleteAfterCompletion: "false"}),
+		Spec: cdiv1.DataVolumeSpec{
+			Source: l.source(),
+			Storage: &cdiv1.StorageSpec{
+				StorageClassName: pointer(l.Spec.StorageClass),
+				Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: l.Spec.DiskSize}},
+			},
+		},
+	}
+}
+
+// meta is the metadata of an object of the present attempt.
+func (l *look) meta(annotations map[string]string) metav1.ObjectMeta {
+	annotations[v1alpha1.AnnotationDiskImageName] = l.Name
+	return metav1.ObjectMeta{
+		Namespace: l.Namespace, Name: childName(l.UID, l.Status.Attempt.Number), Annotations: annotations,
+		Labels: map[string]string{
+			v1alpha1.LabelDiskImage:     string(l.UID),
+			v1alpha1.LabelImportAttempt: fmt.Sprint(l.Status.Attempt.Number),
+		},
+	}
+}
+
+func (l *look) source() *cdiv1.DataVolumeSource {
+	secret := ""
+	if l.Spec.SecretRef != nil {
+		secret = l.Spec.SecretRef.Name
+	}
+	switch l.Spec.SourceType {
+	case v1alpha1.VMDiskImageS3:
+		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: l.Spec.URL, SecretRef: secret}}
+	case v1alpha1.VMDiskImageRegistry:
+		return &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: &l.Spec.URL, SecretRef: pointer(secret)}}
+	}
+	return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: l.Spec.URL, SecretRef: secret, Checksum: l.Spec.Checksum}}
+}
+
+// pointer returns nil for an empty text.
+func pointer(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// create creates an object of the present attempt.
+func (r *Reconciler) create(ctx context.Context, l *look, o client.Object, about v1alpha1.ConditionType) error {
+	err := r.Client.Create(ctx, o)
+	switch {
+	case err == nil:
+		l.again = time.Millisecond
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		// If it is of this attempt, because another process created it, the next pass lists it.
+		l.says(about, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
+			fmt.Sprintf("%s %s is not of this VMDiskImage: delete it", kindOf(o), o.GetName()))
+		l.again = poll
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
+		l.says(about, metav1.ConditionFalse, v1alpha1.ReasonImportRejected, fmt.Sprintf("creating %s %s: %v", kindOf(o), o.GetName(), err))
+		l.again = lastRetry
+		return nil
+	}
+	return fmt.Errorf("creating %s %s: %w", kindOf(o), o.GetName(), err)
+}
+
+// unaltered reports whether the DataVolume has the source of the image. If it does not, somebody else made it, or the API server dropped
+// the checksum, which a CDI before 1.65 does not know.
+func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
+	want, got := l.source(), volume.Spec.Source.DeepCopy()
+	if equality.Semantic.DeepEqual(want, got) {
+		return true
+	}
+	if want.HTTP != nil && got != nil && got.HTTP != nil && got.HTTP.Checksum == "" {
+		got.HTTP.Checksum = want.HTTP.Checksum
+		if equality.Semantic.DeepEqual(want, got) {
+			l.fail(v1alpha1.ReasonChecksumNotSupported, "this CDI cannot verify a checksum: install version 1.65 or later, or remove spec.checksum", true)
+			return false
+		}
+	}
+	l.imported(metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("DataVolume %s has another source: delete it", volume.Name))
+	return false
+}
+
+// follow shows what CDI does, and ends the attempt where CDI would go on for ever.
+func (l *look) follow(volume *cdiv1.DataVolume) {
+	a := l.Status.Attempt
+	a.RestartCount = max(a.RestartCount, volume.Status.RestartCount)
+	claim := of(l, l.claims)
+	switch volume.Status.Phase {
+	case cdiv1.Succeeded:
+		if claim != nil && claim.Status.Phase == corev1.ClaimBound && metav1.IsControlledBy(claim, volume) {
+			l.Status.Claim = &v1alpha1.VMDiskImageChild{Name: claim.Name, UID: claim.UID}
+			a.Progress = v1alpha1.Cut(string(volume.Status.Progress), 64)
+			l.imported(metav1.ConditionTrue, v1alpha1.ReasonImportSucceeded, "")
+			l.again = time.Millisecond
+			return
+		}
+	case cdiv1.Failed:
+		text, checksum := reported(volume, claim)
+		if checksum {
+			l.fail(v1alpha1.ReasonChecksumMismatch, text, true)
+		} else {
+			l.fail(v1alpha1.ReasonImportFailed, text, false)
+		}
+		return
+	}
+	text, _ := reported(volume, claim)
+	switch {
+	case l.overdue():
+		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText()+": "+text, false)
+	case a.RetriesUsed+a.RestartCount > l.retryLimit():
+		l.fail(v1alpha1.ReasonImportFailed, text, false)
+	case l.stalled(volume):
+		l.fail(v1alpha1.ReasonImportStalled, fmt.Sprintf("no progress for %v: %s", l.stallTimeout(), text), false)
+	case volume.Status.Phase == cdiv1.Unknown:
+		l.imported(metav1.ConditionUnknown, v1alpha1.ReasonImportUnknown, text)
+	default:
+		if running(volume.Status.Phase) {
+			l.Status.Phase = v1alpha1.VMDiskImageImporting
+		}
+		l.importing(text)
+	}
+}
+
+// running reports whether CDI transfers data in the phase.
+func running(phase cdiv1.DataVolumePhase) bool {
+	return phase == cdiv1.ImportInProgress || phase == cdiv1.Paused || phase == cdiv1.Succeeded
+}
+
+// reported is what CDI says of an import, and whether that is a wrong checksum.
+func reported(volume *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (text string, checksum bool) {
+	text = "CDI reports phase " + cmp.Or(string(volume.Status.Phase), "none")
+	for _, c := range volume.Status.Conditions {
+		if c.Status == corev1.ConditionTrue || c.Type == cdiv1.DataVolumeReady {
+			continue
+		}
+		if said := strings.TrimSpace(c.Reason + " " + c.Message); said != "" {
+			text += fmt.Sprintf(", %s: %s", c.Type, v1alpha1.Cut(said, 1024))
+		}
+		checksum = checksum || c.Reason == checksumError || strings.Contains(c.Message, "checksum mismatch")
+	}
+	if claim != nil && claim.Annotations[fatalError] != "" {
+		said := v1alpha1.Cut(claim.Annotations[fatalError], 1024)
+		text, checksum = text+", "+said, checksum || strings.Contains(strings.ToLower(said), "checksum")
+	}
+	return text, checksum
+}
+
+// stalled records the progress, and reports whether there was none for too long. An importer whose progress cannot be read is not stalled
+// while it runs.
+func (l *look) stalled(volume *cdiv1.DataVolume) bool {
+	a, now := l.Status.Attempt, string(volume.Status.Progress)
+	if volume.Status.Phase != cdiv1.ImportInProgress && volume.Status.Phase != cdiv1.Paused {
+		a.ProgressAt = nil
+		return false
+	}
+	_, known := percent(now)
+	unread := !known && slices.ContainsFunc(volume.Status.Conditions, func(c cdiv1.DataVolumeCondition) bool {
+		return c.Type == cdiv1.DataVolumeRunning && c.Status == corev1.ConditionTrue
+	})
+	before, _ := percent(a.Progress)
+	after, _ := percent(now)
+	old := a.ProgressAt == nil || l.now.Sub(a.ProgressAt.Time) >= progressGrain
+	switch {
+	case a.ProgressAt == nil, now != a.Progress && (old || int(before) != int(after)), unread && old:
+		a.Progress, a.ProgressAt = v1alpha1.Cut(now, 64), ptr.To(l.time())
+		return false
+	}
+	return now == a.Progress && l.now.Sub(a.ProgressAt.Time) >= l.stallTimeout()
+}
+
+// percent reads a progress such as 12.34%.
+func percent(progress string) (float64, bool) {
+	value, err := strconv.ParseFloat(strings.TrimSuffix(progress, "%"), 64)
+	return value, err == nil
+}
+
+// snapshot takes the snapshot of the claim.
+func (r *Reconciler) snapshot(ctx context.Context, l *look) error {
+	l.Status.Phase = v1alpha1.VMDiskImageImporting
+	claim := of(l, l.claims)
+	if claim == nil || claim.UID != l.Status.Claim.UID || !claim.DeletionTimestamp.IsZero() {
+		l.fail(v1alpha1.ReasonImportFailed, "the claim was deleted", false)
+		return nil
+	}
+	s := of(l, l.snapshots)
+	switch {
+	case s != nil && s.DeletionTimestamp.IsZero() && ptr.Deref(s.Spec.Source.PersistentVolumeClaimName, "") != claim.Name:
+		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
+			fmt.Sprintf("VolumeSnapshot %s has another source: delete it", s.Name))
+	case s != nil && s.DeletionTimestamp.IsZero() && usable(s):
+		l.Status.Snapshot = &v1alpha1.VMDiskImageChild{Name: s.Name, UID: s.UID}
+		size := claim.Status.Capacity[corev1.ResourceStorage]
+		if s.Status.RestoreSize != nil && !s.Status.RestoreSize.IsZero() {
+			size = *s.Status.RestoreSize
+		}
+		l.Status.VirtualSize = &size
+		l.watchOver()
+		l.again = 0
+	case l.overdue():
+		l.fail(v1alpha1.ReasonSnapshotFailed, l.overdueText()+": "+snapshotText(s), false)
+	case s == nil:
+		return r.create(ctx, l, &snapshotv1.VolumeSnapshot{
+			ObjectMeta: l.meta(map[string]string{}),
+			Spec: snapshotv1.VolumeSnapshotSpec{
+				Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim.Name},
+				VolumeSnapshotClassName: pointer(l.Spec.SnapshotClass),
+			},
+		}, v1alpha1.ConditionSnapshotReady)
+	case s.Status != nil && s.Status.Error != nil:
+		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, snapshotText(s))
+	default:
+		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, snapshotText(s))
+	}
+	return nil
+}
+
+// usable reports whether disks can be made from a snapshot. A driver that does not say so has at least a size for it.
+func usable(s *snapshotv1.VolumeSnapshot) bool {
+	return s.Status != nil && s.Status.Error == nil && ptr.Deref(s.Status.ReadyToUse, s.Status.RestoreSize != nil)
+}
+
+func snapshotText(s *snapshotv1.VolumeSnapshot) string {
+	switch {
+	case s == nil:
+		return "there is no snapshot yet"
+	case s.Status != nil && s.Status.Error != nil && s.Status.Error.Message != nil:
+		return fmt.Sprintf("VolumeSnapshot %s: %s", s.Name, v1alpha1.Cut(*s.Status.Error.Message, 1024))
+	}
+	return fmt.Sprintf("VolumeSnapshot %s is not ready yet", s.Name)
+}
+
+// watchOver shows whether an image that was ready still has its claim and its snapshot.
+func (l *look) watchOver() {
+	claim, s := of(l, l.claims), of(l, l.snapshots)
+	there := func(o client.Object, child *v1alpha1.VMDiskImageChild) bool {
+		return child != nil && o.GetUID() == child.UID && o.GetDeletionTimestamp().IsZero()
+	}
+	gone := ""
+	switch {
+	case l.noSnapshots:
+		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionUnknown, v1alpha1.ReasonSnapshotsNotServed, "the cluster does not serve VolumeSnapshots any more")
+		l.again = pause
+		return
+	case s == nil || !there(s, l.Status.Snapshot):
+		gone = "VolumeSnapshot " + l.Status.Snapshot.Name
+	case claim == nil || !there(claim, l.Status.Claim):
+		gone = "PersistentVolumeClaim " + l.Status.Snapshot.Name
+	}
+	if gone != "" {
+		l.Status.Phase = v1alpha1.VMDiskImageLost
+		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonImageLost, gone+" was deleted: create another VMDiskImage, and delete this one")
+		return
+	}
+	l.Status.Phase = v1alpha1.VMDiskImageReady
+	l.imported(metav1.ConditionTrue, v1alpha1.ReasonImportSucceeded, "")
+	l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionTrue, v1alpha1.ReasonSnapshotReady, "")
+}

@@ -1,0 +1,168 @@
+package diskimage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// look is an image as one pass found it. It is written on, and thrown away after the first write.
+type look struct {
+	*v1alpha1.VMDiskImage
+	read *v1alpha1.VMDiskImageStatus // as it was read
+	now  time.Time
+
+	// What the image has, of all attempts.
+	volumes   []cdiv1.DataVolume
+	claims    []corev1.PersistentVolumeClaim
+	snapshots []snapshotv1.VolumeSnapshot
+	// Whether the API server lacks the kinds.
+	noVolumes, noSnapshots bool
+
+	failure  string        // why the attempt failed in this pass
+	deletion string        // what the deletion waits for
+	again    time.Duration // when to look again
+}
+
+// childName is the name of the DataVolume, the claim and the snapshot of an attempt.
+func childName(image types.UID, attempt int32) string {
+	return fmt.Sprintf("vmdi-%s-%d", image, attempt)
+}
+
+// attemptOf returns the number of the attempt that made an object, or 0 if no attempt of the image did.
+func attemptOf(image types.UID, child client.Object) int32 {
+	number, err := strconv.ParseInt(child.GetLabels()[v1alpha1.LabelImportAttempt], 10, 32)
+	if err != nil || number < 1 || child.GetLabels()[v1alpha1.LabelDiskImage] != string(image) || child.GetName() != childName(image, int32(number)) {
+		return 0
+	}
+	return int32(number)
+}
+
+// observe lists the objects of the image.
+func (l *look) observe(ctx context.Context, live client.Reader) error {
+	var volumes cdiv1.DataVolumeList
+	var claims corev1.PersistentVolumeClaimList
+	var snapshots snapshotv1.VolumeSnapshotList
+	list := func(into client.ObjectList, what string) (unserved bool, err error) {
+		err = live.List(ctx, into, client.InNamespace(l.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(l.UID)})
+		if isUnserved(err) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("listing the %s of VMDiskImage %s: %w", what, l.Name, err)
+		}
+		return false, nil
+	}
+	var err1, err2, err3 error
+	l.noVolumes, err1 = list(&volumes, "DataVolumes")
+	_, err2 = list(&claims, "PersistentVolumeClaims")
+	l.noSnapshots, err3 = list(&snapshots, "VolumeSnapshots")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	l.volumes = slices.DeleteFunc(volumes.Items, func(o cdiv1.DataVolume) bool { return attemptOf(l.UID, &o) == 0 })
+	l.claims = slices.DeleteFunc(claims.Items, func(o corev1.PersistentVolumeClaim) bool { return attemptOf(l.UID, &o) == 0 })
+	l.snapshots = slices.DeleteFunc(snapshots.Items, func(o snapshotv1.VolumeSnapshot) bool { return attemptOf(l.UID, &o) == 0 })
+	return nil
+}
+
+// isUnserved reports whether an error says that the API server does not have a kind.
+func isUnserved(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+
+// of returns the object with the name of the present attempt, or nil.
+func of[T any, P interface {
+	*T
+	client.Object
+}](l *look, all []T) P {
+	for i := range all {
+		if o := P(&all[i]); l.Status.Attempt != nil && attemptOf(l.UID, o) == l.Status.Attempt.Number {
+			return o
+		}
+	}
+	return nil
+}
+
+// newest returns the number of the newest attempt that made an object, or 0.
+func (l *look) newest() (newest int32) {
+	for _, o := range l.children() {
+		newest = max(newest, attemptOf(l.UID, o))
+	}
+	return newest
+}
+
+// children returns the objects of the image in the order in which they are deleted: a claim stays until its snapshots are gone, and CDI
+// would create it again while the DataVolume is there.
+func (l *look) children() (all []client.Object) {
+	for i := range l.snapshots {
+		all = append(all, &l.snapshots[i])
+	}
+	for i := range l.volumes {
+		all = append(all, &l.volumes[i])
+	}
+	for i := range l.claims {
+		all = append(all, &l.claims[i])
+	}
+	return all
+}
+
+// kindOf names the kind of an object of an image.
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *snapshotv1.VolumeSnapshot:
+		return "VolumeSnapshot"
+	case *cdiv1.DataVolume:
+		return "DataVolume"
+	}
+	return "PersistentVolumeClaim"
+}
+
+// allAttempts is a filter of attempts for remove.
+func allAttempts(int32) bool { return true }
+
+// remove deletes the objects of attempts, one kind after the other, and reports whether none is left.
+func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int32) bool) (none bool, err error) {
+	first, sent := "", false
+	for _, o := range l.children() {
+		switch kind := kindOf(o); {
+		case !which(attemptOf(l.UID, o)), first != "" && first != kind:
+			continue
+		default:
+			first = kind
+		}
+		if !o.GetDeletionTimestamp().IsZero() {
+			l.waits(o)
+			continue
+		}
+		uid := o.GetUID()
+		if err := r.Client.Delete(ctx, o, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting %s %s: %w", first, o.GetName(), err)
+		}
+		sent = true
+	}
+	switch {
+	case sent:
+		l.again = time.Second
+	case first != "":
+		l.again = poll
+	}
+	return first == "", nil
+}
+
+// waits says what the deletion of the image waits for.
+func (l *look) waits(o client.Object) {
+	l.deletion = fmt.Sprintf("waiting until %s %s is deleted; it has the finalizers %s", kindOf(o), o.GetName(), strings.Join(o.GetFinalizers(), ", "))
+}

@@ -1,0 +1,137 @@
+package diskimage
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
+)
+
+func (l *look) deadline() time.Duration { return limit(l.Spec.Import.Deadline, defaultDeadline) }
+
+func (l *look) stallTimeout() time.Duration { return limit(l.Spec.Import.StallTimeout, defaultStall) }
+
+func (l *look) retryLimit() int32 { return ptr.Deref(l.Spec.Import.RetryLimit, defaultRetryLimit) }
+
+func limit(set *metav1.Duration, otherwise time.Duration) time.Duration {
+	if set == nil {
+		return otherwise
+	}
+	return set.Duration
+}
+
+// time is the time of the pass, as a status has it.
+func (l *look) time() metav1.Time { return metav1.NewTime(l.now.Truncate(time.Second)) }
+
+func (l *look) overdue() bool { return l.now.Sub(l.Status.Attempt.StartedAt.Time) >= l.deadline() }
+
+func (l *look) overdueText() string { return fmt.Sprintf("not complete within %v", l.deadline()) }
+
+// says sets a condition.
+func (l *look) says(about v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
+	v1alpha1.SetCondition(&l.Status.Conditions, about.Condition(status, reason, l.Generation, message), l.now)
+}
+
+func (l *look) imported(status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
+	l.says(v1alpha1.ConditionImported, status, reason, message)
+}
+
+// importing says how far the present attempt is.
+func (l *look) importing(text string) {
+	l.imported(metav1.ConditionFalse, v1alpha1.ReasonImporting, fmt.Sprintf("attempt %d: %s", l.Status.Attempt.Number, text))
+	l.noSnapshotYet()
+}
+
+func (l *look) noSnapshotYet() {
+	l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "waiting for the import")
+}
+
+// unserved says which kinds an import waits for.
+func (l *look) unserved() {
+	l.again = pause
+	if l.noVolumes {
+		l.imported(metav1.ConditionFalse, v1alpha1.ReasonImportsNotServed, "the cluster does not serve DataVolumes of cdi.kubevirt.io/v1beta1: install CDI; the import then starts")
+		return
+	}
+	l.imported(metav1.ConditionFalse, v1alpha1.ReasonSnapshotsNotServed,
+		"the cluster does not serve VolumeSnapshots of snapshot.storage.k8s.io/v1: install the snapshot controller and its CustomResourceDefinitions; the import then starts")
+}
+
+// rests reports whether the conditions say how an attempt ended, which passes without effect leave as it is.
+func (l *look) rests() bool {
+	return l.Status.Snapshot != nil || l.Status.Phase == v1alpha1.VMDiskImageFailed || l.Status.Attempt != nil && l.Status.Attempt.RetryAt != nil
+}
+
+// disabled says that images are not imported, and what changes that.
+func (l *look) disabled() {
+	const text = "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true"
+	l.deletion = "the data cannot be deleted: " + text
+	if !l.rests() {
+		l.imported(metav1.ConditionFalse, v1alpha1.ReasonImportsDisabled, text)
+	}
+}
+
+// troubled says that the objects of the image cannot be read or deleted, if that lasts until somebody grants a right.
+func (l *look) troubled(err error) {
+	l.deletion = err.Error()
+	if apierrors.IsForbidden(err) && !l.rests() {
+		l.imported(metav1.ConditionUnknown, v1alpha1.ReasonPermissionDenied, err.Error())
+	}
+}
+
+// fail ends the present attempt, and says when there is another one. An attempt that cannot succeed is the last one. Whatever the attempt
+// created is deleted by later passes, once this is persisted.
+func (l *look) fail(reason v1alpha1.ConditionReason, text string, last bool) {
+	a := l.Status.Attempt
+	used := a.RetriesUsed + a.RestartCount + 1
+	l.failure = text
+	l.again = time.Millisecond
+	l.Status.Claim = nil
+	l.noSnapshotYet()
+	if last || used > l.retryLimit() {
+		if !last {
+			text = fmt.Sprintf("%s (%s)", text, reason)
+			reason = v1alpha1.ReasonRetryLimitExceeded
+		}
+		l.Status.Phase = v1alpha1.VMDiskImageFailed
+		again := commands.Line(append(append([]string{"kubectl", "annotate", "--overwrite"}, commands.Object("vmdiskimages", l.Namespace, l.Name)...),
+			fmt.Sprintf("%s=%d", v1alpha1.AnnotationRetryImport, a.Number+1))...)
+		l.imported(metav1.ConditionFalse, reason, fmt.Sprintf("attempt %d failed: %s; to import again: %s", a.Number, text, again))
+		return
+	}
+	a.RetriesUsed = used
+	at := metav1.NewTime(l.time().Add(min(lastPause, firstPause<<min(used-1, 5))))
+	a.RetryAt = &at
+	l.Status.Phase = v1alpha1.VMDiskImagePending
+	l.imported(metav1.ConditionFalse, reason, fmt.Sprintf("attempt %d failed: %s; attempt %d starts at %s", a.Number, text, a.Number+1, at.UTC().Format(time.RFC3339)))
+}
+
+// settle completes the status.
+func (l *look) settle() {
+	s := &l.Status
+	s.ObservedGeneration = l.Generation
+	s.Phase = cmp.Or(s.Phase, v1alpha1.VMDiskImagePending)
+	if v1alpha1.ConditionImported.In(s.Conditions) == nil {
+		l.imported(metav1.ConditionFalse, v1alpha1.ReasonImporting, "the import has not started yet")
+	}
+	if v1alpha1.ConditionSnapshotReady.In(s.Conditions) == nil {
+		l.noSnapshotYet()
+	}
+	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageReady, l.Generation, "")
+	for _, part := range []v1alpha1.ConditionType{v1alpha1.ConditionSnapshotReady, v1alpha1.ConditionImported} {
+		if c := part.In(s.Conditions); c.Status != metav1.ConditionTrue {
+			ready.Status, ready.Reason, ready.Message = c.Status, c.Reason, c.Message
+		}
+	}
+	if !l.DeletionTimestamp.IsZero() {
+		s.Phase = v1alpha1.VMDiskImageTerminating
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, string(v1alpha1.ReasonTerminating), cmp.Or(l.deletion, "deleting the data")
+	}
+	v1alpha1.SetCondition(&s.Conditions, ready, l.now)
+}

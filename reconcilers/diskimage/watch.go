@@ -1,0 +1,81 @@
+package diskimage
+
+import (
+	"context"
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// watchChildren returns the sources of changes of the objects of images. Each starts when the API server serves its kind. They have a
+// cache of their own, of the metadata of these objects only.
+func watchChildren(mgr ctrl.Manager) (sources []source.Source, err error) {
+	ours, err := labels.NewRequirement(v1alpha1.LabelDiskImage, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+	children, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultLabelSelector: labels.NewSelector().Add(*ours), DefaultTransform: cache.TransformStripManagedFields(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating a cache: %w", err)
+	}
+	if err := mgr.Add(children); err != nil {
+		return nil, fmt.Errorf("adding a cache: %w", err)
+	}
+	for _, kind := range []schema.GroupVersionKind{
+		cdiv1.SchemeGroupVersion.WithKind("DataVolume"),
+		corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
+		snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshot"),
+	} {
+		child := &metav1.PartialObjectMetadata{}
+		child.SetGroupVersionKind(kind)
+		from := source.Kind[client.Object](children, child, handler.EnqueueRequestsFromMapFunc(imageOf))
+		sources = append(sources, source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			go start(ctx, mgr, kind, func() error { return from.Start(ctx, queue) })
+			return nil
+		}))
+	}
+	return sources, nil
+}
+
+// start starts the watch of a kind once the API server serves it.
+func start(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind, watch func() error) {
+	err := wait.PollUntilContextCancel(ctx, pause, true, func(context.Context) (bool, error) {
+		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		return err == nil, nil
+	})
+	if err != nil {
+		return // the process ends
+	}
+	if err := watch(); err != nil {
+		mgr.GetLogger().Error(err, "watching the objects of images", "kind", kind.Kind)
+	}
+}
+
+// imageOf returns the image that an object names. It need not be true: the pass reads what the image has.
+func imageOf(_ context.Context, child client.Object) []reconcile.Request {
+	name := child.GetAnnotations()[v1alpha1.AnnotationDiskImageName]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: child.GetNamespace(), Name: name}}}
+}

@@ -1,0 +1,299 @@
+//go:build !race
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
+)
+
+const namespace = "farm"
+
+const checksum = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+// site is a cluster with Sallyport.
+type site struct {
+	step.T
+	plane *env.ControlPlane
+	client.Client
+	touched int
+}
+
+func newSite(t *testing.T) *site {
+	ctrl.SetLogger(klog.NewKlogr())
+	s := &site{T: step.T{T: t}}
+	dir := t.TempDir()
+	logs, err := os.Create(filepath.Join(dir, "manager.log"))
+	s.Must(err)
+	t.Cleanup(func() {
+		if text, _ := os.ReadFile(logs.Name()); t.Failed() {
+			t.Logf("the manager's log:\n%s", text)
+		}
+	})
+	crds, err := charts.CRDs()
+	s.Must(err)
+	binary, err := install.Build(t.Context(), dir, "sallyport.dev/sallyport/cmd/sallyport")
+	s.Must(err)
+	ctx := context.WithoutCancel(t.Context())
+	s.plane, err = env.Start(ctx, env.Options{CRDs: crds})
+	s.Must(err)
+	t.Cleanup(func() { s.Must(s.plane.Stop()) })
+	scheme := kruntime.NewScheme()
+	s.Must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cdiv1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)))
+	s.Client, err = client.New(s.plane.Config, client.Options{Scheme: scheme})
+	s.Must(err)
+	sallyport, err := install.Start(ctx, s.plane, install.Options{Values: []string{"diskImages.enabled=true"}, Binary: binary, Logs: logs})
+	s.Must(err)
+	t.Cleanup(func() { s.Must(sallyport.Remove()) })
+	s.Must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	s.Must(s.Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner: "csi.example.org",
+	}))
+	return s
+}
+
+func image(name string) *v1alpha1.VMDiskImage {
+	return &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.VMDiskImageSpec{
+		URL: "https://images.example.org/ubuntu.qcow2", Checksum: checksum, DiskSize: resource.MustParse("1Gi"),
+	}}
+}
+
+// read reads an object, and reports whether it exists.
+func (s *site) read(o client.Object) bool {
+	s.Helper()
+	err := s.Get(s.Context(), client.ObjectKeyFromObject(o), o)
+	s.Must(client.IgnoreNotFound(err))
+	return err == nil
+}
+
+// shows waits until the image has a phase and its condition Ready a reason.
+func (s *site) shows(i *v1alpha1.VMDiskImage, phase v1alpha1.VMDiskImagePhase, reason v1alpha1.ConditionReason) {
+	s.Helper()
+	s.Until(fmt.Sprintf("VMDiskImage %s is %s, %s", i.Name, phase, reason), func() (string, bool) {
+		s.read(i)
+		ready := v1alpha1.ConditionReady.In(i.Status.Conditions)
+		return fmt.Sprintf("%+v", i.Status), ready != nil && i.Status.Phase == phase && ready.Reason == string(reason)
+	})
+}
+
+// touch has the image looked at, which by itself happens twice a minute while it waits for a kind.
+func (s *site) touch(i *v1alpha1.VMDiskImage) {
+	s.Helper()
+	s.touched++
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":"%d"}}}`, s.touched)
+	s.Must(s.Patch(s.Context(), i, client.RawPatch(types.MergePatchType, patch)))
+}
+
+// volume waits for the DataVolume of the image.
+func (s *site) volume(i *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
+	s.Helper()
+	volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("vmdi-%s-1", i.UID)}}
+	s.Eventually("there is a DataVolume of "+i.Name, func() bool { return s.read(volume) })
+	return volume
+}
+
+// play does what CDI does when an import is complete: the claim of the DataVolume is bound.
+func (s *site) play(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
+	s.Helper()
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: volume.Spec.Storage.Resources.Requests},
+		},
+	}
+	s.Must(s.Create(s.Context(), claim))
+	claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: claim.Spec.Resources.Requests}
+	s.Must(s.Status().Update(s.Context(), claim))
+	// Nobody protects claims here but the admission plugin, and nobody would take that back.
+	s.Must(s.Patch(s.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	volume.Status = cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded, Progress: "100.0%", ClaimName: claim.Name}
+	s.Must(s.Status().Update(s.Context(), volume))
+	return claim
+}
+
+func (s *site) kubectl(args ...string) string {
+	s.Helper()
+	out, said, code := s.plane.Kubectl(s.Context(), args...)
+	if code != 0 {
+		s.Fatalf("kubectl %s: %s%s", strings.Join(args, " "), out, said)
+	}
+	return out
+}
+
+// An image waits for CDI and for snapshots, is imported when they come, stays, and takes everything along when it is deleted.
+func TestImages(t *testing.T) {
+	s := newSite(t)
+	crd := dataVolumes(t)
+	ubuntu := image("ubuntu")
+	s.Step("what is refused", s.refusals)
+	s.Step("without CDI", func(step.T) {
+		s.Must(s.Create(t.Context(), ubuntu))
+		s.shows(ubuntu, v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportsNotServed)
+		if !strings.Contains(fmt.Sprint(ubuntu.Finalizers), v1alpha1.VMDiskImageFinalizer) {
+			t.Errorf("the finalizers are %v", ubuntu.Finalizers)
+		}
+	})
+	s.Step("without snapshots", func(step.T) {
+		s.Must(s.plane.InstallCRDs(t.Context(), crd))
+		s.touch(ubuntu)
+		s.shows(ubuntu, v1alpha1.VMDiskImagePending, v1alpha1.ReasonSnapshotsNotServed)
+	})
+	var volume *cdiv1.DataVolume
+	var claim *corev1.PersistentVolumeClaim
+	s.Step("with both", func(step.T) {
+		s.Must(s.plane.InstallCRDs(t.Context(), snapshots(t)...))
+		s.touch(ubuntu)
+		s.shows(ubuntu, v1alpha1.VMDiskImagePending, v1alpha1.ReasonSnapshotUnsupported)
+		s.Must(s.Create(t.Context(), &snapshotv1.VolumeSnapshotClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "snap"}, Driver: "csi.example.org", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+		}))
+		s.touch(ubuntu)
+		volume = s.volume(ubuntu)
+		if volume.Spec.Source.HTTP == nil || volume.Spec.Source.HTTP.Checksum != checksum {
+			t.Errorf("the source is %+v", volume.Spec.Source)
+		}
+		volume.Status = cdiv1.DataVolumeStatus{Phase: cdiv1.ImportInProgress, Progress: "45.12%"}
+		s.Must(s.Status().Update(t.Context(), volume))
+		s.shows(ubuntu, v1alpha1.VMDiskImageImporting, v1alpha1.ReasonImporting)
+		if out := s.kubectl("get", "vmdi", "ubuntu", "-n", namespace); !strings.Contains(out, "Importing   45.12%") {
+			t.Errorf("kubectl get shows\n%s", out)
+		}
+		claim = s.play(volume)
+	})
+	snapshot := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume.Name}}
+	s.Step("a snapshot", func(step.T) {
+		s.Eventually("there is a snapshot", func() bool { return s.read(snapshot) })
+		snapshot.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: new(true), RestoreSize: new(resource.MustParse("1Gi"))}
+		s.Must(s.Status().Update(t.Context(), snapshot))
+		s.shows(ubuntu, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+		if out := s.kubectl("get", "vmdi", "ubuntu", "-n", namespace); !strings.Contains(out, "Ready") || !strings.Contains(out, "1Gi") {
+			t.Errorf("kubectl get shows\n%s", out)
+		}
+	})
+	s.Step("another source", func(step.T) {
+		s.read(ubuntu)
+		ubuntu.Spec.URL = "https://images.example.org/debian.qcow2"
+		if err := s.Update(t.Context(), ubuntu); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "create another VMDiskImage instead") {
+			t.Errorf("the update ends with %v", err)
+		}
+	})
+	s.Step("deletion", func(step.T) {
+		s.kubectl("delete", "vmdi", "ubuntu", "-n", namespace, "--timeout=2m")
+		for _, o := range []client.Object{snapshot, volume, claim} {
+			if s.read(o) {
+				t.Errorf("%T %s is still there", o, o.GetName())
+			}
+		}
+	})
+	s.Step("a snapshot that is lost", func(step.T) {
+		debian := image("debian")
+		s.Must(s.Create(t.Context(), debian))
+		volume := s.volume(debian)
+		s.play(volume)
+		snapshot := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume.Name}}
+		s.Eventually("there is a snapshot", func() bool { return s.read(snapshot) })
+		snapshot.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: new(true)}
+		s.Must(s.Status().Update(t.Context(), snapshot))
+		s.shows(debian, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+		s.Must(s.Delete(t.Context(), snapshot))
+		s.shows(debian, v1alpha1.VMDiskImageLost, v1alpha1.ReasonImageLost)
+		s.kubectl("delete", "vmdi", "debian", "-n", namespace, "--timeout=2m")
+	})
+	s.Step("a CDI without checksums", func(step.T) {
+		s.withoutChecksum(crd)
+		old := image("old")
+		s.Must(s.Create(t.Context(), old))
+		s.shows(old, v1alpha1.VMDiskImageFailed, v1alpha1.ReasonChecksumNotSupported)
+		s.Eventually("its DataVolume is gone", func() bool {
+			var volumes cdiv1.DataVolumeList
+			s.Must(s.List(t.Context(), &volumes, client.InNamespace(namespace)))
+			return len(volumes.Items) == 0
+		})
+	})
+}
+
+// withoutChecksum has the API server drop checksums of DataVolumes, as with the definition of a CDI before 1.65.
+func (s *site) withoutChecksum(crd *apiextensionsv1.CustomResourceDefinition) {
+	s.Helper()
+	now := &apiextensionsv1.CustomResourceDefinition{}
+	scheme := kruntime.NewScheme()
+	s.Must(apiextensionsv1.AddToScheme(scheme))
+	c, err := client.New(s.plane.Config, client.Options{Scheme: scheme})
+	s.Must(err)
+	s.Must(c.Get(s.Context(), types.NamespacedName{Name: crd.Name}, now))
+	delete(now.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["source"].Properties["http"].Properties, "checksum")
+	s.Must(c.Update(s.Context(), now))
+	s.Eventually("checksums are dropped", func() bool {
+		volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "probe"}, Spec: cdiv1.DataVolumeSpec{
+			Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "https://images.example.org/", Checksum: checksum}},
+		}}
+		s.Must(s.Create(s.Context(), volume, client.DryRunAll))
+		return volume.Spec.Source.HTTP.Checksum == ""
+	})
+}
+
+// refusals are what the schema and images-sources refuse.
+func (s *site) refusals(step.T) {
+	s.kubectl("create", "role", "images", "-n", namespace, "--verb=create", "--resource=vmdiskimages.sallyport.dev")
+	s.kubectl("create", "rolebinding", "images", "-n", namespace, "--role=images", "--user=ann")
+	config, err := s.plane.UserConfig("ann")
+	s.Must(err)
+	ann, err := client.New(config, client.Options{Scheme: s.Scheme()})
+	s.Must(err)
+	refused := func(text string, change func(*v1alpha1.VMDiskImageSpec)) {
+		s.Helper()
+		i := image("refused")
+		change(&i.Spec)
+		if err := ann.Create(s.Context(), i, client.DryRunAll); err == nil || !strings.Contains(err.Error(), text) {
+			s.Errorf("not %q: %v", text, err)
+		}
+	}
+	refused("[images-sources/SourceAddressForbidden]", func(i *v1alpha1.VMDiskImageSpec) { i.URL = "http://169.254.169.254/latest/meta-data" })
+	refused("[images-sources/SourceHasCredentials]", func(i *v1alpha1.VMDiskImageSpec) { i.URL = "https://ann:hunter2@images.example.org/" })
+	refused("[images-sources/ChecksumAlgorithmNotAllowed]", func(i *v1alpha1.VMDiskImageSpec) { i.Checksum = "md5:" + strings.Repeat("0", 32) })
+	secret := func(i *v1alpha1.VMDiskImageSpec) { i.SecretRef = &v1alpha1.VMDiskImageSecretReference{Name: "images"} }
+	refused("[images-sources/SecretNotAllowed]", secret)
+	refused("spec.checksum is only allowed with sourceType http", func(i *v1alpha1.VMDiskImageSpec) { i.SourceType = v1alpha1.VMDiskImageS3 })
+	refused("because a tag can be moved", func(i *v1alpha1.VMDiskImageSpec) {
+		i.SourceType, i.URL, i.Checksum = v1alpha1.VMDiskImageRegistry, "docker://registry.example.org/ubuntu:24.04", ""
+	})
+	refused("spec.diskSize must be greater than 0", func(i *v1alpha1.VMDiskImageSpec) { i.DiskSize = resource.MustParse("0") })
+	s.kubectl("create", "role", "secret", "-n", namespace, "--verb=get", "--resource=secrets", "--resource-name=images")
+	s.kubectl("create", "rolebinding", "secret", "-n", namespace, "--role=secret", "--user=ann")
+	s.Eventually("ann may name the Secret", func() bool {
+		i := image("admitted")
+		secret(&i.Spec)
+		return ann.Create(s.Context(), i, client.DryRunAll) == nil
+	})
+}
