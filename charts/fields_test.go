@@ -99,6 +99,18 @@ var judges = map[string]string{
 	"VSphereTemplate spec.secureBoot":         "none: it is of the template itself",
 	"VSphereTemplate spec.keepVersions":       "none: it keeps at most ten releases of the template itself",
 	"VSphereTemplate spec.paused":             "none: it stops changes of the template itself",
+
+	"VMDiskImage metadata.labels":      "deletion-protected",
+	"VMDiskImage metadata.annotations": "machines-abandon",
+	"VMDiskImage metadata.finalizers":  "machines-abandon",
+	"VMDiskImage spec.url":             "images-sources",
+	"VMDiskImage spec.sourceType":      "images-sources",
+	"VMDiskImage spec.checksum":        "images-sources",
+	"VMDiskImage spec.secretRef":       "images-sources",
+	"VMDiskImage spec.diskSize":        "none: PersistentVolumeClaims have a ResourceQuota",
+	"VMDiskImage spec.storageClass":    "none: PersistentVolumeClaims of a StorageClass have a ResourceQuota",
+	"VMDiskImage spec.snapshotClass":   "none: it is used only if its driver is that of the StorageClass",
+	"VMDiskImage spec.import":          "none: it bounds the import itself",
 }
 
 // judgesOfSubresources are the subresources of these kinds.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -162,27 +163,36 @@ func (s stored) Read(context.Context, engine.Query) (engine.Answer, error) {
 // If one namespace has more denied than can be told, its own events are lost, and not those of another namespace, which do not wait for
 // all of them either.
 func TestEventsTakeTurns(t *testing.T) {
-	closing, may, e := make(chan struct{}), make(chan struct{}), &told{}
-	defer close(closing)
-	teller := newTeller(e, newMetrics(prometheus.NewRegistry()), closing)
-	teller.denied.limit = rate.NewLimiter(rate.Inf, 1)
-	tell := func(whose string) {
-		teller.find(&telling{
-			object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may}, looks: 1,
-			proof:  func(*seen) bool { return true },
-			events: []event{{policy: &corev1.ObjectReference{Kind: "RegoPolicy", Name: "p"}, reason: "R", action: "Update", note: whose}},
-		})
-	}
-	for range 2 * untold {
-		tell("hostile")
-	}
-	tell("honest")
-	close(may)
-	teller.open.Wait()
-	at := slices.IndexFunc(e.events, func(event string) bool { return strings.Contains(event, "honest") })
-	if at < 0 || at > 2*tellers+1 || len(e.events) < untold {
-		t.Errorf("%d events, the one of the other namespace at %d", len(e.events), at)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		closing, may, e := make(chan struct{}), make(chan struct{}), &told{}
+		defer close(closing)
+		teller := newTeller(e, newMetrics(prometheus.NewRegistry()), closing)
+		teller.denied.limit = rate.NewLimiter(rate.Inf, 1)
+		tell := func(whose string) {
+			teller.find(&telling{
+				object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may}, looks: 1,
+				proof:  func(*seen) bool { return true },
+				events: []event{{policy: &corev1.ObjectReference{Kind: "RegoPolicy", Name: "p"}, reason: "R", action: "Update", note: whose}},
+			})
+		}
+		for range 2 * untold {
+			tell("hostile")
+		}
+		synctest.Wait() // until all tellers read
+		tell("honest")
+		for range tellers + 2 { // one read ends after another
+			may <- struct{}{}
+			synctest.Wait()
+		}
+		if !slices.ContainsFunc(e.events, func(event string) bool { return strings.Contains(event, "honest") }) {
+			t.Errorf("%d events, none of the other namespace", len(e.events))
+		}
+		close(may)
+		teller.open.Wait()
+		if len(e.events) < untold {
+			t.Errorf("%d events", len(e.events))
+		}
+	})
 }
 
 // A warning says what is wrong with an override, and nothing that somebody who made the review up could not know.
