@@ -95,7 +95,7 @@ func (o *Options) addPolicies(
 	store.RunTestsWith(runner)
 	r := &policy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,
-		Changed: kept.Subscribe(), Checker: checker{runner}, Tester: tester{runner, mgr.GetClient()},
+		Changed: kept.Subscribe(), Checker: checker{runner}, Tester: tester{runner},
 		Events: mgr.GetEventRecorder(eventSource), Now: time.Now,
 	}
 	registrar, err := o.addRegistration(mgr, kept, replica, namespace, r.Look)

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
@@ -153,21 +152,17 @@ func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
 	return r
 }
 
-// tester runs the tests of stored policies. It reads the others from the cache of which the catalog is made: a new leader tests every policy,
-// and would read all policies from the API server for each.
-type tester struct {
-	runner *testrun.Runner
-	cached client.Reader
-}
+// tester runs the tests of stored policies.
+type tester struct{ runner *testrun.Runner }
 
 // Test returns the content of condition TestsPassed. Tests that passed when this release was built do not run again, because they
 // would take every new leader seconds.
 func (t tester) Test(ctx context.Context, object *v1alpha1.RegoPolicy) (policy.Tested, error) {
-	var stored v1alpha1.RegoPolicyList
-	if err := t.cached.List(ctx, &stored); err != nil {
-		return policy.Tested{}, fmt.Errorf("listing RegoPolicies: %w", err)
+	world, err := t.runner.World(ctx)
+	if err != nil {
+		return policy.Tested{}, err
 	}
-	world := slices.DeleteFunc(stored.Items, func(o v1alpha1.RegoPolicy) bool { return o.Name == object.Name || !o.Spec.Library })
+	world = slices.DeleteFunc(world, func(o v1alpha1.RegoPolicy) bool { return o.Name == object.Name || !o.Spec.Library })
 	world = append(world, *object)
 	released, err := asReleased(world, object.Name)
 	if err != nil {

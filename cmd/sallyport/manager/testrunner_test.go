@@ -10,25 +10,10 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
-
-// stored is a cache of policies.
-type stored []v1alpha1.RegoPolicy
-
-// Get is not needed.
-func (stored) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errors.New("only lists are expected")
-}
-
-// List gives all.
-func (s stored) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*v1alpha1.RegoPolicyList).Items = slices.Clone(s)
-	return nil
-}
 
 // What has the text of the release, with its tests and libraries, is not tested again. Whatever anybody changes of these is.
 func TestWhatIsAsReleasedIsNotTestedAgain(t *testing.T) {
@@ -64,13 +49,11 @@ func TestWhatIsAsReleasedIsNotTestedAgain(t *testing.T) {
 			policy := at(name).DeepCopy()
 			c.edit(policy, at(library))
 			runner := testrun.New(testrun.Options{
-				World: func(context.Context) ([]v1alpha1.RegoPolicy, error) {
-					return nil, errors.New("reads from the API server")
-				},
+				World:    func(context.Context) ([]v1alpha1.RegoPolicy, error) { return world, nil },
 				Process:  testrun.Process{Command: []string{filepath.Join(t.TempDir(), "no-child")}},
 				Registry: prometheus.NewRegistry(),
 			})
-			got, err := tester{runner, stored(world)}.Test(t.Context(), policy)
+			got, err := tester{runner}.Test(t.Context(), policy)
 			switch {
 			case c.again && !errors.Is(err, fs.ErrNotExist):
 				t.Errorf("no child was to be started: %+v, %v", got, err)
