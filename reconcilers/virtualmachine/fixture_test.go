@@ -32,7 +32,10 @@ import (
 	"sallyport.dev/sallyport/test/step"
 )
 
-func TestMain(m *testing.M) { install.Main(m) }
+func TestMain(m *testing.M) {
+	step.Parallel(4)
+	install.Main(m)
+}
 
 // events keeps what people are told, as "reason: note".
 type eventLog struct {

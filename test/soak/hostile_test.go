@@ -37,8 +37,8 @@ type hostile struct {
 var parallel, standing = depth.Of(60, 120), depth.Of(120, 480)
 
 const (
-	// largest is how long an annotation can be that the API server takes.
-	largest = 250 << 10
+	// largest is how long an annotation can be that the API server takes, and admitted how long in a machine that is admitted.
+	largest, admitted = 250 << 10, 60 << 10
 	// owners is how many owners one update gives an object.
 	owners = 350
 )
@@ -80,7 +80,7 @@ func (h *hostile) fill(machines int) {
 			for i := worker; i < machines; i += 8 {
 				vm := h.machine(fmt.Sprint("hung-", i))
 				if i%10 == 0 {
-					vm.Annotations = map[string]string{"large": strings.Repeat("x", largest)}
+					vm.Annotations = map[string]string{"large": strings.Repeat("x", admitted)}
 				}
 				h.made(h.Create(h.ctx, vm))
 				if i%4 == 0 {

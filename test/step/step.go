@@ -80,4 +80,8 @@ func (t T) Step(name string, do func(T)) {
 
 // Parallel sets how many tests of a package run at a time of those that call t.Parallel, if the command line does not. A TestMain calls it
 // when these tests mostly wait: otherwise go test runs as many as there are processors.
-func Parallel(tests int) error { return flag.Set("test.parallel", strconv.Itoa(tests)) }
+func Parallel(tests int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(tests)); err != nil {
+		panic(err) // there is no such flag outside of tests
+	}
+}
