@@ -139,7 +139,7 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 }
 
 func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (made Item, err error) {
-	var item *Item
+	var begun Item // as it was made: another process may change it between the two calls
 	err = s.call(func() error {
 		if s.refuse != nil {
 			if err := s.refuse("import", nil, what.Name); err != nil {
@@ -149,13 +149,13 @@ func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (
 		if s.named(string(d.Domain.Folder), what.Name) != nil {
 			return NewTaken(nil, what.Name)
 		}
-		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, InstanceUUID: what.InstanceUUID, Name: what.Name, DiskType: what.DiskType})
+		begun = *s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, InstanceUUID: what.InstanceUUID, Name: what.Name, DiskType: what.DiskType})
 		return nil
 	})
 	if err != nil {
 		return made, err
 	}
-	return s.change("upload", d, *item, what.Name, func(i *Item) { i.Stage = Imported })
+	return s.change("upload", d, begun, what.Name, func(i *Item) { i.Stage = Imported })
 }
 
 func (s store) Finish(_ context.Context, d Domain, item Item) (Item, error) {
