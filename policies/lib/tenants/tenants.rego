@@ -23,6 +23,15 @@ includes(tenant, _, labels) if {
 	_selects(tenant.namespaces.selector, labels)
 }
 
+# METADATA
+# description: >-
+#   The namespaces that an entry matches, of those in labels_of, which has the labels of each namespace, and those that the entry names. Its
+#   cost grows with the number of both, and not with their product.
+members(tenant, labels_of) := {name | some name in tenant.namespaces.names} | {name |
+	some name, labels in labels_of
+	_selects(tenant.namespaces.selector, labels)
+}
+
 _selects(selector, labels) if {
 	every key, value in object.get(selector, "matchLabels", {}) { labels[key] == value }
 	every term in object.get(selector, "matchExpressions", []) { _meets(term, labels) }

@@ -272,3 +272,11 @@ test_known_labels if {
 	not tenants.known_labels({"a": 1})
 	not tenants.known_labels(null)
 }
+
+test_members if {
+	labels := {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
+	tenants.members({"namespaces": {"names": ["b", "elsewhere"]}}, labels) == {"b", "elsewhere"}
+	tenants.members({"namespaces": {"selector": {"matchLabels": {"team": "x"}}}}, labels) == {"a"}
+	tenants.members({"namespaces": {"names": ["c"], "selector": {"matchLabels": {"team": "x"}}}}, labels) == {"a", "c"}
+	tenants.members({"namespaces": {}}, labels) == set()
+}

@@ -162,9 +162,7 @@ _limited if {
 
 _limits(tenant) := [limit | some resource, limit in _quota(tenant); resource in _asked]
 
-_sharing := sort({name | some name in _names; some tenant in _candidates; tenants.includes(tenant, name, _labels(name))})
-
-_names := {name | some name, _ in _labels_of} | {name | some tenant in _candidates; some name in object.get(tenant.namespaces, "names", [])}
+_sharing := sort({name | some tenant in _candidates; some name in tenants.members(tenant, _labels_of)})
 
 _tenants := [] if input.facts.server == null
 
@@ -227,12 +225,9 @@ _queued if {
 	input.request.operation == "CREATE"
 }
 
-# Many machines share few namespaces, folders and sizes, so each of these is checked once.
+# Many machines share few folders and sizes, so each of these is checked once.
 _counted(tenant) := [machine |
-	namespaces := {namespace |
-		some namespace in _namespaces
-		tenants.includes(tenant, namespace, _labels(namespace))
-	}
+	namespaces := tenants.members(tenant, _labels_of)
 	folders := {folder |
 		some folder in _folders
 		_covers(tenant, folder)
@@ -281,8 +276,6 @@ _counts(machine) if {
 	_queued
 	[machine.metadata.creationTimestamp, machine.metadata.uid] < [_object.metadata.creationTimestamp, _object.metadata.uid]
 }
-
-_namespaces := {machine.namespace | some machine in _others}
 
 _folders := {machine.folder | some machine in _others}
 
