@@ -160,9 +160,9 @@ func (s *show) alwaysOn() {
 	s.until("db-1 is on again", func() bool { return s.vcenter.State(inventory+db1).Power == on })
 	s.vCenterSays(db1, on, s.home(), 2)
 	s.until("the events tell it", func() bool {
-		told := &corev1.EventList{}
-		err := s.api.List(s.ctx, told, ctrlclient.InNamespace(team), ctrlclient.MatchingFields{"involvedObject.name": db1, "reason": "AsWanted"})
-		return err == nil && len(told.Items) > 0
+		events := &corev1.EventList{}
+		err := s.api.List(s.ctx, events, ctrlclient.InNamespace(team), ctrlclient.MatchingFields{"involvedObject.name": db1, "reason": "AsWanted"})
+		return err == nil && len(events.Items) > 0
 	})
 	s.kubectl("get events --field-selector involvedObject.name=db-1", "Start by run policy AlwaysOn finished: the machine is Running")
 }

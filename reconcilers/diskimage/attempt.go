@@ -31,6 +31,9 @@ const (
 // The pause before the next attempt doubles with each retry.
 const firstPause, lastPause = time.Minute, 30 * time.Minute
 
+// mostRestarts is how many restarts of an importer count; every retryLimit is lower.
+const mostRestarts = 1_000_000
+
 // Annotations of CDI.
 const (
 	// bindImmediately has the claim bound without a Pod that uses it.
@@ -191,7 +194,8 @@ func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
 // follow shows what CDI does, and ends the attempt where CDI would go on for ever.
 func (l *look) follow(volume *cdiv1.DataVolume) {
 	a := l.Status.Attempt
-	a.RestartCount = max(a.RestartCount, volume.Status.RestartCount)
+	// Editors of the namespace can write it on a DataVolume, too: a huge one must not overflow.
+	a.RestartCount = min(max(a.RestartCount, volume.Status.RestartCount), mostRestarts)
 	claim := of(l, l.claims)
 	switch volume.Status.Phase {
 	case cdiv1.Succeeded:

@@ -2,6 +2,7 @@ package diskimage
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -201,6 +202,11 @@ func TestAttemptsFail(t *testing.T) {
 			w.settle()
 			w.shows(v1alpha1.VMDiskImageImporting, v1alpha1.ReasonImporting)
 			status.RestartCount = 6
+			w.cdi(status)
+		}, v1alpha1.ReasonRetryLimitExceeded, "(ImportFailed)", true},
+		"somebody writes a huge number of restarts": {func(w *world) {
+			status := progress("1%")
+			status.RestartCount = math.MaxInt32
 			w.cdi(status)
 		}, v1alpha1.ReasonRetryLimitExceeded, "(ImportFailed)", true},
 		"the DataVolume is deleted": {func(w *world) {

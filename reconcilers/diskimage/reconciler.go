@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) act(ctx context.Context, l *look) error {
 	if !controllerutil.ContainsFinalizer(l.VMDiskImage, v1alpha1.VMDiskImageFinalizer) {
 		if !l.DeletionTimestamp.IsZero() {
-			return nil // kept by a finalizer of somebody else
+			return nil // a finalizer of another controller keeps it
 		}
 		// The policy `defaults` adds it at creation, if it is there.
 		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
