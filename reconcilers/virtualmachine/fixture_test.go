@@ -71,11 +71,12 @@ type fixture struct {
 	arbiter   operation.Arbiter
 	asked     int
 
-	writes  int
-	crashAt int  // the write at which the process crashes, 0 for none
-	after   bool // just after it, not before
-	gone    bool
-	ops     *operation.Reconciler
+	counting sync.Mutex // of the writes of both reconcilers
+	writes   int
+	crashAt  int  // the write at which the process crashes, 0 for none
+	after    bool // just after it, not before
+	gone     bool
+	ops      *operation.Reconciler
 
 	onStatus func(client.Object) // called before each write of a status
 	vms      *Reconciler
@@ -100,15 +101,11 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) restart() {
 	f.writes, f.crashAt, f.gone = 0, 0, false
 	write := func(do func() error) error {
-		if f.gone {
+		made, crashed := f.write()
+		if !made {
 			return errCrash
 		}
-		f.writes++
-		f.gone = f.writes == f.crashAt
-		if f.gone && !f.after {
-			return errCrash
-		}
-		if err := do(); err != nil || !f.gone {
+		if err := do(); err != nil || !crashed {
 			return err
 		}
 		return errCrash
@@ -130,6 +127,18 @@ func (f *fixture) restart() {
 	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now}
 	f.ops = &operation.Reconciler{Driver: driver, Arbiter: f.arbiter, Events: &f.events}
 	f.vms = &Reconciler{Driver: driver, Events: &f.events}
+}
+
+// write counts a write, and reports whether the process makes it and whether it crashes at it.
+func (f *fixture) write() (made, crashed bool) {
+	f.counting.Lock()
+	defer f.counting.Unlock()
+	if f.gone {
+		return false, true
+	}
+	f.writes++
+	f.gone = f.writes == f.crashAt
+	return !f.gone || f.after, f.gone
 }
 
 const machine = "web-1"
