@@ -77,6 +77,7 @@ var judges = map[string]string{
 	"VirtualDisk metadata.annotations":           "machines-abandon",
 	"VirtualDisk metadata.finalizers":            "machines-abandon",
 	"VirtualDisk spec.size":                      "none: it is on a datastore that servers-tenancy allows, or a PersistentVolumeClaim, which has a ResourceQuota",
+	"VirtualDisk spec.source":                    "none: no disk is copied from an image yet",
 	"VirtualDisk spec.runtime.vsphere.serverRef": "servers-tenancy",
 	"VirtualDisk spec.runtime.vsphere.datastore": "servers-tenancy",
 	"VirtualDisk spec.runtime.pod":               "none: a PersistentVolumeClaim is admitted like any other",

@@ -34,6 +34,9 @@ const (
 
 // VirtualDiskSpec is the desired state of a disk. Users own it; no controller of Sallyport writes it, except the size of disks of
 // pools.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source)",message="spec.source cannot be added or removed once the VirtualDisk exists: create another VirtualDisk instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.source) || !has(self.runtime.vsphere)",message="spec.source is not allowed for a disk on a vCenter: machines there are cloned from a template, see VSphereTemplate"
 type VirtualDiskSpec struct {
 	// The size of the disk, such as 40Gi, rounded up to whole mebibytes. It can grow
 	// but not shrink.
@@ -46,6 +49,19 @@ type VirtualDiskSpec struct {
 	// attached only to machines of that runtime.
 	// +required
 	Runtime VirtualDiskRuntime `json:"runtime"`
+
+	// The data that the disk starts with. Default: none, the disk is empty. Immutable.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.source cannot change once the VirtualDisk exists: create another VirtualDisk instead"
+	Source *VirtualDiskSource `json:"source,omitempty"`
+}
+
+// VirtualDiskSource is the data that a disk starts with.
+type VirtualDiskSource struct {
+	// The VMDiskImage that the disk is copied from. The disk is created once the image
+	// is ready.
+	// +required
+	Image VMDiskImageReference `json:"image"`
 }
 
 // VirtualDiskRuntime says where a disk is. It is immutable.
@@ -163,6 +179,11 @@ type VirtualDiskStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	DatastoreID string `json:"datastoreID,omitempty"`
 
+	// The VMDiskImage that the disk is copied from. Set before the copy is started, and
+	// kept as long as the disk exists, so that the image is not deleted meanwhile.
+	// +optional
+	Image *UsedDiskImage `json:"image,omitempty"`
+
 	// The observed size of the disk.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
@@ -196,6 +217,7 @@ type VirtualDiskStatus struct {
 // +kubebuilder:resource:shortName=svd,categories=sallyport
 // +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.serverRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.attachedTo.name`
+// +kubebuilder:selectablefield:JSONPath=`.status.image.uid`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Whether it exists and a machine has it."
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.spec.size`,description="How large it is wanted."

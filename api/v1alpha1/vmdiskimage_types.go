@@ -137,6 +137,46 @@ type VMDiskImageSecretReference struct {
 	Name string `json:"name"`
 }
 
+// VMDiskImageReference names a VMDiskImage that disks are made from.
+type VMDiskImageReference struct {
+	// The name of the VMDiskImage.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// The namespace of the VMDiskImage. Default: the namespace of the object that has
+	// this reference.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// FieldUsedDiskImage is the field of a VirtualDisk that has the UID of the VMDiskImage that it is copied from, for selectors.
+const FieldUsedDiskImage = "status.image.uid"
+
+// UsedDiskImage is the VMDiskImage that a disk is copied from.
+type UsedDiskImage struct {
+	// The namespace of the VMDiskImage.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// The name of the VMDiskImage.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Its UID, which excludes another image of the same name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+}
+
 // VMDiskImageImport limits an import. A failed attempt is followed by another one after a pause of 1 to 30 minutes.
 type VMDiskImageImport struct {
 	// How long one attempt may take, until the snapshot is ready. Default 2h.
