@@ -34,6 +34,9 @@ func oversized(r *Review) *admissionv1.AdmissionResponse {
 	if is.Kind.Kind == "VirtualMachinePool" {
 		most = mostPool
 	}
+	if r.bytes <= most { // as nearly every review
+		return nil
+	}
 	size, field := sizeOf(r.Document.Get("object"))
 	if before, _ := sizeOf(r.Document.Get("oldObject")); size <= max(most, before) {
 		return nil

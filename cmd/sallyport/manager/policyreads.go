@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -41,10 +42,15 @@ func (p *policyReads) Allow(policy, group, resource string) bool {
 	return allowed
 }
 
-// Reconcile reads the list. Without a ConfigMap it is empty.
+// Reconcile reads the list. It is empty if the first read finds no ConfigMap. Later the list stays as it is while there is none: `helm
+// upgrade --force-replace` and Argo's Replace delete the ConfigMap and create it again.
 func (p *policyReads) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	cm := &corev1.ConfigMap{}
-	if err := p.reader.Get(ctx, p.configMap, cm); client.IgnoreNotFound(err) != nil {
+	err := p.reader.Get(ctx, p.configMap, cm)
+	switch {
+	case apierrors.IsNotFound(err) && p.list.Load() != nil:
+		return reconcile.Result{}, nil
+	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", p.configMap, err)
 	}
 	list, err := grants.ParseReads(cm.Annotations[shipping.ReadsAnnotation])
