@@ -24,11 +24,11 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-const help = `Usage: sallyport-demo [--script]
+const help = `Usage: sallyport-demo [--all] [--script]
 
 Starts a Kubernetes control plane and a simulated vCenter on this machine and installs Sallyport with Helm. Then it runs kubectl
-commands to show which requests are allowed, denied and superseded, how policies are edited, and what happens during an upgrade and
-restarts. Afterwards, the cluster stays up for your own commands until you press Ctrl-C.
+commands to show which requests are allowed, denied and superseded, how policies are edited, and, with --all, what happens during an
+upgrade and restarts. Afterwards, the cluster stays up for your own commands until you press Ctrl-C.
 
 Requires Linux and the programs of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl and helm. Programs that are not
 found are built, which requires Go and a Go module proxy. Everything except caches is removed at the end.
@@ -45,11 +45,12 @@ func main() {
 		fmt.Fprint(flag.CommandLine.Output(), help)
 		flag.PrintDefaults()
 	}
+	all := flag.Bool("all", false, "also upgrade Sallyport, and replace its replicas and its certificate, which takes half a minute longer")
 	script := flag.Bool("script", false, "uninstall Sallyport after the walk and exit: code 0 on success, 1 on failure")
 	first := flag.Bool("denial", true, "begin with a denial that needs no cluster")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := runDemo(ctx, os.Stdout, *first, *script)
+	err := runDemo(ctx, os.Stdout, *first, *all, *script)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -65,7 +66,7 @@ func isSallyport(args []string) bool {
 }
 
 // runDemo starts the demo, runs the walk, and stops everything, even after an error.
-func runDemo(ctx context.Context, out io.Writer, first, script bool) (err error) {
+func runDemo(ctx context.Context, out io.Writer, first, all, script bool) (err error) {
 	p := terminal.NewPrinter(out)
 	s, err := newStage(ctx, p, first)
 	defer func() {
@@ -75,7 +76,7 @@ func runDemo(ctx context.Context, out io.Writer, first, script bool) (err error)
 		}
 	}()
 	if err == nil {
-		err = (&show{Printer: p, stage: s, ctx: ctx}).walk(script)
+		err = (&show{Printer: p, stage: s, ctx: ctx}).walk(all, script)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -139,7 +139,7 @@ func (d *demo) ends(well bool) {
 // The demo walks, stays up for what docs/getting-started.md has a reader type, and leaves nothing behind.
 func TestDemo(t *testing.T) {
 	depth.Only(t)
-	d := start(t)
+	d := start(t, "--all")
 	d.shows("Ctrl-C here ends")
 	shown := d.out.String()
 	for _, page := range []string{"../../README.md", "../../docs/demo.md"} {

@@ -16,7 +16,7 @@ const createShop = "sallyport create vm " + shop1 + " --vsphere-server vc-1 --te
 	" --user-data-secret shop-1 --datastore /DC0/datastore/"
 
 func (s *show) make() {
-	s.chapter("10. Create a machine from a template",
+	s.chapter("Create a machine from a template",
 		"A Secret contains the user data for cloud-init in the guest. An administrator permits Sallyport to read Secrets in this namespace.")
 	s.kubectl("create role cloud-init --verb=get --resource=secrets")
 	s.kubectl("create rolebinding cloud-init --role=cloud-init --serviceaccount=" + install.Namespace + ":" + install.Release)

@@ -55,7 +55,7 @@ func (s *stage) joinNodes(ctx context.Context) (err error) {
 // podMachine creates a machine of the pod runtime. A machine that has just started is moved 10 seconds later at the earliest, so there are
 // chapters between this one and moves.
 func (s *show) podMachine() {
-	s.chapter("4. A machine of the pod runtime", "Agents on two nodes run machines as Pods.")
+	s.chapter("A machine of the pod runtime", "Agents on two nodes run machines as Pods.")
 	s.attempt("making the nodes", s.joinNodes)
 	s.create(building)
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
@@ -64,7 +64,7 @@ func (s *show) podMachine() {
 }
 
 func (s *show) moves() {
-	s.chapter("12. Migrate a machine of the pod runtime, and drain a node",
+	s.chapter("Migrate a machine of the pod runtime, and drain a node",
 		"Machines of the pod runtime migrate between nodes through snapshots in a registry. Here, the agent confirms a step late.")
 	release := s.hold()
 	s.kubectl(`patch svm build-1 --type=merge --patch={"spec":{"nodeName":"` + node2 + `"}}`)
@@ -85,7 +85,7 @@ func (s *show) moves() {
 
 // movedByDrain shows the end of the drain and of its migration.
 func (s *show) movedByDrain() {
-	s.chapter("14. The node is drained", "Meanwhile, Sallyport has migrated the machine, and kubectl drain has succeeded.")
+	s.chapter("The node is drained", "Meanwhile, Sallyport has migrated the machine, and kubectl drain has succeeded.")
 	s.drained()
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get svm build-1", "Running", node1)

@@ -32,7 +32,7 @@ spec:
 const theRunners = "get svm -l sallyport.dev/pool=runners"
 
 func (s *show) pool() {
-	s.chapter("13. A pool of machines", "The pool has three machines from one template, each with its own disk. One of them starts a job and is marked as busy.")
+	s.chapter("A pool of machines", "The pool has three machines from one template, each with its own disk. One of them starts a job and is marked as busy.")
 	s.create(runners)
 	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=3m")
 	s.kubectl(theRunners, "runners-0", "runners-1", "runners-2")

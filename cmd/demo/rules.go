@@ -22,7 +22,7 @@ var forced = operation("{type: Stop, force: true, virtualMachineName: web-2}")
 const barred = "stop --force is not allowed"
 
 func (s *show) rules() {
-	s.chapter("16. Edit a policy",
+	s.chapter("Edit a policy",
 		"Policies are objects in the cluster. Helm installs them, and kubectl edits them. For this chapter, the vCenter hangs when it powers on\n"+
 			"web-2.")
 	s.kubectl("sallyport policies", edited, "current")
@@ -37,7 +37,7 @@ func (s *show) rules() {
 }
 
 func (s *show) keeps() {
-	s.chapter("17. Edits survive an upgrade, and a broken policy does not become active",
+	s.chapter("Edits survive an upgrade, and a broken policy does not become active",
 		"From now on, a client repeats stop --force as a dry run. The following changes must not change the response.")
 	s.keepAsking(forced, barred)
 	s.tell("An upgrade of the release keeps edited fields and updates the other fields of the policy. New replicas check the shipped policies\n" +
@@ -88,7 +88,7 @@ func (s *show) notedWhen(what string, is func(*v1alpha1.RegoPolicy) bool) {
 }
 
 func (s *show) outlasts() {
-	s.chapter("18. Replace replicas and certificates",
+	s.chapter("Replace replicas and certificates",
 		"The policy is still broken, and the client still sends requests. The last good revision is stored in the cluster, so new replicas\n"+
 			"use it too.")
 	s.restart()
@@ -98,11 +98,14 @@ func (s *show) outlasts() {
 	s.rotate()
 	s.meanwhile()
 	s.stopAsking()
-	s.tell("The start operation is still in progress. Now the vCenter continues, and powers the machine on exactly once:")
+}
+
+func (s *show) reset() {
+	s.chapter("Reset policies", "The start operation is still in progress. Now the vCenter continues, and powers the machine on exactly once:")
 	s.powersOn()
 	s.kubectl("wait svmop/OPERATION --for=condition=Completed --timeout=2m")
 	s.vCenterSays(web2, on, s.home(), 2)
-	s.tell("Reset both policies to the shipped version:")
+	s.tell("Reset edited policies to the shipped version:")
 	s.kubectl("sallyport policies reset policies-self "+edited, edited)
 	s.noted()
 	s.kubectl("sallyport policies", edited, "current")
@@ -148,7 +151,7 @@ func (s *show) rotate() {
 }
 
 func (s *show) leave() {
-	s.chapter("19. Uninstall Sallyport",
+	s.chapter("Uninstall Sallyport",
 		"Sallyport's objects have finalizers that only Sallyport removes. Remove them before the uninstallation.")
 	s.kubectl("sallyport release --all", "Finalizers removed")
 	s.helm("uninstall sallyport"+namespace, "uninstalled")

@@ -23,6 +23,7 @@ type show struct {
 	terminal.Printer
 	*stage
 	ctx      context.Context
+	chapters int
 	admitted int
 	refused  int
 	asked    int    // by the load
@@ -34,10 +35,11 @@ type show struct {
 	drained  func() // waits for kubectl drain
 }
 
-// chapter prints the title and introduction of a chapter.
+// chapter prints the number, title and introduction of a chapter.
 func (s *show) chapter(title, text string) {
 	if s.wrong == "" {
-		s.Say("\n%s\n%s", s.Paint(terminal.Bold, title), text)
+		s.chapters++
+		s.Say("\n%s\n%s", s.Paint(terminal.Bold, fmt.Sprintf("%d. %s", s.chapters, title)), text)
 		s.dense = true
 	}
 }
@@ -257,7 +259,10 @@ func (s *show) verdict() error {
 	if s.wrong != "" {
 		return fmt.Errorf("\nDEMO FAILED: %s\nLast lines of the manager log:\n%s", s.wrong, s.logTail())
 	}
-	s.Say("\n%s", s.Paint(terminal.Green, fmt.Sprintf("DEMO OK: %d operations admitted and %d requests denied, as expected; %d client requests during the changes, none lost",
-		s.admitted, s.refused, s.asked)))
+	client := ""
+	if s.client != nil {
+		client = fmt.Sprintf("; %d client requests during the changes, none lost", s.asked)
+	}
+	s.Say("\n%s", s.Paint(terminal.Green, fmt.Sprintf("DEMO OK: %d operations admitted and %d requests denied, as expected%s", s.admitted, s.refused, client)))
 	return nil
 }

@@ -66,7 +66,7 @@ spec:
 }
 
 func (s *show) replaceTemplate() {
-	s.chapter("11. Replace a template atomically",
+	s.chapter("Replace a template atomically",
 		"The content library images of the vCenter has two releases of an image. A datastore that team-a has no access to is denied:")
 	s.denied("create -f -", goldenIn("gold"), "PlaceNotAllowed", "/DC0/datastore/LocalDS_0")
 	s.create(goldenIn("LocalDS_0"), "created")

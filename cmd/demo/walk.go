@@ -16,12 +16,16 @@ const team, strangers = "team-a", "team-b"
 
 const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 
-// walk runs the chapters of the demo. The last chapter, which uninstalls Sallyport, runs only if toTheEnd is set.
-func (s *show) walk(toTheEnd bool) error {
+// walk runs the chapters of the demo: with all, also those that upgrade and restart Sallyport; with toTheEnd, also the one that uninstalls it.
+func (s *show) walk(all, toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.podMachine, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards, s.rules, s.keeps, s.outlasts,
+		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards, s.rules,
 	}
+	if all {
+		chapters = append(chapters, s.keeps, s.outlasts)
+	}
+	chapters = append(chapters, s.reset)
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
 	}
@@ -38,7 +42,7 @@ const namespace = " --namespace " + install.Namespace
 const rollout = "rollout status deployment/" + install.Release + namespace + " --timeout=2m"
 
 func (s *show) install() {
-	s.chapter("1. Install Sallyport with Helm",
+	s.chapter("Install Sallyport with Helm",
 		"Two replicas evaluate requests; the leader also reconciles. This control plane has no nodes: pods run as processes on this\n"+
 			"machine with their ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
 	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,runtimes.pod.enabled=true,"+
@@ -50,7 +54,7 @@ func (s *show) install() {
 }
 
 func (s *show) declare() {
-	s.chapter("2. Set up a team",
+	s.chapter("Set up a team",
 		"An administrator creates a namespace for a team, the vCenter credentials of Sallyport, and a VSphereServer with the tenants.")
 	s.kubectl("create namespace " + team)
 	s.kubectl("config set-context --current --namespace " + team)
@@ -91,7 +95,7 @@ spec: {runPolicy: %[2]s, runtime: {vsphere: {serverRef: {name: vc-1}, inventoryP
 }
 
 func (s *show) adopt() {
-	s.chapter("3. Adopt existing machines", "web-1 and web-2 are started and stopped manually; db-1 must always run.")
+	s.chapter("Adopt existing machines", "web-1 and web-2 are started and stopped manually; db-1 must always run.")
 	s.settled(machine(web1, "Manual"), install.Admitted)
 	s.create(machine(web1, "Manual") + "---" + machine(web2, "Manual") + "---" + machine(db1, "AlwaysOn"))
 	s.kubectl("wait svm --all --for=condition=Ready --timeout=2m")
@@ -99,7 +103,7 @@ func (s *show) adopt() {
 }
 
 func (s *show) stopOverStart() {
-	s.chapter("5. A stop supersedes a start that hangs", "For this chapter, the vCenter hangs when it powers on web-1.")
+	s.chapter("A stop supersedes a start that hangs", "For this chapter, the vCenter hangs when it powers on web-1.")
 	release := s.vcenter.Hold(inventory+web1, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-1")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
@@ -118,7 +122,7 @@ func (s *show) stopOverStart() {
 }
 
 func (s *show) forcedStop() {
-	s.chapter("6. A forced stop supersedes a stop that the guest ignores",
+	s.chapter("A forced stop supersedes a stop that the guest ignores",
 		"For this chapter, the guest of web-2 ignores shutdown requests.")
 	s.vcenter.IgnoreShutdown(inventory + web2)
 	s.kubectl("sallyport stop web-2")
@@ -133,7 +137,7 @@ func (s *show) forcedStop() {
 }
 
 func (s *show) restartOverMigration() {
-	s.chapter("7. A restart supersedes a migration",
+	s.chapter("A restart supersedes a migration",
 		"The vCenter powers on web-1 now, but it hangs when it migrates web-1 to another host.")
 	s.kubectl("sallyport start web-1 --wait", "Completed, Succeeded")
 	s.vCenterSays(web1, on, s.home(), 1)
@@ -150,7 +154,7 @@ func (s *show) restartOverMigration() {
 }
 
 func (s *show) alwaysOn() {
-	s.chapter("8. A machine that must always run", "db-1 has run policy AlwaysOn, so stop is denied:")
+	s.chapter("A machine that must always run", "db-1 has run policy AlwaysOn, so stop is denied:")
 	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "stop is not allowed because its run policy is AlwaysOn")
 	s.tell("If its guest shuts down, Sallyport starts the machine again:")
 	release := s.vcenter.Hold(inventory+db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
@@ -168,7 +172,7 @@ func (s *show) alwaysOn() {
 }
 
 func (s *show) stranger() {
-	s.chapter("9. A namespace without access to the vCenter", "team-b is not a tenant of vc-1, so it cannot adopt db-1.")
+	s.chapter("A namespace without access to the vCenter", "team-b is not a tenant of vc-1, so it cannot adopt db-1.")
 	s.kubectl("create namespace " + strangers)
 	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
 	s.tell("The results of all admitted operations:")
@@ -176,7 +180,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("15. Protect workloads of any kind",
+	s.chapter("Protect workloads of any kind",
 		"These guards do not need a VirtualMachine. Annotations limit scaling, and a label protects a workload from deletion.")
 	s.kubectl("create deployment runners -n team-a --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners -n team-a sallyport.dev/min-replicas=3 --overwrite")
