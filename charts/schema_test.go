@@ -17,6 +17,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 )
 
@@ -287,7 +288,7 @@ func TestSchemaDefaults(t *testing.T) {
 		"VirtualMachine":          {"runPolicy": "AlwaysOnUnlessStoppedManually", "restartApprovalMode": "Manual", "terminationGracePeriodSeconds": int64(180)},
 		"VirtualMachineOperation": {"force": false, "ttlSecondsAfterFinished": int64(86400)},
 		"VSphereServer":           {},
-		"RegoPolicy":              {"mode": "Enforce", "override": "Users", "onError": "Deny", "timeoutMilliseconds": int64(500), "backgroundAudit": "Disabled", "library": false},
+		"RegoPolicy":              {"mode": "Enforce", "override": "Users", "onError": "Deny", "timeoutMilliseconds": int64(v1alpha1.DefaultTimeoutMilliseconds), "backgroundAudit": "Disabled", "library": false},
 	}
 	for kind, want := range tests {
 		t.Run(kind, func(t *testing.T) {

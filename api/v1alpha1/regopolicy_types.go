@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -43,6 +46,14 @@ const (
 	// AuditEnabled also evaluates existing objects.
 	AuditEnabled BackgroundAudit = "Enabled"
 )
+
+// DefaultTimeoutMilliseconds is the default of spec.timeoutMilliseconds.
+const DefaultTimeoutMilliseconds = 2000
+
+// Timeout returns how long one decision may take: the default if the field is not set, as in a file that no API server has read.
+func (s *RegoPolicySpec) Timeout() time.Duration {
+	return time.Duration(cmp.Or(s.TimeoutMilliseconds, DefaultTimeoutMilliseconds)) * time.Millisecond
+}
 
 // RegoPolicySpec is a policy: its Rego, the requests that it matches and how it
 // is enforced.
@@ -94,10 +105,10 @@ type RegoPolicySpec struct {
 	// +kubebuilder:default=Deny
 	OnError PolicyErrorAction `json:"onError,omitempty"`
 
-	// How many milliseconds one decision may take, facts included. Default 500, at
+	// How many milliseconds one decision may take, facts included. Default 2000, at
 	// most 4000 because the API server waits five seconds.
 	// +optional
-	// +kubebuilder:default=500
+	// +kubebuilder:default=2000
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=4000
 	TimeoutMilliseconds int32 `json:"timeoutMilliseconds,omitempty"`

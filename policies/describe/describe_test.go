@@ -129,7 +129,7 @@ spec:
 | mode | ` + "`Enforce`" + ` |
 | on error | the request is denied (` + "`onError: Deny`" + `) |
 | override | users with the verb ` + "`override` on the RegoPolicy, except service accounts (`override: Users`)" + ` |
-| timeout | 500 ms |
+| timeout | 2000 ms |
 | Rego | ` + "`bare.rego`" + ` |
 `
 	if _, section, _ := strings.Cut(text, "## bare"); "## bare"+section != want {

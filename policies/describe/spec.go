@@ -32,7 +32,7 @@ func Facts(spec *v1alpha1.RegoPolicySpec, writes func(string) string) (rows [][]
 	add("mode", code.modes(spec))
 	add("on error", code.onError(cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)))
 	add("override", code.overridable(cmp.Or(spec.Override, v1alpha1.OverrideUsers)))
-	add("timeout", fmt.Sprintf("%d ms", cmp.Or(spec.TimeoutMilliseconds, 500)))
+	add("timeout", fmt.Sprintf("%d ms", spec.Timeout().Milliseconds()))
 	if spec.BackgroundAudit == v1alpha1.AuditEnabled {
 		add("background audit", "existing objects are evaluated, too")
 	}

@@ -53,7 +53,7 @@ func (c *cluster) stored(ctx context.Context) ([]v1alpha1.RegoPolicy, error) {
 // regoPolicy is one about Deployments, with a test.
 func (l *list) regoPolicy(name string) map[string]any {
 	return parsed(l.t, `{"apiVersion": %q, "kind": "RegoPolicy", "metadata": {"name": %q}, "spec": {
-		"package": "review.own", "mode": "Enforce", "onError": "Deny", "override": "Users", "timeoutMilliseconds": 500, "library": false, "backgroundAudit": "Disabled",
+		"package": "review.own", "mode": "Enforce", "onError": "Deny", "override": "Users", "timeoutMilliseconds": 2000, "library": false, "backgroundAudit": "Disabled",
 		"match": {"resources": [{"apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"], "operations": ["CREATE"]}]},
 		"modules": [{"name": "own.rego", "source": %q}], "tests": [{"name": "own_test.rego", "source": %q}]}}`, v1alpha1.GroupVersion, name, ownRego, ownTests)
 }

@@ -269,7 +269,7 @@ func TestDefaultsAreThoseOfTheAPI(t *testing.T) {
 	if p.Mode != v1alpha1.ModeEnforce || p.OnError != v1alpha1.OnErrorDeny {
 		t.Errorf("got mode %q, onError %q", p.Mode, p.OnError)
 	}
-	if got := Sources([]v1alpha1.RegoPolicy{policy("p", "apps/v1/deployments UPDATE")})[0].Timeout; got != 500*time.Millisecond {
+	if got := Sources([]v1alpha1.RegoPolicy{policy("p", "apps/v1/deployments UPDATE")})[0].Timeout; got != v1alpha1.DefaultTimeoutMilliseconds*time.Millisecond {
 		t.Errorf("got a timeout of %s", got)
 	}
 	broken := policy("p", "apps/v1/deployments UPDATE")

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -217,11 +216,8 @@ func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	spec := &object.Spec
 	s := Source{Library: spec.Library, object: object, Source: engine.Source{
 		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema, Outcomes: outcomes,
-		Timeout: time.Duration(spec.TimeoutMilliseconds) * time.Millisecond,
+		Timeout: spec.Timeout(),
 	}}
-	if s.Timeout == 0 {
-		s.Timeout = 500 * time.Millisecond // the default of the API, for objects that did not pass through it
-	}
 	own := map[string]bool{}
 	for _, m := range s.Modules {
 		own[m.Name] = true

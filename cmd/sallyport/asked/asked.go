@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -21,13 +20,10 @@ import (
 func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
-		Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: DefaultTimeout,
+		Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: new(v1alpha1.RegoPolicySpec).Timeout(),
 		MayNotPatch: p.MayNotPatch, Unheard: p.Unheard(),
 	}
 }
-
-// DefaultTimeout is the default of spec.timeoutMilliseconds.
-const DefaultTimeout = 500 * time.Millisecond
 
 // Check tells what of spec.match keeps the API server from asking a policy, a line each, which begins with the field.
 func Check(object *v1alpha1.RegoPolicy) []string {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
@@ -64,10 +65,10 @@ func (a active) Active() (string, []registration.Policy) {
 
 // timeoutOf is what the revision that decides may take.
 func timeoutOf(state catalog.State) time.Duration {
-	if state.Active == nil || state.Active.Policy.Spec.TimeoutMilliseconds == 0 {
-		return asked.DefaultTimeout
+	if state.Active == nil {
+		return new(v1alpha1.RegoPolicySpec).Timeout()
 	}
-	return time.Duration(state.Active.Policy.Spec.TimeoutMilliseconds) * time.Millisecond
+	return state.Active.Policy.Spec.Timeout()
 }
 
 // registered is what the registration says of a policy in that generation; nil if it has not got to it.

@@ -120,7 +120,7 @@ func fill(spec *v1alpha1.RegoPolicySpec) {
 	spec.Mode = cmp.Or(spec.Mode, v1alpha1.ModeEnforce)
 	spec.Override = cmp.Or(spec.Override, v1alpha1.OverrideUsers)
 	spec.OnError = cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)
-	spec.TimeoutMilliseconds = cmp.Or(spec.TimeoutMilliseconds, 500)
+	spec.TimeoutMilliseconds = cmp.Or(spec.TimeoutMilliseconds, v1alpha1.DefaultTimeoutMilliseconds)
 	spec.BackgroundAudit = cmp.Or(spec.BackgroundAudit, v1alpha1.AuditDisabled)
 	for i := range spec.Reads {
 		spec.Reads[i].Freshness = cmp.Or(spec.Reads[i].Freshness, v1alpha1.ReadCached)
