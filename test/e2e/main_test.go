@@ -203,7 +203,7 @@ func (tm *team) machine(name, phase string, spec ...string) {
 // await waits until a field of an object has that value.
 func (tm *team) await(object, path, value string) {
 	tm.Helper()
-	tm.must("", "wait", object, "--for=jsonpath={"+path+"}="+value, "--timeout=60s")
+	tm.must("", "wait", object, "--for=jsonpath={"+path+"}="+value, "--timeout=3m")
 }
 
 // uid is what the world knows a machine by.

@@ -145,18 +145,18 @@ func TestOperationsAreStamped(t *testing.T) {
 func TestDeletionWaitsForWhatIsOnTheRuntime(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Stopped")
-	tm.must("", "delete", "svm", "web-1", "--timeout=60s") // kubectl waits until it is gone
+	tm.must("", "delete", "svm", "web-1", "--timeout=3m") // kubectl waits until it is gone
 	tm.machine("web-2", "Stopped")
 	uid := tm.uid("web-2")
 	release := stack.world.Hold(uid, runtime.TaskDelete)
 	tm.must("", "delete", "svm", "web-2", "--wait=false")
 	tm.machine("web-3", "Stopped")
-	tm.must("", "delete", "svm", "web-3", "--timeout=60s") // by then the reconciler has seen web-2 too
+	tm.must("", "delete", "svm", "web-3", "--timeout=3m") // by then the reconciler has seen web-2 too
 	if got := tm.get("svm/web-2", ".metadata.finalizers"); !strings.Contains(got, "sallyport.dev/virtual-machine") {
 		t.Errorf("the machine on the runtime was forgotten: finalizers %s", got)
 	}
 	release()
-	tm.must("", "wait", "--for=delete", "svm/web-2", "--timeout=60s")
+	tm.must("", "wait", "--for=delete", "svm/web-2", "--timeout=3m")
 	if _, exists := stack.world.Instance(uid); exists {
 		t.Error("the VirtualMachine is gone, its machine is not")
 	}
