@@ -310,6 +310,7 @@ func TestTemplateInUse(t *testing.T) {
 	w.refused("destroying", w.store.Destroy(t.Context(), w.d, item))
 	release()
 	m = w.ensure(m)
+	w.Eventually("the task has ended", func() bool { return !w.look().Items[0].Busy }) // a moment after the machine is there
 	w.shows(item)
 	if mark := w.State(w.path(m)).ExtraConfig[vsphere.TemplateKey]; mark != "" {
 		t.Errorf("the machine has the mark %s", mark)
