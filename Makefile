@@ -64,9 +64,9 @@ test-rego: ## Run the tests of the policies, at full coverage
 
 # Packages that compute most of the time, which takes ten times as long with the race detector, or whose test runs have too little memory
 # for it: make test-deep runs them with it.
-computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere ./test/replay
-# Packages in which no goroutines of ours have anything in common.
-alone := ./hack/mutants ./policies ./reconcilers/policy/shipping ./webhooks/offline
+computing := ./webhooks/engine ./webhooks/replay ./webhooks/testrun ./reconcilers/runtime/vsphere
+# Packages in which no goroutines of ours have anything in common, or only what tests of another package try with the race detector.
+alone := ./hack/mutants ./policies ./reconcilers/diskimage ./reconcilers/hibernation ./reconcilers/policy/shipping ./webhooks/explain ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which takes long with it.
 walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh | hack/longest.sh test)
