@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // nodes makes the Nodes that the machines of the world are on.
@@ -61,6 +62,7 @@ func TestWhereAMachineMayGo(t *testing.T) {
 
 // While an operation moves a machine its spec cannot, and only so many machines are moved at a time.
 func TestHowManyMachinesMove(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	tm.nodes()
 	for _, name := range []string{"web-1", "web-2", "web-3"} {
