@@ -68,6 +68,7 @@ func start(ctx context.Context, dir string) error {
 	stack.options = install.Options{
 		Env:     stack.simulator.Environment("manager"),
 		Records: &stack.records, Logs: &stack.logs,
+		Flags: []string{"--poll-interval", "200ms"},
 	}
 	if stack.options.Binary, err = install.Build(ctx, dir, "sallyport.dev/sallyport/test/sim/manager"); err != nil {
 		return err
