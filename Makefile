@@ -64,13 +64,16 @@ test-rego: ## Run the tests of the policies, at full coverage
 
 # Packages that compute most of the time, which takes ten times as long with the race detector, or whose test runs have too little memory
 # for it: make test-deep runs them with it.
-computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere ./test/replay
-# Packages in which no goroutines of ours have anything in common.
-alone := ./hack/mutants ./policies ./reconcilers/policy/shipping ./webhooks/offline
-# Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
-# kubectl, of which the detector would see nothing, or through govmomi's simulator, which takes long with it.
-walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh | hack/longest.sh test)
-units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
+computing := ./webhooks/engine ./webhooks/replay ./webhooks/testrun ./reconcilers/runtime/vsphere
+# Packages in which no goroutines of ours have anything in common, or only what tests of another package try with the race detector.
+alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cmd/sallyport/asked ./commands ./docs/... ./hack/mutants \
+	./policies/... ./reconcilers/disk ./reconcilers/diskimage ./reconcilers/drain ./reconcilers/drive ./reconcilers/hibernation \
+	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./webhooks/explain ./webhooks/load ./webhooks/offline
+# Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
+# through govmomi's simulator, which takes long with it; and what computes.
+walks = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh | hack/longest.sh test)
+plain = $(filter-out $(walks),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
+units = $(filter-out $(walks) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$(cgo)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
@@ -88,8 +91,9 @@ raced := env CGO_ENABLED=1 $(gotest) -race
 keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 
 .PHONY: test-unit
-test-unit: bin ## Run the Go tests of one process, with the race detector if there is a C compiler, where something has changed
+test-unit: bin ## Run the Go tests of one process, with the race detector where goroutines meet and there is a C compiler, where something has changed
 	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(if $(race),$(raced),$(gotest)) $(units) | $(keep)
+	@$(gotest) $(plain) | $(keep)
 
 # -count=1: the test cache does not look at the programs that tests build and run.
 .PHONY: test-walks

@@ -102,7 +102,7 @@ func growth(t *testing.T, p *v1alpha1.RegoPolicy, policies, withTests *ast.Compi
 
 // dearest gives the input that costs most with a list of 20 entries, nil if none is understood then.
 func (s *subject) dearest(all []any, list string) (most any) {
-	cost, step := 0, max(1, len(all)/depth.Of(8, 50))
+	cost, step := 0, max(1, len(all)/depth.Of(8, 25))
 	for i := 0; i < len(all); i += step {
 		if input := longer(all[i], list, 20); s.valid(input) {
 			if c := s.cost(input); c > cost {

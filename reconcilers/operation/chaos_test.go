@@ -18,7 +18,7 @@ import (
 // random writes. Whatever happens: the runtime is told something only for who holds the machine while nothing is undone,
 // nothing comes of an operation that is neither the holder nor being undone, and in the end all have ended.
 func TestChaos(t *testing.T) {
-	for seed := range depth.Of(uint64(1), 5) {
+	for seed := range depth.Of(uint64(1), 3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			c := &chaos{fixture: newFixture(t, v1alpha1.PowerStopped), dice: rand.New(rand.NewPCG(seed, 1))}

@@ -25,6 +25,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestConnected(t *testing.T) {
@@ -316,7 +317,7 @@ func TestWatches(t *testing.T) {
 	t.Cleanup(func() { f.Must(<-ended) })
 	await := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); f.ready() != want; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(step.Patience); f.ready() != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it is %q and not %q", f.ready(), want)
 			}
@@ -332,7 +333,7 @@ func TestWatches(t *testing.T) {
 	server := f.lookup()
 	server.Spec.URL = "https://vc.example.org/sdk"
 	f.Must(f.api.Update(t.Context(), server))
-	for deadline := time.Now().Add(30 * time.Second); f.lookup().Status.ObservedGeneration != server.Generation; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(step.Patience); f.lookup().Status.ObservedGeneration != server.Generation; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the new URL was not seen")
 		}
@@ -344,7 +345,7 @@ func TestWatches(t *testing.T) {
 	f.vCenters.change(func(v *vCenters) { v.err = nil }) // nothing happens in the cluster now: it is tried again
 	await("True Connected")
 	f.Must(f.api.Delete(t.Context(), &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: f.name}}))
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(step.Patience); ; time.Sleep(10 * time.Millisecond) {
 		var gone bool
 		f.vCenters.change(func(v *vCenters) { gone = slices.Contains(v.forgotten, f.name) })
 		if gone {

@@ -33,7 +33,7 @@ func TestAbandonTakesTheVerb(t *testing.T) {
 		t.Fatalf("the machine was let go: finalizers %s", got)
 	}
 	tm.must("", by("alice", write...)...)
-	tm.must("", "wait", "--for=delete", "svm/web-1", "--timeout=60s")
+	tm.must("", "wait", "--for=delete", "svm/web-1", "--timeout=3m")
 	if _, exists := stack.world.Instance(uid); !exists {
 		t.Error("the instance that was given up on is gone")
 	}
@@ -58,5 +58,5 @@ func TestFencingTakesTheVerb(t *testing.T) {
 	tm.refused("", by("bob", write...), denied)
 	tm.must("", by("alice", write...)...)
 	release()
-	tm.must("", "wait", "--for=delete", "svm/web-1", "--timeout=60s")
+	tm.must("", "wait", "--for=delete", "svm/web-1", "--timeout=3m")
 }

@@ -34,7 +34,7 @@ func (tm *team) serveMetrics() *metrics {
 			"group": %[1]q, "version": %[2]q, "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
 			"service": {"namespace": %[3]q, "name": "metrics", "port": %[4]s}}}`, group, version, tm.namespace, port), "create", "-f", "-")
 		tm.Cleanup(func() { stack.plane.Kubectl(tm.Context(), "delete", "apiservice", version+"."+group) })
-		tm.must("", "wait", "apiservice/"+version+"."+group, "--for=condition=Available", "--timeout=60s")
+		tm.must("", "wait", "apiservice/"+version+"."+group, "--for=condition=Available", "--timeout=3m")
 	}
 	return m
 }

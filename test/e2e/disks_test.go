@@ -17,7 +17,7 @@ func (tm *team) disk(name string) {
 	tm.Helper()
 	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk", "metadata": {"name": %q},
 		"spec": {"size": "1Gi", "runtime": {"pod": {}}}}`, name), "create", "-f", "-")
-	tm.must("", "wait", "svd/"+name, "--for=condition=Ready", "--timeout=60s")
+	tm.must("", "wait", "svd/"+name, "--for=condition=Ready", "--timeout=3m")
 }
 
 // onRuntime gives a disk as the runtime has it.
@@ -39,7 +39,7 @@ func TestDisk(t *testing.T) {
 
 	tm.machine("web-1", "Running", named)
 	tm.await("svd/data", ".status.attachedTo.name", "web-1")
-	tm.must("", "delete", "svm", "web-1", "--timeout=60s")
+	tm.must("", "delete", "svm", "web-1", "--timeout=3m")
 	tm.await("svd/data", ".status.phase", "Available")
 	tm.machine("web-2", "Running", named)
 	tm.await("svd/data", ".status.attachedTo.name", "web-2")
@@ -53,7 +53,7 @@ func TestDisk(t *testing.T) {
 	tm.must("", "delete", "svd", "data", "--wait=false")
 	tm.await("svd/data", ".status.conditions[?(@.type=='Ready')].reason", "DiskInUse")
 	tm.must("", "patch", "svm", "web-2", "--type=merge", "-p", `{"spec": {"blockDeviceRefs": []}}`)
-	tm.must("", "wait", "svd/data", "--for=delete", "--timeout=60s")
+	tm.must("", "wait", "svd/data", "--for=delete", "--timeout=3m")
 	tm.await("svm/web-2", ".status.phase", "Running")
 }
 
@@ -73,7 +73,7 @@ func TestPoolDisks(t *testing.T) {
 			if same {
 				tm.await("svd/web-data-1", ".status.phase", "Available")
 			} else {
-				tm.must("", "wait", "svd/web-data-1", "--for=delete", "--timeout=60s")
+				tm.must("", "wait", "svd/web-data-1", "--for=delete", "--timeout=3m")
 			}
 			tm.must("", "patch", "svmpool", "web", "--type=json", "-p",
 				`[{"op": "replace", "path": "/spec/virtualDiskTemplates/0/spec/size", "value": "2Gi"}, {"op": "replace", "path": "/spec/replicas", "value": 2}]`)
@@ -84,8 +84,8 @@ func TestPoolDisks(t *testing.T) {
 			if is := tm.onRuntime("web-data-1"); (is.ID == was.ID) != same {
 				t.Errorf("it was %+v and is %+v", was, is)
 			}
-			tm.must("", "delete", "svmpool", "web", "--cascade=foreground", "--timeout=60s")
-			tm.must("", "wait", "svd", "--all", "--for=delete", "--timeout=60s")
+			tm.must("", "delete", "svmpool", "web", "--cascade=foreground", "--timeout=3m")
+			tm.must("", "wait", "svd", "--all", "--for=delete", "--timeout=3m")
 		})
 	}
 }

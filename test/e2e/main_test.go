@@ -68,6 +68,7 @@ func start(ctx context.Context, dir string) error {
 	stack.options = install.Options{
 		Env:     stack.simulator.Environment("manager"),
 		Records: &stack.records, Logs: &stack.logs,
+		Flags: []string{"--poll-interval", "200ms"},
 	}
 	if stack.options.Binary, err = install.Build(ctx, dir, "sallyport.dev/sallyport/test/sim/manager"); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (tm *team) machine(name, phase string, spec ...string) {
 // await waits until a field of an object has that value.
 func (tm *team) await(object, path, value string) {
 	tm.Helper()
-	tm.must("", "wait", object, "--for=jsonpath={"+path+"}="+value, "--timeout=60s")
+	tm.must("", "wait", object, "--for=jsonpath={"+path+"}="+value, "--timeout=3m")
 }
 
 // uid is what the world knows a machine by.

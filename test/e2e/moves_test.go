@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // nodes makes the Nodes that the machines of the world are on.
@@ -61,6 +62,7 @@ func TestWhereAMachineMayGo(t *testing.T) {
 
 // While an operation moves a machine its spec cannot, and only so many machines are moved at a time.
 func TestHowManyMachinesMove(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	tm.nodes()
 	for _, name := range []string{"web-1", "web-2", "web-3"} {
@@ -75,7 +77,7 @@ func TestHowManyMachinesMove(t *testing.T) {
 	tm.refused(operation("evict-web-3", "web-3", "Evict"), create, "[placement-migration/TooManyMigrations]",
 		"namespace "+tm.namespace+" has reached its share of the moves from or to node "+tm.get("svm/web-3", ".status.nodeName")+": 2 in progress (web-",
 		"maxPercentPerNamespace is 50 and maxPerNode is 4")
-	tm.must("", "delete", "svm", "--all", "--timeout=60s") // tests after this one move machines, too
+	tm.must("", "delete", "svm", "--all", "--timeout=3m") // tests after this one move machines, too
 }
 
 // A machine between two nodes may exist only as a snapshot: nothing takes the place of its move but its deletion.
@@ -91,5 +93,5 @@ func TestNothingTakesTheMoveOfAMachineBetweenNodes(t *testing.T) {
 		"instance": "pod-1", "was": {"powerState": "Running", "nodeName": "node-1"}}}`)
 	tm.refused(stop, create, "[operations-supersede/OperationInProgress] VirtualMachine web-1: stop --force is not allowed "+
 		"because the machine is moving to node node-2 as a snapshot", "no operation is allowed until it arrives", "kubectl wait svm web-1 -n "+tm.namespace+" --for=condition=PlacementSettled")
-	tm.must("", "delete", "svm", "web-1", "--timeout=60s")
+	tm.must("", "delete", "svm", "web-1", "--timeout=3m")
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 )
@@ -179,6 +180,7 @@ spec:
 // On an object that exists an override is written beforehand, or with the change itself. It is good for that object, that policy
 // and who holds the verb.
 func TestOverrideOnAnObjectThatExists(t *testing.T) {
+	depth.Only(t)
 	tm := overriders(t, "{}-frozen")
 	policy := tm.namespace + "-frozen"
 	tm.machine("web-1", "Stopped")

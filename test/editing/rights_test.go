@@ -42,6 +42,7 @@ var commands = regexp.MustCompile(`kubectl (create clusterrole \S+ .*?) && kubec
 
 // To weaken or delete what is shipped takes a right, which the denial says how to give.
 func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
+	depth.Only(t)
 	const name = "operations-applicability"
 	p, a := bob(t), admin(t)
 	t.Cleanup(func() {
@@ -143,6 +144,7 @@ func aside(a person) (back func()) {
 
 // A policy that is broken, however that came, can be taken out of the way at once, and can be repaired.
 func TestBrokenPoliciesCanBeRepaired(t *testing.T) {
+	depth.Only(t)
 	p, a := bob(t), admin(t)
 	forget(t, "broken")
 	p.may(text(t, quota("broken")), "create", "-f", "-")

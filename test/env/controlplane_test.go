@@ -58,12 +58,14 @@ func needed(t *testing.T) {
 }
 
 func TestSharedIsOne(t *testing.T) {
+	depth.Only(t)
 	if first, second := Shared(t), Shared(t); first != second {
 		t.Error("two calls of Shared, two control planes")
 	}
 }
 
 func TestKubectl(t *testing.T) {
+	depth.Only(t)
 	cp := Shared(t)
 	var version struct {
 		ClientVersion, ServerVersion struct{ GitVersion string }
@@ -101,6 +103,7 @@ func TestKubectl(t *testing.T) {
 }
 
 func TestUsers(t *testing.T) {
+	depth.Only(t)
 	cp := Shared(t)
 	user, err := cp.UserKubeconfig("jane", "team-a", "team-b")
 	if err != nil {
@@ -133,6 +136,7 @@ func TestUsers(t *testing.T) {
 }
 
 func TestInstallCRDs(t *testing.T) {
+	depth.Only(t)
 	cp := Shared(t)
 	crd := definition("laters", "Later")
 	unchanged := crd.DeepCopy()
@@ -151,6 +155,7 @@ func TestInstallCRDs(t *testing.T) {
 }
 
 func TestGarbageCollection(t *testing.T) {
+	depth.Only(t)
 	cp := Shared(t)
 	client := kubernetes.NewForConfigOrDie(cp.Config).CoreV1().ConfigMaps("default")
 	kubectl(t, cp, "create", "configmap", "plain-owner")
@@ -180,6 +185,7 @@ func TestGarbageCollection(t *testing.T) {
 }
 
 func TestNamespaceDeletionAndDeployment(t *testing.T) {
+	depth.Only(t)
 	cp := Shared(t)
 	kubectl(t, cp, "create", "namespace", "short-lived")
 	kubectl(t, cp, "create", "deployment", "web", "-n", "short-lived", "--image=example.com/web:1", "--replicas=2")
@@ -193,6 +199,7 @@ func TestNamespaceDeletionAndDeployment(t *testing.T) {
 }
 
 func TestAutoscalerScalesCustomResources(t *testing.T) {
+	depth.Only(t)
 	cp := Shared(t)
 	create(t, cp, `{"apiVersion":"test.sallyport.dev/v1","kind":"Known","metadata":{"name":"scaled","namespace":"default"},
 		"spec":{"replicas":1}}`)
@@ -270,6 +277,7 @@ func TestEndOfContextStops(t *testing.T) {
 }
 
 func TestFailedStartTellsWhy(t *testing.T) {
+	depth.Only(t)
 	needed(t)
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

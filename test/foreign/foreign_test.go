@@ -30,12 +30,14 @@ const (
 func TestPoliciesOnOtherKinds(t *testing.T) {
 	s := newSite(t, onlyOwn(t)...)
 	s.step("a policy on Deployments", (*site).comes)
-	s.step("one from policy new", (*site).begun)
-	s.step("objects that there were before", (*site).sparesWhatWas)
+	if !depth.Deep() { // no step in depth needs these
+		s.step("one from policy new", (*site).begun)
+		s.step("objects that there were before", (*site).sparesWhatWas)
+		s.step("labels of namespaces", (*site).relabelled)
+		s.step("what there is not", (*site).missed)
+	}
 	s.step("under load", (*site).loaded)
 	s.step("subresources and deletions and changes", (*site).others)
-	s.step("labels of namespaces", (*site).relabelled)
-	s.step("what there is not", (*site).missed)
 	if depth.Deep() {
 		s.step("a replica that follows late", (*site).laggards)
 		s.step("a replica that is killed", (*site).killed)
@@ -123,7 +125,7 @@ func (s *site) sparesWhatWas() {
 	s.passes("delete deployment legacy --wait=false") // which is not what the policy is about
 	s.passes("annotate deployment legacy a=b")        // it is terminating
 	s.passes("patch deployment legacy", patch(`{"metadata":{"finalizers":null}}`)...)
-	s.kubectl("wait deployment/legacy --for=delete --timeout=1m")
+	s.kubectl("wait deployment/legacy --for=delete --timeout=3m")
 }
 
 // loaded: no request is lost, and none is judged by half of a registration.
@@ -209,7 +211,7 @@ func (s *site) others() {
 	s.passes("delete configmap a --dry-run=server --namespace kept-1 --as=eve --as-group=system:masters --as-group=janitors")
 	s.refused("it is kept", "delete configmap a --dry-run=server --namespace kept-1 --as=eve --as-group=system:masters")
 	// The namespace's end is the namespace controller's work, which the policy leaves out.
-	s.passes("delete namespace kept-1 --timeout=1m")
+	s.passes("delete namespace kept-1 --timeout=3m")
 }
 
 // laggards hold up what makes the API server ask more, by name, and for as long as they live.

@@ -41,7 +41,7 @@ func (s *site) relabelled() {
 	s.passes("label namespace kube-system guard=on")
 	s.passes("label namespace kube-system guard-")
 	// It ends all the same.
-	s.passes("delete namespace guarded --timeout=1m")
+	s.passes("delete namespace guarded --timeout=3m")
 	s.kubectl("delete rego guards")
 	s.Until("it is not asked any more", func() (string, bool) {
 		v, _ := s.entries()

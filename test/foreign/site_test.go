@@ -93,7 +93,7 @@ func newSite(t *testing.T, args ...string) *site {
 	})
 	s.Must(err)
 	s.rolledOut()
-	s.kubectl("wait rego --all --for=condition=Ready --timeout=1m")
+	s.kubectl("wait rego --all --for=condition=Ready --timeout=3m")
 	return s
 }
 
@@ -244,7 +244,7 @@ func (s *site) text() string {
 // rolledOut returns when there are two replicas, and no others.
 func (s *site) rolledOut() {
 	s.Helper()
-	s.kubectl("rollout status deployment/" + install.Release + " --timeout=2m --namespace " + install.Namespace)
+	s.kubectl("rollout status deployment/" + install.Release + " --timeout=3m --namespace " + install.Namespace)
 	s.Until("nothing but two replicas is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 2 })
 }
 

@@ -209,7 +209,7 @@ func TestImages(t *testing.T) {
 		}
 	})
 	s.Step("deletion", func(step.T) {
-		s.kubectl("delete", "vmdi", "ubuntu", "-n", namespace, "--timeout=2m")
+		s.kubectl("delete", "vmdi", "ubuntu", "-n", namespace, "--timeout=3m")
 		for _, o := range []client.Object{snapshot, volume, claim} {
 			if s.read(o) {
 				t.Errorf("%T %s is still there", o, o.GetName())
@@ -228,7 +228,7 @@ func TestImages(t *testing.T) {
 		s.shows(debian, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
 		s.Must(s.Delete(t.Context(), snapshot))
 		s.shows(debian, v1alpha1.VMDiskImageLost, v1alpha1.ReasonImageLost)
-		s.kubectl("delete", "vmdi", "debian", "-n", namespace, "--timeout=2m")
+		s.kubectl("delete", "vmdi", "debian", "-n", namespace, "--timeout=3m")
 	})
 	s.Step("a CDI without checksums", func(step.T) {
 		s.withoutChecksum(crd)

@@ -84,7 +84,7 @@ func writes() []*base {
 func TestBrokenObjectsAreFilledIn(t *testing.T) {
 	set := compile(t, asShipped)
 	d := drawingOf(writes())
-	n := *count / 5
+	n := trials() / 5
 	var c tally
 	inParallel(t, n, func(i int) string {
 		b, changes := d.number(i)

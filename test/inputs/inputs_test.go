@@ -1,6 +1,7 @@
 package inputs_test
 
 import (
+	"cmp"
 	"flag"
 	"maps"
 	"math/rand/v2"
@@ -36,9 +37,12 @@ import (
 // is another request.
 
 var (
-	count = flag.Int("inputs.count", depth.Of(500, 4000), "how many broken requests to validate; half as many with onError Allow, a fifth as many to fill in")
+	count = flag.Int("inputs.count", 0, "how many broken requests to validate, 0 for 500, and in depth 2000; half as many with onError Allow, a fifth as many to fill in")
 	seed  = flag.Uint64("inputs.seed", 1, "what the mutations are drawn from")
 )
+
+// trials returns how many broken requests a test validates.
+func trials() int { return cmp.Or(*count, depth.Of(500, 2000)) }
 
 type object = map[string]any
 
@@ -235,8 +239,8 @@ func TestBrokenInputsAreNeverAllowed(t *testing.T) {
 		errorsPass bool
 		least      map[string]float64
 	}{
-		"onError Deny":  {*count, asShipped, false, map[string]float64{countErred: 0.3, countPassed: 0}},
-		"onError Allow": {*count / 2, onErrorAllow, true, map[string]float64{countErred: 0.02, countPassed: 0.1}},
+		"onError Deny":  {trials(), asShipped, false, map[string]float64{countErred: 0.3, countPassed: 0}},
+		"onError Allow": {trials() / 2, onErrorAllow, true, map[string]float64{countErred: 0.02, countPassed: 0.1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, set := oracleOf(t), compile(t, tc.change)
@@ -268,7 +272,7 @@ func TestBrokenInputsAreNeverAllowed(t *testing.T) {
 func TestHolesAreFound(t *testing.T) {
 	o, set := oracleOf(t), compile(t, unguarded)
 	d := drawingOf(corpus(o))
-	n := min(*count, 2000)
+	n := min(trials(), 2000)
 	var c tally
 	inParallel(t, n, func(i int) string {
 		b, changes := d.number(i)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -197,7 +198,7 @@ func (f fleet) holes(t *testing.T, set *catalog.Set, request object) (holes [][]
 	sites = append(sites, sitesOf(machineKind, f.members, nil)...)
 	sites = append(sites, sitesOf(leaseKind, f.leases, nil)...)
 	singles := changesAt(sites)
-	for i := 0; i < len(singles); i += max(1, 10_000 / *count) {
+	for i := 0; i < len(singles); i += depth.Of(20, 2) {
 		for _, changes := range [][]change{{singles[i]}, {singles[i], singles[(i*7919+13)%len(singles)]}} {
 			if r := f.ask(t, set, request, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, f.opens) {
 				holes = append(holes, changes)

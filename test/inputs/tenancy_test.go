@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -207,7 +208,7 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 func (a *adoptionTrial) holes(t *testing.T, set *catalog.Set) (holes [][]change) {
 	t.Helper()
 	singles := everyChange(a.request, a.estate)
-	for i := 0; i < len(singles); i += max(1, 10_000 / *count) { // fewer with the race detector
+	for i := 0; i < len(singles); i += depth.Of(20, 2) {
 		c := singles[i]
 		for _, changes := range [][]change{{c}, {c, singles[(i*7919+13)%len(singles)]}} {
 			if r := a.ask(t, set, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, opensTenancy) {

@@ -75,7 +75,7 @@ var named = regexp.MustCompile(`: [^ "]+ is [a-z ]+(, [^ "]+ is [a-z ]+)*`)
 func TestBrokenInputsGetTheSameResponseEveryWay(t *testing.T) {
 	o, lean, whole := oracleOf(t), compile(t, asShipped), compile(t, asShipped)
 	draw := drawingOf(corpus(o))
-	inParallel(t, *count/2, func(i int) string {
+	inParallel(t, trials()/2, func(i int) string {
 		b, changes := draw.number(i)
 		request, _ := changed("request", b.request, changes).(object)
 		w := &world{objects: b.world.objects, changes: changes}

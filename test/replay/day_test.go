@@ -40,7 +40,7 @@ var (
 		[]string{"Stopped", "Starting", "Running"},
 		[]string{"Pending", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Failed"},
 	)
-	everybody = []string{"ann", "bob", "carol", "dora", "erin", "fred", "system:serviceaccount:day:robot"}
+	everybody = []string{"ann", "bob", "system:serviceaccount:day:robot"}
 	// people ask for everything.
 	people = everybody[:depth.Of(1, len(everybody))]
 )

@@ -118,7 +118,7 @@ func reasons(s *replay.Said) string {
 func TestReplayOfADay(t *testing.T) {
 	day := newSite(t).live(t)
 	decisions := strings.Count(day, "\n")
-	if decisions < depth.Of(700, 9_000) {
+	if decisions < depth.Of(700, 4_000) {
 		t.Errorf("the day has only %d decisions", decisions)
 	}
 	for _, word := range []string{`"confirmation":"confirmed"`, `"endpoint":"mutate"`, `"endpoint":"arbitrate"`, `"live":true`, `"verdict":"denied"`, `"OperationInProgress"`, `"PhaseForbids"`} {

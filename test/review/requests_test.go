@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -173,8 +172,7 @@ var forms = []string{
 
 // matrix asks for every operation in every phase. What is admitted stays, and bars what comes after it.
 func (l *list) matrix() {
-	for i := 0; i < len(phases); i += depth.Of(5, 1) {
-		phase := phases[i]
+	for i, phase := range phases {
 		for j, form := range forms {
 			name := fmt.Sprintf("m-%d-%d", i, j)
 			l.add(form+" while "+phase, admissionv1.Create,

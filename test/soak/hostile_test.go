@@ -33,10 +33,9 @@ type hostile struct {
 	done [9]atomic.Int64 // how often each
 }
 
-// parallel is how many requests with live facts are under way at once, and standing how many machines the hostile namespace has.
-var parallel, standing = depth.Of(60, 120), depth.Of(120, 480)
-
 const (
+	// parallel is how many requests with live facts are under way at once, and standing how many machines the hostile namespace has.
+	parallel, standing = 90, 240
 	// largest is how long an annotation can be that the API server takes, and admitted how long in a machine that is admitted.
 	largest, admitted = 250 << 10, 60 << 10
 	// owners is how many owners one update gives an object.
@@ -246,6 +245,7 @@ func scaleDown(ctx context.Context, c client.Client, namespace string) error {
 
 // Whatever somebody does who may edit one namespace, those who work in another one are served as before.
 func TestAHostileNamespaceBesideAnOrdinaryOne(t *testing.T) {
+	depth.Only(t)
 	s := newStreet(t)
 	alone := s.ordinary.rounds(5)
 	ctx, end := context.WithCancel(t.Context())
@@ -255,11 +255,11 @@ func TestAHostileNamespaceBesideAnOrdinaryOne(t *testing.T) {
 	filled := stop()
 	stop = s.watchMemory(t)
 	h.attack(standing)
-	beside := s.ordinary.rounds(depth.Of(3, 2))
+	beside := s.ordinary.rounds(2)
 	attacked := stop()
 	stop = s.watchMemory(t)
 	h.nest()
-	for what, took := range s.ordinary.rounds(depth.Of(2, 1)) {
+	for what, took := range s.ordinary.rounds(1) {
 		beside[what] = append(beside[what], took...)
 	}
 	end()

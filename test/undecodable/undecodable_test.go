@@ -18,6 +18,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
@@ -77,6 +78,7 @@ func (w *walk) stored(ctx context.Context) {
 // What was stored before schemas were bounded, or is nested as no list is decoded, stops nobody: a manager that starts gets ready,
 // reconciles the others and judges requests by all policies (controller-runtime#1032, argo-workflows#3677).
 func TestObjectsThatCannotBeDecoded(t *testing.T) {
+	depth.Only(t)
 	w := newWalk(t)
 	w.stored(t.Context())
 	crds, err := charts.CRDs()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -103,6 +104,7 @@ func TestExplainWithOwnRights(t *testing.T) {
 
 // With --as the caller reads, and the user whom it names is judged: their rights too, whatever the caller has.
 func TestExplainAsSomebodyElse(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
@@ -126,6 +128,7 @@ const owners = `{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "
 
 // A policy about another kind is asked only if it is registered.
 func TestExplainAForeignPolicy(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	name := tm.namespace + "-owners"
 	pkg := "acme." + strings.ReplaceAll(name, "-", "_")

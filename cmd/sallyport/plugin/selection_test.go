@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // webs makes web-1 and web-2 with the label app=web, and db-1, which may not be stopped.
@@ -129,6 +130,7 @@ func TestOverrideOfSelectedObjects(t *testing.T) {
 }
 
 func TestExplanationOfSelectedObjects(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	tm.webs()
 	r := tm.sallyport("explain svm -l app=web --operation DELETE", 0, "virtualmachines.sallyport.dev web-1 in namespace", "virtualmachines.sallyport.dev web-2 in namespace")

@@ -14,12 +14,11 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// patience is how long the suite waits for something that takes the runtime real time, and steps how often it calls Advance
-// where that is what takes the place of time.
-const (
-	patience = 30 * time.Second
-	steps    = 50
-)
+// patience is how long the suite waits for something that takes the runtime real time. Only the suite's own test changes it.
+var patience = time.Minute
+
+// steps is how often the suite calls Advance where that is what takes the place of time.
+const steps = 50
 
 // Harness is a runtime under test, and what a test can do to the world behind it. Runtime and Machine are required; parts
 // of the suite whose hook is nil are skipped and say so.

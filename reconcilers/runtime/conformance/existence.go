@@ -195,7 +195,14 @@ func deleting(s *suite) {
 // gone deletes the machine and waits until it does not exist.
 func (s *suite) gone(m runtime.Machine) {
 	s.Helper()
-	s.must(s.Runtime.Delete(s.ctx, m), "deleting")
+	s.until(m, "deleted", func(runtime.Observation) bool {
+		err := s.Runtime.Delete(s.ctx, m)
+		if s.Makes && runtime.IsInvalidState(err) {
+			return false // the task that made it may end a moment after the machine is there
+		}
+		s.must(err, "deleting")
+		return true
+	})
 	s.until(m, "gone", func(o runtime.Observation) bool { return o.Quiet() && !o.Exists })
 	if s.Instances != nil && s.Instances(s.T, m) != 0 {
 		s.Error("an instance still carries the marker")

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -236,6 +237,7 @@ func TestMutant(t *testing.T) {
 	if name == "" {
 		t.Skip("TestSuiteCatches runs this in a process of its own")
 	}
+	patience = 5 * time.Second // one of them never returns
 	Run(t, func(t *testing.T) Harness {
 		h := harness(variants["tasks take a step"])(t)
 		m := mutants[name]

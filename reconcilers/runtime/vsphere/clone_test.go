@@ -160,6 +160,7 @@ func unpacked(t *testing.T, config map[string]string, key string) string {
 }
 
 func TestCloudInit(t *testing.T) {
+	depth.Unraced(t)
 	w := newWorld(t)
 	for name, c := range map[string]struct {
 		hostname       string
@@ -197,6 +198,7 @@ func TestCloudInit(t *testing.T) {
 
 // What cannot be carried out names the field, and nothing is made.
 func TestCloneRefused(t *testing.T) {
+	depth.Unraced(t)
 	w := newWorld(t)
 	for name, c := range map[string]struct {
 		change func(*runtime.Machine)

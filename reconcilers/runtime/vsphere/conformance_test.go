@@ -140,6 +140,7 @@ func conform(suite *testing.T, makes, disks bool, machine func(w *world, name st
 }
 
 func TestConformance(t *testing.T) {
+	depth.Unraced(t)
 	adopted(t, func(*world, string) {})
 }
 
@@ -150,7 +151,7 @@ func TestConformanceOfClones(t *testing.T) {
 
 // Real tasks take time; what is quick can hide what is missing.
 func TestConformanceOfSlowTasks(t *testing.T) {
-	depth.Unraced(t)
+	depth.Only(t)
 	adopted(t, slow)
 }
 
@@ -163,6 +164,6 @@ func slow(w *world, path string) { w.SetStep(path, 20*time.Millisecond) }
 
 // A vCenter need not honour a request to cancel a task.
 func TestConformanceOfIgnoredCancels(t *testing.T) {
-	depth.Unraced(t)
+	depth.Only(t)
 	adopted(t, func(w *world, path string) { w.IgnoreCancels(path) })
 }

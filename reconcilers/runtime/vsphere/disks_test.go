@@ -182,6 +182,7 @@ func TestDiskThatSomebodyElseHasAttached(t *testing.T) {
 
 // A machine whose mark somebody has taken away, or spoilt, still lets the disk go, and does not take it along.
 func TestDiskWithoutItsMark(t *testing.T) {
+	depth.Unraced(t)
 	for name, text := range map[string]string{"taken away": "", "spoilt": "Not a/name", "of something else": "other 1234 datastore-1"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -285,6 +286,7 @@ func TestGrowingADiskUnderSnapshots(t *testing.T) {
 
 // The disks that a spec names come first, whatever else the machine boots from comes after them, and nothing changes without.
 func TestBootOrder(t *testing.T) {
+	depth.Unraced(t)
 	w := newWorld(t)
 	m, first := w.holding()
 	second := w.disk("second")

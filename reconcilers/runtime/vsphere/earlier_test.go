@@ -42,7 +42,10 @@ func TestEarlierMachineIsFound(t *testing.T) {
 		"of a longer name": {func(w *world, m runtime.Machine) {
 			w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns/web-1"})
 		}, false},
-		"gone":                       {func(w *world, m runtime.Machine) { w.Must(w.runtime.Delete(w.Context(), m)) }, false},
+		"gone": {func(w *world, m runtime.Machine) {
+			w.Must(w.runtime.Delete(w.Context(), m))
+			w.observe(m) // Delete only begins the task
+		}, false},
 		"a copy, or one that it had": {func(w *world, m runtime.Machine) { w.SetInstanceUUID(w.path(m), string(uuid.NewUUID())) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -196,7 +196,7 @@ func TestSession(t *testing.T) {
 		}
 	}
 	// A request that changes something is made again just the same: vCenter has not looked at it.
-	w.Must(w.runtime.PowerOn(t.Context(), m))
+	w.on(m) // a machine that is still starting cannot be shut down
 	w.ExpireSessions()
 	w.Must(w.runtime.PowerOff(t.Context(), m, runtime.Graceful))
 	w.Must(w.server.Close(t.Context()))

@@ -14,6 +14,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // tries imports what does not become an item, and gives its error.
@@ -32,6 +33,7 @@ func (w *templates) tries(ctx context.Context, what template.Import) error {
 
 // What cannot be imported because of what it is says so, and leaves nothing.
 func TestBadOVAs(t *testing.T) {
+	depth.Unraced(t)
 	w := newTemplates(t)
 	good := descriptor("nat")
 	disk := entry("disk.vmdk", content)

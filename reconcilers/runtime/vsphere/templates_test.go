@@ -17,6 +17,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // templates is a world with a folder for the templates of a VSphereTemplate.
@@ -221,6 +222,7 @@ func TestTemplateReplaced(t *testing.T) {
 
 // What is not the VSphereTemplate's in every respect is not shown as an item, and neither renamed nor finished nor destroyed.
 func TestTemplateOfOthers(t *testing.T) {
+	depth.Unraced(t)
 	for name, change := range map[string]func(w *templates, path string) string{
 		"of another VSphereTemplate": func(w *templates, path string) string { w.d.Owner = "another"; return path },
 		"of another failure domain": func(w *templates, path string) string {
@@ -310,6 +312,7 @@ func TestTemplateInUse(t *testing.T) {
 	w.refused("destroying", w.store.Destroy(t.Context(), w.d, item))
 	release()
 	m = w.ensure(m)
+	w.Eventually("the task has ended", func() bool { return !w.look().Items[0].Busy }) // a moment after the machine is there
 	w.shows(item)
 	if mark := w.State(w.path(m)).ExtraConfig[vsphere.TemplateKey]; mark != "" {
 		t.Errorf("the machine has the mark %s", mark)

@@ -17,8 +17,8 @@ import (
 const (
 	// pace is how often each client of a load asks at most, and share the part of its time that it waits for replies: however slow the
 	// machine is, most of it is left for what the load looks at.
-	pace  = 20 * time.Millisecond
-	share = 4
+	pace  = 50 * time.Millisecond
+	share = 6
 	// loadPatience is how long is waited for replies; it only matters if something is wrong.
 	loadPatience = 3 * time.Minute
 	// mostTold is of how many wrong replies an error tells.
