@@ -29,7 +29,7 @@ var judges = map[string]string{
 	"VirtualMachine spec.memory":                        "servers-quota",
 	"VirtualMachine spec.restartApprovalMode":           "none: it restarts the machine itself",
 	"VirtualMachine spec.terminationGracePeriodSeconds": "none: it delays the machine itself",
-	"VirtualMachine spec.diskImage":                     "none: it is an image of the namespace",
+	"VirtualMachine spec.diskImage":                     "images-references",
 	"VirtualMachine spec.blockDeviceRefs":               "none: they are VirtualDisks of the namespace, which servers-tenancy judges",
 
 	"VirtualMachine spec.runtime.vsphere.serverRef":                 "servers-tenancy",
@@ -78,7 +78,7 @@ var judges = map[string]string{
 	"VirtualDisk metadata.annotations":           "machines-abandon",
 	"VirtualDisk metadata.finalizers":            "machines-abandon",
 	"VirtualDisk spec.size":                      "none: it is on a datastore that servers-tenancy allows, or a PersistentVolumeClaim, which has a ResourceQuota",
-	"VirtualDisk spec.source":                    "none: it is an image of the namespace",
+	"VirtualDisk spec.source":                    "images-references",
 	"VirtualDisk spec.runtime.vsphere.serverRef": "servers-tenancy",
 	"VirtualDisk spec.runtime.vsphere.datastore": "servers-tenancy",
 	"VirtualDisk spec.runtime.pod":               "none: a PersistentVolumeClaim is admitted like any other",
