@@ -30,6 +30,8 @@ var judges = map[string]string{
 	"VirtualMachine spec.restartApprovalMode":           "none: it restarts the machine itself",
 	"VirtualMachine spec.terminationGracePeriodSeconds": "none: it delays the machine itself",
 	"VirtualMachine spec.diskImage":                     "images-references",
+	"VirtualMachine spec.diskImage.template":            "none: images-sources judges the VMDiskImage that is created from it",
+	"VirtualMachine spec.diskImage.template.secretRef":  "images-references",
 	"VirtualMachine spec.blockDeviceRefs":               "none: they are VirtualDisks of the namespace, which servers-tenancy judges",
 
 	"VirtualMachine spec.runtime.vsphere.serverRef":                 "servers-tenancy",

@@ -66,6 +66,14 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 	if !meta.IsStatusConditionTrue(f.vm("web").Status.Conditions, "ImageReady") {
 		t.Errorf("the conditions are %+v", f.vm("web").Status.Conditions)
 	}
+	// That it was made may not have been written, as after a crash.
+	vm = f.vm("web")
+	v1alpha1.SetCondition(&vm.Status.Conditions, v1alpha1.ConditionImageReady.Condition(metav1.ConditionFalse, "ImageImporting", 1, ""), f.now)
+	f.must(f.Status().Update(f.ctx, vm))
+	f.rests()
+	if !meta.IsStatusConditionTrue(f.vm("web").Status.Conditions, "ImageReady") {
+		t.Errorf("the conditions are %+v", f.vm("web").Status.Conditions)
+	}
 	d := f.get("web-boot")
 	if !metav1.IsControlledBy(d, vm) || d.Spec.Size.String() != "1Gi" || d.Spec.Runtime.Pod == nil || !d.Status.Image.Is(i) {
 		t.Errorf("its disk is %+v", d)
@@ -186,7 +194,7 @@ func TestImageDiffersFromTheTemplate(t *testing.T) {
 
 // At each call the process dies, before or after it has an effect. In the end there is one image, one disk and one machine.
 func TestMachineOfAnImageThroughCrashes(t *testing.T) {
-	for at := 1; at <= 30; at++ {
+	for at := 1; at <= 40; at++ {
 		for _, after := range []bool{false, true} {
 			f := newFixture(t)
 			f.booting("web", ubuntu(v1alpha1.CreateIfNotExist))
@@ -198,7 +206,8 @@ func TestMachineOfAnImageThroughCrashes(t *testing.T) {
 			f.phase(i, v1alpha1.VMDiskImageReady)
 			f.rests()
 			f.rests()
-			if f.of("web") != "Running DisksAttached web-boot" || !slices.Equal(f.copies(), []types.UID{i.UID}) {
+			ready := meta.IsStatusConditionTrue(f.vm("web").Status.Conditions, "ImageReady")
+			if !ready || f.of("web") != "Running DisksAttached web-boot" || !slices.Equal(f.copies(), []types.UID{i.UID}) {
 				t.Errorf("dies at %d, after: %t: it is %s, with copies of %v", at, after, f.of("web"), f.copies())
 			}
 		}

@@ -46,7 +46,13 @@ func (r *Reconciler) ofImage(ctx context.Context, o client.Object) (requests []r
 
 // bootDisk brings about the disk that a machine boots from, before the machine is made, and tells whether it has changed anything.
 func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
-	if l.VM.Spec.DiskImage == nil || l.seen.Exists || !l.missing() {
+	switch {
+	case l.VM.Spec.DiskImage == nil:
+		return false, nil
+	case l.seen.Exists: // it was made with the disk, whether or not that was written
+		l.copied()
+		return false, nil
+	case !l.missing():
 		return false, nil
 	}
 	name := v1alpha1.ImageDiskName(l.VM.Name)
@@ -63,7 +69,7 @@ func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
 		l.waitForImage(v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("VirtualDisk %s exists but does not belong to this VirtualMachine: "+
 			"delete it, or create the VirtualMachine under another name", name))
 	case d.Status.DiskID != "":
-		l.set(v1alpha1.ConditionImageReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageCopied, l.VM.Generation, ""))
+		l.copied()
 	case ready != nil && ready.Reason == string(v1alpha1.ReasonImageMissing) && l.VM.Spec.DiskImage.Mode == v1alpha1.CreateIfNotExist:
 		_, did, err := r.image(ctx, l)
 		return did, err
@@ -159,6 +165,11 @@ func (r *Reconciler) differsFromTemplate(l *look, image *v1alpha1.VMDiskImage) {
 		r.tell(l, corev1.EventTypeWarning, v1alpha1.ReasonTemplateDiffers, "Observe", "%s", message)
 	}
 	l.set(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonTemplateDiffers, l.VM.Generation, message))
+}
+
+// copied shows that the disk of the machine is there.
+func (l *look) copied() {
+	l.set(v1alpha1.ConditionImageReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageCopied, l.VM.Generation, ""))
 }
 
 // waitForImage shows why the disk of the machine is not there yet. The machine is not made meanwhile.
