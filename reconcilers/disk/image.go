@@ -112,10 +112,20 @@ func (l *look) misnamed() bool {
 		(l.Status.Image == nil || l.Status.Image.UID != l.seen.Image)
 }
 
-// correct has the status name the image that the disk is a copy of.
-func (l *look) correct() {
-	name := l.Spec.Source.Image.In(l.Namespace)
-	l.hold(&v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: l.seen.Image}})
+// correct has a disk that was not recorded yet hold the image that it is a copy of, if that is the image of its spec. Another one is gone,
+// or was never an image of the disk: whoever may edit volumes can write that.
+func (l *look) correct(ctx context.Context, live client.Reader) error {
+	name, image := l.Spec.Source.Image.In(l.Namespace), &v1alpha1.VMDiskImage{}
+	if err := live.Get(ctx, name, image); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading VMDiskImage %s: %w", name, err)
+	}
+	if image.UID == l.seen.Image {
+		l.hold(image)
+		return nil
+	}
+	l.Status.Image = nil
+	l.record()
+	return nil
 }
 
 func (l *look) wait(reason v1alpha1.ConditionReason, message string) {

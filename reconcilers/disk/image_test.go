@@ -194,7 +194,7 @@ func (f *fixture) said() (all []string) {
 	return all
 }
 
-// A disk that exists and is not recorded is what it is a copy of, whatever its name says now.
+// A disk that exists and is not recorded holds no image that it is no copy of.
 func TestCopyOfAnEarlierImage(t *testing.T) {
 	f := newFixture(t)
 	d := f.copied("boot", "ubuntu")
@@ -206,7 +206,23 @@ func TestCopyOfAnEarlierImage(t *testing.T) {
 	f.image("ubuntu", v1alpha1.VMDiskImageReady)
 	f.rests()
 	f.want(f.shows("boot"), "Available nobody DiskReady")
-	if held := f.get("boot").Status.Image; held == nil || held.UID != "uid-earlier" {
+	if held := f.get("boot").Status.Image; held != nil {
+		t.Errorf("it holds %+v", held)
+	}
+}
+
+// So does one whose status was lost, as after a restore, and it holds its image again.
+func TestCopyWhoseStatusWasLost(t *testing.T) {
+	f := newFixture(t)
+	i := f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	f.copied("boot", "ubuntu")
+	f.rests()
+	d := f.get("boot")
+	d.Status = v1alpha1.VirtualDiskStatus{}
+	f.must(f.Status().Update(f.ctx, d))
+	f.rests()
+	f.want(f.shows("boot"), "Available nobody DiskReady")
+	if held := f.get("boot").Status.Image; held == nil || !held.Is(i) || len(f.copies()) != 1 {
 		t.Errorf("it holds %+v", held)
 	}
 }

@@ -64,10 +64,9 @@ func (l *look) keep(ctx context.Context, live client.Reader) error {
 	switch {
 	case l.seen.InFlight:
 	case l.misnamed():
-		l.correct()
+		return l.correct(ctx, live)
 	case l.seen.Exists && !small:
-		l.Status.DiskID = l.seen.ID
-		l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
+		l.record()
 	case !l.seen.Exists && l.Status.DiskID != "":
 		l.lost = !l.attached()
 	default:
@@ -78,6 +77,12 @@ func (l *look) keep(ctx context.Context, live client.Reader) error {
 		return err
 	}
 	return nil
+}
+
+// record has the status name the disk that was seen.
+func (l *look) record() {
+	l.Status.DiskID = l.seen.ID
+	l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
 }
 
 // ensure has the disk made or grown. One that is made at once is shown without another look, unless that has to say what it is a copy of.

@@ -118,6 +118,21 @@ func TestDiskOfAnImageThatIsSomebodyElses(t *testing.T) {
 	f.want(f.of("web"), "Running DisksAttached web-boot")
 }
 
+// The garbage collector, which does not run here, deletes the disk of a machine that was deleted a moment later.
+func TestDiskOfAnEarlierMachine(t *testing.T) {
+	f := newFixture(t)
+	f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	f.booting("web", ubuntu(v1alpha1.FailIfNotExist))
+	f.rests()
+	f.must(f.Delete(f.ctx, f.vm("web")))
+	f.rests()
+	f.booting("web", ubuntu(v1alpha1.FailIfNotExist))
+	f.waitsFor("web", v1alpha1.ReasonDiskNotReady, "belongs to an earlier VirtualMachine of this name")
+	f.must(f.Delete(f.ctx, f.get("web-boot")))
+	f.rests()
+	f.want(f.of("web"), "Running DisksAttached web-boot")
+}
+
 func TestImageOfAMachineInAnotherNamespace(t *testing.T) {
 	f := newFixture(t)
 	of := ubuntu(v1alpha1.FailIfNotExist)

@@ -214,6 +214,16 @@ func (m *model) waits(d *v1alpha1.VirtualDisk) bool {
 	})
 }
 
+// holds reports whether the disk holds the image that it is a copy of, or a look in the middle of another one copied it from an image
+// that was given up and is gone.
+func (m *model) holds(d *v1alpha1.VirtualDisk) bool {
+	if d.Status.Image != nil {
+		return d.Status.Image.UID == m.imageOf(d.UID)
+	}
+	i := &v1alpha1.VMDiskImage{}
+	return m.Get(m.ctx, key(imageName), i) != nil || i.UID != m.imageOf(d.UID)
+}
+
 // imageOf is the image that a disk is a copy of on the runtime.
 func (m *model) imageOf(disk types.UID) types.UID {
 	for _, d := range m.machines.Disks() {
@@ -232,7 +242,7 @@ func (m *model) endOfDisk(d *v1alpha1.VirtualDisk, has string) {
 	named := slices.ContainsFunc(m.allMachines(), func(vm v1alpha1.VirtualMachine) bool { return vm.Spec.Names(d.Name) })
 	switch {
 	case m.waits(d):
-	case d.Spec.Source != nil && (d.Status.Image == nil || d.Status.Image.UID != m.imageOf(d.UID)):
+	case d.Spec.Source != nil && !m.holds(d):
 		m.Fatalf("disk %s holds %+v, and is a copy of %s", d.Name, d.Status.Image, m.imageOf(d.UID))
 	case holder != has:
 		m.Fatalf("%s has disk %s, by its status %s: %+v; machines: %+v", has, d.Name, holder, d, m.allMachines())

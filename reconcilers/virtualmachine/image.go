@@ -65,6 +65,8 @@ func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
 		return false, fmt.Errorf("reading VirtualDisk %s: %w", name, err)
 	case !d.DeletionTimestamp.IsZero():
 		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", name))
+	case ofEarlier(d, l.VM):
+		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s belongs to an earlier VirtualMachine of this name, and is about to be deleted", name))
 	case !metav1.IsControlledBy(d, l.VM):
 		l.waitForImage(v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("VirtualDisk %s exists but does not belong to this VirtualMachine: "+
 			"delete it, or create the VirtualMachine under another name", name))
@@ -79,6 +81,12 @@ func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
 		l.waitForImage(v1alpha1.ReasonProvisioning, fmt.Sprintf("VirtualDisk %s is being created", name))
 	}
 	return false, nil
+}
+
+// ofEarlier reports whether the disk belongs to a VirtualMachine of that name that is gone: the garbage collector deletes it.
+func ofEarlier(d *v1alpha1.VirtualDisk, vm *v1alpha1.VirtualMachine) bool {
+	owner := metav1.GetControllerOf(d)
+	return owner != nil && owner.Kind == "VirtualMachine" && owner.Name == vm.Name && owner.UID != vm.UID
 }
 
 // makeBootDisk makes the disk once the image, and with it the least size of the disk, is known.
