@@ -29,6 +29,9 @@ var judges = map[string]string{
 	"VirtualMachine spec.memory":                        "servers-quota",
 	"VirtualMachine spec.restartApprovalMode":           "none: it restarts the machine itself",
 	"VirtualMachine spec.terminationGracePeriodSeconds": "none: it delays the machine itself",
+	"VirtualMachine spec.diskImage":                     "images-references",
+	"VirtualMachine spec.diskImage.template":            "none: images-sources judges the VMDiskImage that is created from it",
+	"VirtualMachine spec.diskImage.template.secretRef":  "images-references",
 	"VirtualMachine spec.blockDeviceRefs":               "none: they are VirtualDisks of the namespace, which servers-tenancy judges",
 
 	"VirtualMachine spec.runtime.vsphere.serverRef":                 "servers-tenancy",
@@ -77,7 +80,7 @@ var judges = map[string]string{
 	"VirtualDisk metadata.annotations":           "machines-abandon",
 	"VirtualDisk metadata.finalizers":            "machines-abandon",
 	"VirtualDisk spec.size":                      "none: it is on a datastore that servers-tenancy allows, or a PersistentVolumeClaim, which has a ResourceQuota",
-	"VirtualDisk spec.source":                    "none: no disk is copied from an image yet",
+	"VirtualDisk spec.source":                    "images-references",
 	"VirtualDisk spec.runtime.vsphere.serverRef": "servers-tenancy",
 	"VirtualDisk spec.runtime.vsphere.datastore": "servers-tenancy",
 	"VirtualDisk spec.runtime.pod":               "none: a PersistentVolumeClaim is admitted like any other",

@@ -325,7 +325,7 @@ func TestRightsFollowWhatPoliciesRead(t *testing.T) {
 		return granted
 	}
 	watched, listed := []string{"get", "list", "watch"}, []string{"get", "list"}
-	const tenancy, protected = "servers-tenancy: {enabled: false}, servers-quota: {enabled: false}, templates-tenancy: {enabled: false}", "deletion-protected: {enabled: false}, deletion-references: {enabled: false}"
+	const tenancy, protected = "servers-tenancy: {enabled: false}, servers-quota: {enabled: false}, templates-tenancy: {enabled: false}", "deletion-protected: {enabled: false}, deletion-references: {enabled: false}, images-references: {enabled: false}"
 	for _, test := range []struct {
 		resource, values string
 		want             []string

@@ -59,7 +59,7 @@ var Kinds = []Kind{
 	{
 		Name: "VMDiskImage", ShortName: "vmdi", Object: &VMDiskImage{}, List: &VMDiskImageList{},
 		Mutating: written, Validating: written, People: true,
-		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
+		Verbs: []string{"get", "list", "watch", "create", "patch"}, // finalizers; images from templates of machines
 	},
 	{
 		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},

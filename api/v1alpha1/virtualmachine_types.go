@@ -43,12 +43,15 @@ const (
 // done to it. It is derived from the rest of the status and never the other way
 // round.
 //
-// +kubebuilder:validation:Enum=Pending;Provisioning;Stopped;Starting;Running;Degraded;Stopping;Migrating;Paused;Failed;Terminating
+// +kubebuilder:validation:Enum=Pending;WaitingForImage;Provisioning;Stopped;Starting;Running;Degraded;Stopping;Migrating;Paused;Failed;Terminating
 type VirtualMachinePhase string
 
 const (
 	// VirtualMachinePending means that nothing has been done yet.
 	VirtualMachinePending VirtualMachinePhase = "Pending"
+	// VirtualMachineWaitingForImage means that the disk that the machine boots from is
+	// not copied from its image yet. Condition ImageReady says why.
+	VirtualMachineWaitingForImage VirtualMachinePhase = "WaitingForImage"
 	// VirtualMachineProvisioning means that the machine is being created or
 	// adopted on its runtime.
 	VirtualMachineProvisioning VirtualMachinePhase = "Provisioning"
@@ -150,6 +153,8 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.blockDeviceRefs) || size(self.blockDeviceRefs) == 0 || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.blockDeviceRefs is not allowed for an adopted machine: it keeps its own disks"
 // +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.cpu and spec.memory are not allowed for an adopted machine: it keeps its own size"
+// +kubebuilder:validation:XValidation:rule="!has(self.diskImage) || !has(self.runtime.vsphere)",message="spec.diskImage is not allowed for a machine on a vCenter: it is cloned from a template, see VSphereTemplate and spec.runtime.vsphere.clone.template.templateRef"
+// +kubebuilder:validation:XValidation:rule="has(self.diskImage) == has(oldSelf.diskImage)",message="spec.diskImage cannot be added or removed once the VirtualMachine exists: create another VirtualMachine instead"
 type VirtualMachineSpec struct {
 	// When the machine is kept running:
 	// AlwaysOn (always; Start and Stop operations are denied),
@@ -209,6 +214,14 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	TerminationGracePeriodSeconds *int32 `json:"terminationGracePeriodSeconds,omitempty"`
 
+	// The VMDiskImage that the machine boots from a copy of: its first disk is a
+	// VirtualDisk that is copied from the image, has the name of the machine with the
+	// suffix -boot, and is deleted with the machine. Immutable. Not allowed for a machine
+	// on a vCenter.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.diskImage cannot change once the VirtualMachine exists: create another VirtualMachine instead"
+	DiskImage *MachineDiskImage `json:"diskImage,omitempty"`
+
 	// Disks that are objects of their own, in addition to those that belong to the
 	// machine. They are attached before the machine is powered on. A disk that is
 	// added or removed while the machine is on is attached or detached immediately if
@@ -265,8 +278,8 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// What the machine is doing, in one word: Pending, Provisioning, Stopped, Starting, Running, Degraded, Stopping, Migrating, Paused,
-	// Failed or Terminating. A Degraded machine is on, but its tools stopped running, its runtime waits for an answer from a user, or its
+	// What the machine is doing, in one word: Pending, WaitingForImage, Provisioning, Stopped, Starting, Running, Degraded, Stopping,
+	// Migrating, Paused, Failed or Terminating. A Degraded machine is on, but its tools stopped running, its runtime waits for an answer from a user, or its
 	// runtime lost the connection to it: condition Ready says which. Derived from the observation and the claim.
 	// +optional
 	Phase VirtualMachinePhase `json:"phase,omitempty"`

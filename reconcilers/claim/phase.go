@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -29,7 +31,7 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 // MissingDisks are the names of the VirtualDisks that the spec wants and that are not attached, in the order of the spec. A machine is
 // not powered on without them: what runs in it would go on without its data.
 func MissingDisks(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) (names []string) {
-	for _, ref := range vm.Spec.BlockDeviceRefs {
+	for _, ref := range vm.BlockDevices() {
 		if !slices.ContainsFunc(seen.Disks, func(d v1alpha1.AttachedDisk) bool { return d.Name == ref.Name }) {
 			names = append(names, ref.Name)
 		}
@@ -103,6 +105,8 @@ func observed(seen *runtime.Observation, status *v1alpha1.VirtualMachineStatus) 
 		return v1alpha1.VirtualMachineProvisioning
 	case !seen.Exists && status.InstanceID != "":
 		return v1alpha1.VirtualMachineFailed
+	case !seen.Exists && meta.IsStatusConditionFalse(status.Conditions, string(v1alpha1.ConditionImageReady)):
+		return v1alpha1.VirtualMachineWaitingForImage
 	case !seen.Exists:
 		return v1alpha1.VirtualMachinePending
 	case seen.Power == v1alpha1.PowerRunning && (seen.Question != nil || ToolsGone(status)):

@@ -24,6 +24,9 @@ func TestPhase(t *testing.T) {
 	tools := func(state v1alpha1.ToolsState, seenIn string) v1alpha1.VirtualMachineStatus {
 		return v1alpha1.VirtualMachineStatus{Incarnation: "2", Guest: &v1alpha1.GuestStatus{ToolsState: state, ToolsSeenIn: seenIn}}
 	}
+	waits := func(instance string) v1alpha1.VirtualMachineStatus {
+		return v1alpha1.VirtualMachineStatus{InstanceID: instance, Conditions: []metav1.Condition{{Type: "ImageReady", Status: metav1.ConditionFalse}}}
+	}
 	asked := func(power v1alpha1.PowerState, inFlight ...runtime.Task) *runtime.Observation {
 		o := seen(power, inFlight...)
 		o.Question = &v1alpha1.PendingQuestion{Text: "Moved or copied?"}
@@ -50,6 +53,11 @@ func TestPhase(t *testing.T) {
 		"free and paused":                    {seen: seen("Paused"), want: "Paused"},
 		"free and not there":                 {seen: seen(""), want: "Pending"},
 		"lost":                               {status: v1alpha1.VirtualMachineStatus{InstanceID: "i"}, seen: seen(""), want: "Failed"},
+		"without its image":                  {status: waits(""), seen: seen(""), want: "WaitingForImage"},
+		"without its image, and held":        {status: held("Restart"), seen: seen(""), want: "Stopping"},
+		"without its image, and being made":  {status: waits(""), seen: seen("", task), want: "Provisioning"},
+		"lost, and without its image":        {status: waits("i"), seen: seen(""), want: "Failed"},
+		"there, and once without its image":  {status: waits("i"), seen: seen("Stopped"), want: "Stopped"},
 		"being made":                         {seen: seen("", task), want: "Provisioning"},
 		"free and not looked at":             {status: v1alpha1.VirtualMachineStatus{Phase: "Running"}, want: "Running"},
 		"a Start holds it":                   {status: held("Start"), want: "Starting"},

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -22,6 +24,11 @@ type look struct {
 	rt     *runtime.Client
 	seen   runtime.DiskObservation
 	holder *v1alpha1.VirtualMachine // who has it, and is there
+
+	// A disk that is not made yet, and has a source: what it is made from, or why it waits.
+	source   *runtime.DiskSource
+	waits    *metav1.Condition
+	replaced bool // it held another image
 
 	lost    bool
 	trouble error         // why it was not observed, or the runtime could not be told
@@ -52,30 +59,43 @@ func (l *look) abandoned() bool {
 
 // keep has the disk made that was never seen, and grown. One that was made and is gone is not made again: what was on it would be
 // silently gone.
-func (l *look) keep(ctx context.Context) {
+func (l *look) keep(ctx context.Context, live client.Reader) error {
 	small := l.seen.Exists && l.seen.Bytes < runtime.DiskOf(l.VirtualDisk).Bytes()
 	switch {
 	case l.seen.InFlight:
+	case l.misnamed():
+		return l.correct(ctx, live)
 	case l.seen.Exists && !small:
-		l.Status.DiskID = l.seen.ID
-		l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
+		l.record()
 	case !l.seen.Exists && l.Status.DiskID != "":
 		l.lost = !l.attached()
 	default:
-		l.ensure(ctx)
+		ready, err := l.sourced(ctx, live)
+		if err == nil && ready {
+			l.ensure(ctx)
+		}
+		return err
 	}
+	return nil
 }
 
-// ensure has the disk made or grown. One that is made at once is shown without another look.
+// record has the status name the disk that was seen.
+func (l *look) record() {
+	l.Status.DiskID = l.seen.ID
+	l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
+}
+
+// ensure has the disk made or grown. One that is made at once is shown without another look, unless that has to say what it is a copy of.
 func (l *look) ensure(ctx context.Context) {
 	d, id := runtime.DiskOf(l.VirtualDisk), ""
+	d.Source = l.source
 	l.trouble = l.use(ctx, runtime.VerbEnsureDisk, func(ctx context.Context, able runtime.Disks) (err error) {
 		id, err = able.EnsureDisk(ctx, d)
 		return err
 	})
 	switch {
 	case l.trouble != nil:
-	case id != "" && d.ID == "":
+	case id != "" && d.ID == "" && l.source == nil:
 		l.Status.DiskID, l.seen = id, runtime.DiskObservation{Exists: true, ID: id, Bytes: d.Bytes()}
 		if d.Spec.Runtime.VSphere != nil {
 			l.again = time.Millisecond // for status.datastoreID
@@ -146,6 +166,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case l.lost:
 		return no, v1alpha1.ReasonDiskLost,
 			fmt.Sprintf("disk %s no longer exists on the runtime: restore it there, or delete VirtualDisk %s and create it again, empty", l.Status.DiskID, l.Name)
+	case l.waits != nil:
+		return no, v1alpha1.ConditionReason(l.waits.Reason), l.waits.Message
 	case l.Status.DiskID == "":
 		return no, v1alpha1.ReasonProvisioning, "creating the disk"
 	case l.seen.Bytes < runtime.DiskOf(l.VirtualDisk).Bytes() && l.seen.Exists:
@@ -157,7 +179,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 // wrong reports whether the condition is a problem that an event should tell. A resize is one only if the runtime refuses it.
 func (l *look) wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
-	case v1alpha1.ReasonDiskReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver:
+	case v1alpha1.ReasonDiskReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonImageImporting:
 		return false
 	case v1alpha1.ReasonResizing:
 		return l.trouble != nil

@@ -32,6 +32,18 @@ var (
 	diskNames    = []string{"a", "b"}
 )
 
+const imageName = "ubuntu"
+
+func (m *model) fromImage(name string) *v1alpha1.VirtualDisk { return m.copied(name, imageName) }
+
+// images has images deleted, and those released that no disk holds.
+func (m *model) images() {
+	if rapid.Bool().Draw(m.T, "deletes the image") {
+		m.deleteImage(imageName)
+	}
+	m.releaseImages()
+}
+
 func (m *model) draw(of []string, label string) string { return rapid.SampledFrom(of).Draw(m.T, label) }
 
 // pass has a process look at something, with whatever happens meanwhile.
@@ -41,7 +53,7 @@ func (m *model) pass() {
 		p.Die(rapid.IntRange(1, 8).Draw(m.T, "at"), rapid.Bool().Draw(m.T, "after"))
 	}
 	if rapid.IntRange(0, 2).Draw(m.T, "meanwhile") == 0 {
-		happens := rapid.SampledFrom([]func(){m.refs, m.deleteMachine, m.deleteDisk, m.other, m.create}).Draw(m.T, "what")
+		happens := rapid.SampledFrom([]func(){m.refs, m.deleteMachine, m.deleteDisk, m.other, m.create, m.images}).Draw(m.T, "what")
 		p.Before(rapid.IntRange(1, 8).Draw(m.T, "when"), happens)
 	}
 	m.lookAt(p)
@@ -69,7 +81,12 @@ func (m *model) other() {
 // create makes a machine or a disk that is not there.
 func (m *model) create() {
 	if name := m.draw(diskNames, "disk"); m.Get(m.ctx, key(name), &v1alpha1.VirtualDisk{}) != nil {
-		m.wanted[m.disk(name).UID] = true
+		make := rapid.SampledFrom([]func(string) *v1alpha1.VirtualDisk{m.disk, m.fromImage}).Draw(m.T, "source")
+		m.wanted[make(name).UID] = true
+		return
+	}
+	if m.Get(m.ctx, key(imageName), &v1alpha1.VMDiskImage{}) != nil {
+		m.image(imageName, v1alpha1.VMDiskImageReady)
 		return
 	}
 	if name := m.draw(machineNames, "machine"); m.Get(m.ctx, key(name), &v1alpha1.VirtualMachine{}) != nil {
@@ -158,6 +175,10 @@ func (m *model) check() {
 // end has everything settle, and looks whether it is as it is wanted.
 func (m *model) end() {
 	m.machines.ClearScripts()
+	m.settle(m.processes[0]) // disks give up an image that is being deleted, and that they are no copies of
+	if m.releaseImages(); m.Get(m.ctx, key(imageName), &v1alpha1.VMDiskImage{}) != nil {
+		m.image(imageName, v1alpha1.VMDiskImageReady)
+	}
 	if !m.settle(m.processes[0]) {
 		m.Fatalf("it never comes to rest: %s", m.versions())
 	}
@@ -182,6 +203,37 @@ func (m *model) end() {
 	}
 }
 
+// waits reports whether the disk waits for an image that is being deleted, and that another disk is a copy of.
+func (m *model) waits(d *v1alpha1.VirtualDisk) bool {
+	i := &v1alpha1.VMDiskImage{}
+	if d.Spec.Source == nil || d.Status.Image != nil || m.Get(m.ctx, key(imageName), i) != nil || i.DeletionTimestamp.IsZero() {
+		return false
+	}
+	return slices.ContainsFunc(m.allDisks(), func(other v1alpha1.VirtualDisk) bool {
+		return other.Status.DiskID != "" && other.Status.Image != nil && other.Status.Image.Is(i)
+	})
+}
+
+// holds reports whether the disk holds the image that it is a copy of, or a look in the middle of another one copied it from an image
+// that was given up and is gone.
+func (m *model) holds(d *v1alpha1.VirtualDisk) bool {
+	if d.Status.Image != nil {
+		return d.Status.Image.UID == m.imageOf(d.UID)
+	}
+	i := &v1alpha1.VMDiskImage{}
+	return m.Get(m.ctx, key(imageName), i) != nil || i.UID != m.imageOf(d.UID)
+}
+
+// imageOf is the image that a disk is a copy of on the runtime.
+func (m *model) imageOf(disk types.UID) types.UID {
+	for _, d := range m.machines.Disks() {
+		if d.Owner == disk {
+			return d.Image
+		}
+	}
+	return ""
+}
+
 func (m *model) endOfDisk(d *v1alpha1.VirtualDisk, has string) {
 	holder := ""
 	if d.Status.AttachedTo != nil {
@@ -189,6 +241,9 @@ func (m *model) endOfDisk(d *v1alpha1.VirtualDisk, has string) {
 	}
 	named := slices.ContainsFunc(m.allMachines(), func(vm v1alpha1.VirtualMachine) bool { return vm.Spec.Names(d.Name) })
 	switch {
+	case m.waits(d):
+	case d.Spec.Source != nil && !m.holds(d):
+		m.Fatalf("disk %s holds %+v, and is a copy of %s", d.Name, d.Status.Image, m.imageOf(d.UID))
 	case holder != has:
 		m.Fatalf("%s has disk %s, by its status %s: %+v; machines: %+v", has, d.Name, holder, d, m.allMachines())
 	case !d.DeletionTimestamp.IsZero() && holder == "":

@@ -65,6 +65,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("indexing VirtualDisks by their machines: %w", err)
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, byImage, imageKeys); err != nil {
+		return fmt.Errorf("indexing VirtualDisks by their images: %w", err)
+	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	if r.Volumes != nil {
 		b = b.Watches(r.Volumes, handler.EnqueueRequestsFromMapFunc(r.ofVolume))
@@ -72,6 +75,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.
 		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, decided, givenBack))).
 		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(left)).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage), builder.WithPredicates(drive.ImageChanged)).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
 }
@@ -171,7 +175,9 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	case l.abandoned():
 		l.Free(l.now)
 	case l.DeletionTimestamp.IsZero():
-		l.keep(ctx)
+		if err := l.keep(ctx, r.Live); err != nil {
+			return err
+		}
 	case l.Status.AttachedTo == nil:
 		if gone := l.remove(ctx); gone {
 			return client.IgnoreNotFound(r.finalize(ctx, l, controllerutil.RemoveFinalizer))
@@ -235,6 +241,7 @@ func (r *Reconciler) save(ctx context.Context, l *look) error {
 	if err := r.Client.Status().Update(ctx, l.VirtualDisk); err != nil {
 		return fmt.Errorf("writing the status of VirtualDisk %s: %w", l.Name, err)
 	}
+	r.tellReplaced(l)
 	switch {
 	case l.read.DiskID == "" && l.Status.DiskID != "":
 		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was created", l.Status.DiskID)

@@ -104,7 +104,7 @@ type Disks interface {
 	// ObserveDisk looks at the disk, at the runtime itself. A disk that does not exist is no error. It changes nothing.
 	ObserveDisk(ctx context.Context, disk Disk) (DiskObservation, error)
 
-	// EnsureDisk makes the disk, empty, or grows it to its size; it never shrinks it. It finds again what an earlier call made whose
+	// EnsureDisk makes the disk, empty or from its source, or grows it to its size; it never shrinks it. It finds again what an earlier call made whose
 	// reply was lost: however often it is called, there is one disk. It gives the disk's ID, which stays the same, and is empty as
 	// long as the disk is being made. One that has an ID and is gone is a NotFound error: its data would not come back. A disk that
 	// cannot be grown while it is attached, or as it is attached, is an InvalidState error. A disk that is marked for the same namespace
@@ -151,6 +151,8 @@ type Disk struct {
 	Spec *v1alpha1.VirtualDiskSpec
 	// Earlier is what EnsureDisk does about a disk that is marked for the same name with another UID.
 	Earlier Earlier
+	// Source is what EnsureDisk makes the disk from. A disk whose spec has a source is not made without it.
+	Source *DiskSource
 }
 
 // DiskOf returns the Disk of a VirtualDisk. It shares the spec.
@@ -187,6 +189,8 @@ type DiskObservation struct {
 	ID string
 	// Home is the runtime's ID of the place where the disk is kept while it is not attached. It is empty if the runtime has only one.
 	Home string
+	// Image is the UID of the VMDiskImage that it was made from. It is empty if it was made empty.
+	Image types.UID
 	// Bytes is how large it is.
 	Bytes int64
 	// InFlight tells that it is being made, grown or removed.
@@ -222,7 +226,7 @@ type Machine struct {
 	// InstanceID is what Ensure gave. It is empty before that. It saves a search, and tells a machine from a copy that
 	// carries the same marker; it gives no right to an instance without the marker.
 	InstanceID string
-	// Spec is the spec of the VirtualMachine. A runtime does not change it.
+	// Spec is the spec of the VirtualMachine, whose blockDeviceRefs have the disk of spec.diskImage, too. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
 	// Labels are those for what the runtime creates for the machine: the labels of the VirtualMachine without Sallyport's own, except those
 	// of the pool that controls it. A runtime does not change them. Only Ensure needs them.
@@ -278,7 +282,7 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name},
 		UID:            vm.UID,
 		InstanceID:     vm.Status.InstanceID,
-		Spec:           &vm.Spec,
+		Spec:           specOf(vm),
 		Labels:         labelsOf(vm),
 		Migration:      vm.Status.Migration,
 		Earlier:        EarlierOf(vm),

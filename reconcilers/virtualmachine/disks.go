@@ -33,8 +33,17 @@ var diskChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, was := e.ObjectOld.(*v1alpha1.VirtualDisk)
 	now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
 	return was && is && (before.Status.DiskID != now.Status.DiskID || before.Status.Phase != now.Status.Phase ||
-		holderOf(before) != holderOf(now))
+		holderOf(before) != holderOf(now) || now.Status.DiskID == "" && readyOf(before) != readyOf(now))
 }}
+
+// readyOf is what the condition Ready says.
+func readyOf(d *v1alpha1.VirtualDisk) string {
+	ready := v1alpha1.ConditionReady.In(d.Status.Conditions)
+	if ready == nil {
+		return ""
+	}
+	return ready.Reason + ready.Message
+}
 
 func holderOf(d *v1alpha1.VirtualDisk) types.UID {
 	if d.Status.AttachedTo == nil {
@@ -106,7 +115,7 @@ func (r *Reconciler) giveBack(ctx context.Context, l *look) (bool, error) {
 	}
 	for i := range held.Items {
 		d := &held.Items[i]
-		wanted := l.VM.Spec.Names(d.Name) && d.DeletionTimestamp.IsZero()
+		wanted := l.VM.HasDisk(d.Name) && d.DeletionTimestamp.IsZero()
 		if d.Status.AttachedTo.UID != l.VM.UID || wanted || attached(l, d.UID) {
 			continue
 		}
@@ -128,7 +137,7 @@ func (r *Reconciler) unclaimed(ctx context.Context, l *look) (names []string, er
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, fmt.Errorf("reading VirtualDisk %s: %w", on.Name, err)
-		case d.UID == on.UID && d.Status.AttachedTo == nil && d.Status.DiskID != "" && l.VM.Spec.Names(on.Name):
+		case d.UID == on.UID && d.Status.AttachedTo == nil && d.Status.DiskID != "" && l.VM.HasDisk(on.Name):
 			names = append(names, on.Name)
 		}
 	}
@@ -142,7 +151,7 @@ func attached(l *look, uid types.UID) bool {
 // detach takes a disk off the machine that its spec does not name.
 func (r *Reconciler) detach(ctx context.Context, l *look) (bool, error) {
 	for _, d := range l.seen.Disks {
-		if l.VM.Spec.Names(d.Name) {
+		if l.VM.HasDisk(d.Name) {
 			continue
 		}
 		disk := runtime.Disk{NamespacedName: l.beside(d.Name), UID: d.UID}
@@ -230,10 +239,10 @@ func (l *look) beside(name string) types.NamespacedName {
 func (l *look) disksAttached() {
 	t := v1alpha1.ConditionDisksAttached
 	missing := claim.MissingDisks(l.VM, &l.seen)
-	surplus := slices.ContainsFunc(l.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return !l.VM.Spec.Names(d.Name) })
+	surplus := slices.ContainsFunc(l.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return !l.VM.HasDisk(d.Name) })
 	switch {
 	case !l.observed:
-	case len(l.VM.Spec.BlockDeviceRefs) == 0 && !surplus:
+	case len(l.VM.BlockDevices()) == 0 && !surplus:
 		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(t))
 	case l.diskTrouble != nil && (len(missing) > 0 || surplus):
 		l.set(t.Condition(metav1.ConditionFalse, l.diskTrouble.reason, l.VM.Generation, l.diskTrouble.message))

@@ -29,6 +29,8 @@ type look struct {
 	oversize string // why it may not be given the size of its spec
 	refusal  refusal
 
+	imageTrouble *diskTrouble // why the disk that it boots from is not made yet
+
 	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
 }
 

@@ -86,7 +86,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	err = mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byDisk, func(o client.Object) (names []string) {
 		if vm, is := o.(*v1alpha1.VirtualMachine); is {
-			for _, ref := range vm.Spec.BlockDeviceRefs {
+			for _, ref := range vm.BlockDevices() {
 				names = append(names, ref.Name)
 			}
 		}
@@ -98,6 +98,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byTemplate, templateKeys); err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their templates: %w", err)
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byImage, imageKeys); err != nil {
+		return fmt.Errorf("indexing VirtualMachines by their images: %w", err)
+	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	for _, kind := range r.Owned {
 		b = b.Owns(kind)
@@ -105,6 +108,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.
 		For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.ofDisk), builder.WithPredicates(diskChanged)).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage), builder.WithPredicates(drive.ImageChanged)).
 		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.ofTemplate), builder.WithPredicates(templateChanged)).
 		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			return r.changed(ctx, runtime.Change{Server: o.GetName()})
@@ -154,11 +158,7 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		return r.report(ctx, l)
 	}
 	if l.observe(ctx); l.err == nil {
-		// The disks first, because some machines have to be made with them.
-		if did, err := r.disks(ctx, l); did || err != nil {
-			return did, err
-		}
-		if did, err := r.ensure(ctx, l); did || err != nil {
+		if did, err := r.provide(ctx, l); did || err != nil {
 			return did, err
 		}
 	}
@@ -175,6 +175,17 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		}
 	}
 	return r.report(ctx, l)
+}
+
+// provide has the machine and its disks made. The disks come first, because some machines have to be made with them.
+func (r *Reconciler) provide(ctx context.Context, l *look) (bool, error) {
+	if did, err := r.bootDisk(ctx, l); did || err != nil || l.imageTrouble != nil {
+		return did, err
+	}
+	if did, err := r.disks(ctx, l); did || err != nil {
+		return did, err
+	}
+	return r.ensure(ctx, l)
 }
 
 // ensure has a machine made or adopted that was never seen, and one adopted again that has lost its marker: there is nothing

@@ -50,7 +50,7 @@ func (r *Reconciler) resync(l *look) time.Duration {
 func wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
-		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver:
+		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonImageImporting:
 		return false
 	}
 	return true
@@ -84,6 +84,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 		return no, v1alpha1.ReasonOperationInProgress, l.doing() + l.waiting() + failure(l.seen)
 	case lost:
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
+	case l.imageTrouble != nil:
+		return no, l.imageTrouble.reason, l.imageTrouble.message
 	case !l.seen.Exists:
 		return no, v1alpha1.ReasonProvisioning, "the machine is being created" + done(l.seen) + l.waiting() + failure(l.seen)
 	case l.differs() != "":

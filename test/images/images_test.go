@@ -68,7 +68,7 @@ func newSite(t *testing.T) *site {
 	s.Must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cdiv1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)))
 	s.Client, err = client.New(s.plane.Config, client.Options{Scheme: scheme})
 	s.Must(err)
-	sallyport, err := install.Start(ctx, s.plane, install.Options{Values: []string{"diskImages.enabled=true"}, Binary: binary, Logs: logs})
+	sallyport, err := install.Start(ctx, s.plane, install.Options{Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"}, Binary: binary, Logs: logs})
 	s.Must(err)
 	t.Cleanup(func() { s.Must(sallyport.Remove()) })
 	s.Must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
@@ -230,6 +230,7 @@ func TestImages(t *testing.T) {
 		s.shows(debian, v1alpha1.VMDiskImageLost, v1alpha1.ReasonImageLost)
 		s.kubectl("delete", "vmdi", "debian", "-n", namespace, "--timeout=3m")
 	})
+	s.Step("a machine that boots from an image", s.machines)
 	s.Step("a CDI without checksums", func(step.T) {
 		s.withoutChecksum(crd)
 		old := image("old")

@@ -43,7 +43,7 @@ var (
 		v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually, v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOff,
 	}
 	allPhases = []v1alpha1.VirtualMachinePhase{
-		"", v1alpha1.VirtualMachinePending, v1alpha1.VirtualMachineProvisioning,
+		"", v1alpha1.VirtualMachinePending, v1alpha1.VirtualMachineWaitingForImage, v1alpha1.VirtualMachineProvisioning,
 		v1alpha1.VirtualMachineStopped, v1alpha1.VirtualMachineStarting, v1alpha1.VirtualMachineRunning, v1alpha1.VirtualMachineDegraded,
 		v1alpha1.VirtualMachineStopping,
 		v1alpha1.VirtualMachineMigrating, v1alpha1.VirtualMachinePaused, v1alpha1.VirtualMachineFailed,

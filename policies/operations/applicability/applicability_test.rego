@@ -24,6 +24,7 @@ _run_policies := {
 
 _phases := {
 	"Pending": "- y y - y - - - -",
+	"WaitingForImage": "- y y - y - - - -",
 	"Provisioning": "- - - - - - - - -",
 	"Stopped": "y y y - y - - - -",
 	"Starting": "- y y y y - - - -",
@@ -45,6 +46,7 @@ _parameters := {
 	},
 	"phases": {
 		"Pending": ["Stop", "Stop force", "Restart force"],
+		"WaitingForImage": ["Stop", "Stop force", "Restart force"],
 		"Provisioning": [],
 		"Stopped": ["Start", "Stop", "Stop force", "Restart force"],
 		"Starting": ["Stop", "Stop force", "Restart", "Restart force"],

@@ -63,6 +63,8 @@ type Harness struct {
 	// Disk gives a disk of that name, without an ID, that does not exist, of a size of which the machines' node has room for
 	// ten times as much. It is needed for a Disks only.
 	Disk func(t *testing.T, name string) runtime.Disk
+	// Source gives what disks can be made from, of half the size of a disk at most. Without it, they are made empty only.
+	Source func(t *testing.T) runtime.DiskSource
 	// Registry is that of snapshots. It is needed for a Hibernator only.
 	Registry *Registry
 	// LoseReply has the next call of that verb for the machine do its work and lose its reply. A call about a disk alone has an
@@ -274,6 +276,7 @@ func (h *Harness) abilities() map[string]bool {
 		"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
 		"Migrator": runtime.Can[runtime.Migrator](client),
 		"Registry": h.Registry != nil, "Hibernator": runtime.Can[runtime.Hibernator](client),
+		"Source":    h.Source != nil,
 		"Disk":      h.Disk != nil && runtime.Can[runtime.Disks](client),
 		"HotDisk":   h.Disk != nil && runtime.Can[runtime.Disks](client) && !runtime.Can[runtime.FixedDisks](client),
 		"FixedDisk": h.Disk != nil && runtime.Can[runtime.FixedDisks](client),

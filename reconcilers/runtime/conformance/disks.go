@@ -18,6 +18,7 @@ var disks = []part{
 	{"a disk that does not exist", []string{"Disk"}, diskAbsent},
 	{"ensuring a disk twice gives one", []string{"Disk"}, diskTwice},
 	{"a disk whose making lost its reply is made once", []string{"Disk", "LoseReply"}, diskUnseen},
+	{"a disk is made from its source, and not without it", []string{"Disk", "Source"}, diskSourced},
 	{"another's disk of the same name is held, and taken over", []string{"Disk"}, diskTakenOver},
 	{"another's disk is taken over on the machine that has it", []string{"HotDisk"}, attachedTakenOver},
 	{"a disk grows and never shrinks", []string{"Disk"}, diskGrows},

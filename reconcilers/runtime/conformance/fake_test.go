@@ -81,7 +81,10 @@ func harness(v variant) func(t *testing.T) Harness {
 				w.SetGuest(m.UID, v.guest)
 				return m
 			},
-			Disk:      func(_ *testing.T, name string) runtime.Disk { return podDisk(name) },
+			Disk: func(_ *testing.T, name string) runtime.Disk { return podDisk(name) },
+			Source: func(*testing.T) runtime.DiskSource {
+				return runtime.DiskSource{Image: "uid-of-image", Snapshot: "s", Claim: "c"}
+			},
 			Advance:   func(m runtime.Machine) { w.Advance(m.UID) },
 			Reconnect: func(*testing.T) runtime.Runtime { return connect("second") },
 			Instances: func(_ *testing.T, m runtime.Machine) (n int) {

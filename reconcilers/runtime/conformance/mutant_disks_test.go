@@ -81,6 +81,14 @@ var diskMutants = map[string]mutant{
 				return b.Disks.EnsureDisk(ctx, d)
 			}
 		})},
+	"a disk is made empty": {part: "a disk is made from its source, and not without it",
+		disk: broken(func(b *brokenDisks) {
+			b.ensure = func(ctx context.Context, d runtime.Disk) (string, error) {
+				empty := *d.Spec
+				empty.Source, d.Spec = nil, &empty
+				return b.Disks.EnsureDisk(ctx, d)
+			}
+		})},
 	"an absent disk is an error": {part: "a disk that does not exist",
 		disk: broken(func(b *brokenDisks) {
 			b.observe = func(ctx context.Context, d runtime.Disk) (runtime.DiskObservation, error) {

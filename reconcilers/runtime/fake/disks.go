@@ -24,6 +24,8 @@ type Disk struct {
 	Name string
 	// Bytes is how large it is.
 	Bytes int64
+	// Image is the UID of the VMDiskImage that it was made from.
+	Image types.UID
 }
 
 // Disks returns the disks of the world, oldest first.
@@ -77,7 +79,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 			if there == nil {
 				return
 			}
-			seen = runtime.DiskObservation{Exists: true, ID: there.ID, Home: "store", Bytes: there.Bytes}
+			seen = runtime.DiskObservation{Exists: true, ID: there.ID, Home: "store", Image: there.Image, Bytes: there.Bytes}
 			for _, in := range w.attachedTo(d.UID) {
 				seen.AttachedTo = append(seen.AttachedTo, cmp.Or(string(in.Owner), in.ID))
 			}
@@ -104,6 +106,8 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (id string, er
 				return nil, runtime.NewHeldBack("svd", d.NamespacedName, "disk %s", earlier.ID)
 			case earlier != nil && d.Earlier == runtime.TakeOver:
 				return &work{commit: func(by cause) { w.takeOverDisk(earlier, d, by) }}, nil
+			case d.Spec.Source != nil && d.Source == nil:
+				return nil, runtime.NoSource(d)
 			}
 			return &work{commit: func(by cause) { w.ensureDisk(d, by) }}, nil
 		},
@@ -141,7 +145,11 @@ func (w *World) ensureDisk(d runtime.Disk, by cause) {
 	there := w.disk(d.UID)
 	switch {
 	case there == nil:
-		w.disks = append(w.disks, Disk{ID: w.newID("disk"), Owner: d.UID, Name: d.String(), Bytes: d.Bytes()})
+		made := Disk{ID: w.newID("disk"), Owner: d.UID, Name: d.String(), Bytes: d.Bytes()}
+		if d.Source != nil {
+			made.Image = d.Source.Image
+		}
+		w.disks = append(w.disks, made)
 		w.record(DiskCreated, "", nil, by).Disk = d.UID
 	case there.Bytes < d.Bytes():
 		there.Bytes = d.Bytes()

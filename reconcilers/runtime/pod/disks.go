@@ -26,6 +26,9 @@ import (
 const (
 	// LabelDisk has the UID of the VirtualDisk that a claim is the disk of.
 	LabelDisk = "sallyport.dev/virtual-disk-uid"
+	// AnnotationImage on a claim has the UID of the VMDiskImage that the disk is a copy of. It is no label, so that the claim is not taken
+	// for one of the image.
+	AnnotationImage = "sallyport.dev/copied-from-image"
 	// volumePrefix and the UID of the VirtualDisk are the name of a volume in a Pod.
 	volumePrefix = "disk-"
 )
@@ -81,7 +84,9 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 	if claim == nil || err != nil || claim.Status.Phase == corev1.ClaimLost {
 		return seen, err
 	}
-	seen = runtime.DiskObservation{Exists: true, ID: claim.Name, Bytes: bytesOf(claim)}
+	seen = runtime.DiskObservation{
+		Exists: true, ID: claim.Name, Image: types.UID(claim.Annotations[AnnotationImage]), Bytes: bytesOf(claim),
+	}
 	seen.InFlight = !claim.DeletionTimestamp.IsZero()
 	seen.AttachedTo, err = r.users(ctx, claim)
 	return seen, err
@@ -108,6 +113,9 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error
 		return "", runtime.NewNotFound(nil, "PersistentVolumeClaim %s does not exist", d.ID)
 	case claim == nil:
 		claim = newClaim(d)
+		if err := r.fromImage(ctx, claim, d); err != nil {
+			return "", err
+		}
 		if err := r.Client.Create(ctx, claim); err != nil {
 			return "", failed(err, "creating PersistentVolumeClaim %s", claim.Name)
 		}
@@ -162,6 +170,41 @@ func newClaim(d runtime.Disk) *corev1.PersistentVolumeClaim {
 		}
 	}
 	return claim
+}
+
+// fromImage has the claim made from the source of the disk, if it has one. A snapshot can be restored only by the driver that took it, and
+// into a volume of the mode of its claim.
+func (r *Runtime) fromImage(ctx context.Context, claim *corev1.PersistentVolumeClaim, d runtime.Disk) error {
+	switch {
+	case d.Spec.Source == nil:
+		return nil
+	case d.Source == nil:
+		return runtime.NoSource(d)
+	}
+	of := &corev1.PersistentVolumeClaim{}
+	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: d.Source.Claim}, of); err != nil {
+		return failed(err, "reading PersistentVolumeClaim %s of the image", d.Source.Claim)
+	}
+	if claim.Spec.StorageClassName == nil {
+		claim.Spec.StorageClassName = of.Spec.StorageClassName
+	}
+	if claim.Spec.VolumeMode == nil {
+		claim.Spec.VolumeMode = of.Spec.VolumeMode
+	}
+	if want, is := modeOf(claim), modeOf(of); want != is {
+		return runtime.NewInvalidSpec(nil, "spec.runtime.pod.volumeMode: %s is not the mode of the image, which is %s: create another VirtualDisk without volumeMode", want, is)
+	}
+	claim.Annotations = map[string]string{AnnotationImage: string(d.Source.Image)}
+	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: d.Source.Snapshot}
+	return nil
+}
+
+// modeOf is the mode of the volume of a claim. The API server sets it.
+func modeOf(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
+	if claim.Spec.VolumeMode == nil {
+		return corev1.PersistentVolumeFilesystem
+	}
+	return *claim.Spec.VolumeMode
 }
 
 func storage(d runtime.Disk) corev1.ResourceList {

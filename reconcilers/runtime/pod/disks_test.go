@@ -68,6 +68,49 @@ func claimOf(t *testing.T, api client.Client, d runtime.Disk, change func(*corev
 	return claim
 }
 
+// source is an image whose claim is of a class and of a mode of its own.
+func source(t *testing.T, api client.Client) runtime.DiskSource {
+	t.Helper()
+	of := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vmdi-1"}, Spec: corev1.PersistentVolumeClaimSpec{
+		StorageClassName: new("imaged"), VolumeMode: new(corev1.PersistentVolumeBlock),
+	}}
+	if err := api.Create(t.Context(), of); err != nil {
+		t.Fatal(err)
+	}
+	return runtime.DiskSource{Image: "uid-of-image", Snapshot: "vmdi-1", Claim: of.Name}
+}
+
+// A disk with a source is a claim from the snapshot, of the class and the mode of the image unless its spec says otherwise.
+func TestDiskFromASnapshot(t *testing.T) {
+	r, api := newRuntime()
+	from := source(t, api)
+	sourced := func(name string, of v1alpha1.VolumeDisk) runtime.Disk {
+		d := disk(name)
+		d.Spec.Runtime.Pod, d.Source = &of, &from
+		d.Spec.Source = &v1alpha1.VirtualDiskSource{Image: v1alpha1.VMDiskImageReference{Name: "ubuntu"}}
+		return d
+	}
+	for class, d := range map[string]runtime.Disk{
+		"imaged": sourced("boot", v1alpha1.VolumeDisk{}), "fast": sourced("named", v1alpha1.VolumeDisk{StorageClassName: "fast"}),
+	} {
+		if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		claim := claimOf(t, api, d, nil)
+		want := &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "vmdi-1"}
+		if diff := cmp.Diff(want, claim.Spec.DataSource); diff != "" {
+			t.Errorf("the source of the claim (-want +got):\n%s", diff)
+		}
+		if *claim.Spec.StorageClassName != class || *claim.Spec.VolumeMode != corev1.PersistentVolumeBlock || claim.Labels[v1alpha1.LabelDiskImage] != "" {
+			t.Errorf("the claim is %+v", claim)
+		}
+	}
+	_, err := r.EnsureDisk(t.Context(), sourced("other-mode", v1alpha1.VolumeDisk{VolumeMode: v1alpha1.VolumeFilesystem}))
+	if !runtime.IsInvalidSpec(err) || !strings.Contains(err.Error(), "spec.runtime.pod.volumeMode") {
+		t.Errorf("another mode: %v", err)
+	}
+}
+
 func TestDiskIsAClaim(t *testing.T) {
 	r, api := newRuntime()
 	d := disk("cache")

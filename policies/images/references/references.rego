@@ -1,0 +1,427 @@
+# METADATA
+# title: Which VMDiskImages disks may be copied from
+# description: >-
+#   A VirtualMachine, a VirtualDisk or the templates of a VirtualMachinePool may name a VMDiskImage only if it exists, is not being deleted
+#   and is not retired. An image of another namespace must allow the namespace in spec.allowedNamespaces. With mode CreateIfNotExist, the
+#   image need not exist: the requester must then be allowed to create it, and to get the Secret in its template. Only references that the
+#   request adds are evaluated.
+package sallyport.images.references
+
+import data.sallyport.lib.machines
+import data.sallyport.lib.shell
+import data.sallyport.lib.tenants
+
+# METADATA
+# title: The VMDiskImage, if the request names one
+facts["image"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VMDiskImage",
+	"namespace": _added[0].namespace,
+	"name": _added[0].name,
+} if {
+	count(_added) == 1
+}
+
+facts["image"] := null if count(_added) != 1
+
+# METADATA
+# title: The VMDiskImages in their namespaces, if the request names several
+facts["images"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VMDiskImage",
+	"namespaces": [namespace | some namespace in {ref.namespace | some ref in _added}],
+} if {
+	count(_added) > 1
+}
+
+facts["images"] := null if count(_added) < 2
+
+# METADATA
+# title: The namespace of the object, for its labels
+facts["namespace"] := {"apiVersion": "v1", "kind": "Namespace", "name": input.request.namespace} if _abroad
+
+facts["namespace"] := null if not _abroad
+
+# METADATA
+# title: Whether the requester may create the VMDiskImage
+facts["creatable"] := {"access": {
+	"verb": "create",
+	"group": "sallyport.dev",
+	"resource": "vmdiskimages",
+	"namespace": _created.namespace,
+}} if {
+	_creates
+}
+
+facts["creatable"] := null if not _creates
+
+# METADATA
+# title: Whether the requester may get the Secret in the template
+facts["readable"] := {"access": {
+	"verb": "get",
+	"group": "",
+	"resource": "secrets",
+	"namespace": _created.namespace,
+	"name": _secret,
+}} if {
+	_names_secret
+}
+
+facts["readable"] := null if not _names_secret
+
+valid_input if {
+	input.request.operation in {"CREATE", "UPDATE"}
+	_text(input.request.namespace)
+	_text(input.request.userInfo.username)
+	_known_spec
+	_known_images
+	_known_namespace
+	_known_answers
+	_known_parameters
+}
+
+# METADATA
+# title: The VMDiskImage does not exist
+# custom:
+#   reason: ImageMissing
+#   remedyInMessage: Create the image first, or use mode CreateIfNotExist.
+deny contains {
+	"reason": "ImageMissing",
+	"code": 422,
+	"message": concat("", [
+		$"{ref.field}: VMDiskImage {ref.name} does not exist in namespace {ref.namespace}; create it first, or name another one; ",
+		$"to list images: kubectl get vmdi -n {shell.word(ref.namespace)}",
+	]),
+	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
+} if {
+	some ref in _added
+	not _found(ref)
+	not _is_abroad(ref)
+	not _creates
+	not _waits
+}
+
+# METADATA
+# title: The VMDiskImage is being deleted
+# custom:
+#   reason: ImageTerminating
+#   remedy: Name another image, or create the image again once it is gone.
+deny contains {
+	"reason": "ImageTerminating",
+	"message": concat("", [
+		$"{ref.field}: VMDiskImage {ref.name} in namespace {ref.namespace} is being deleted; name another one, or create it again once it is ",
+		$"gone; to see what it waits for: kubectl describe vmdi {shell.word(ref.name)} -n {shell.word(ref.namespace)}",
+	]),
+	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
+} if {
+	some ref in _added
+	_usable(ref)
+	_text(_image(ref).metadata.deletionTimestamp)
+}
+
+# METADATA
+# title: The VMDiskImage is retired
+# custom:
+#   reason: ImageRetired
+#   remedyInMessage: Name another image, or have its owner run the command in the message.
+deny contains {
+	"reason": "ImageRetired",
+	"message": concat("", [
+		$"{ref.field}: VMDiskImage {ref.name} in namespace {ref.namespace} is retired: nothing new may use it; name another one; its owner can ",
+		$"reverse this: kubectl patch vmdi {shell.word(ref.name)} -n {shell.word(ref.namespace)} --type=merge ",
+		`-p '{"spec":{"retired":false}}'`,
+	]),
+	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
+} if {
+	some ref in _added
+	_usable(ref)
+	object.get(_image(ref), ["spec", "retired"], false) == true
+}
+
+# METADATA
+# title: The VMDiskImage may not be used in this namespace
+# custom:
+#   reason: ImageNotAllowed
+#   remedyInMessage: Use an image of the same namespace, or have the owner of the image run the command in the message.
+deny contains {
+	"reason": "ImageNotAllowed",
+	"message": concat("", [
+		$"{ref.field}: there is no VMDiskImage {ref.name} in namespace {ref.namespace} that namespace {input.request.namespace} may use; ",
+		"use an image of the same namespace; the owner of the image can allow others: kubectl patch vmdi ",
+		$"{shell.word(ref.name)} -n {shell.word(ref.namespace)} --type=merge ",
+		`-p '{"spec":{"allowedNamespaces":{"from":"All"}}}'`,
+	]),
+	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
+} if {
+	some ref in _added
+	_is_abroad(ref)
+	not _allows(ref)
+}
+
+# METADATA
+# title: The requester may not create the VMDiskImage
+# custom:
+#   reason: ImageCreationNotAllowed
+#   remedyInMessage: Use mode FailIfNotExist, or ask an administrator of the namespace for the verb create on vmdiskimages.
+deny contains {
+	"reason": "ImageCreationNotAllowed",
+	"message": concat("", [
+		$"{_field("mode")}: CreateIfNotExist is not allowed because {_who} may not create VMDiskImages in namespace {_created.namespace}; use ",
+		$"FailIfNotExist; to check: kubectl auth can-i create vmdiskimages.sallyport.dev -n {shell.word(_created.namespace)}",
+	]),
+	"details": {"kind": "VMDiskImage", "name": _created.name, "field": _field("mode")},
+} if {
+	_creates
+	not input.facts.creatable == true
+}
+
+# METADATA
+# title: The requester may not get the Secret in the template
+# custom:
+#   reason: SecretNotAllowed
+#   remedyInMessage: Name a Secret that you may get, or ask an administrator of the namespace for the verb get on this Secret.
+deny contains {
+	"reason": "SecretNotAllowed",
+	"message": concat("", [
+		$"{_field("template.secretRef.name")}: cannot use Secret {_secret} because {_who} may not get it in namespace {_created.namespace}; ",
+		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(_created.namespace)}",
+	]),
+	"details": {"kind": "Secret", "name": _secret, "field": _field("template.secretRef.name")},
+} if {
+	_names_secret
+	not input.facts.readable == true
+}
+
+_who := input.request.userInfo.username
+
+_of_disk if input.request.resource.resource == "virtualdisks"
+
+# The references of an object: the field of each, and the image.
+_refs(side) := array.concat(
+	[_ref(_image_field, image) | image := _machine_or_disk(side)],
+	[_ref($"spec.virtualDiskTemplates[{i}].spec.source.image", template.spec.source.image) |
+		some i, template in object.get(_spec(side), "virtualDiskTemplates", [])
+	],
+)
+
+_machine_or_disk(side) := _spec(side).source.image if _of_disk
+
+_machine_or_disk(side) := machines.spec(input.request, side).diskImage.ref if not _of_disk
+
+_image_field := "spec.source.image" if _of_disk
+
+_image_field := _field("ref") if not _of_disk
+
+_spec(side) := input.request[side].spec
+
+_ref(field, image) := {
+	"field": field,
+	"namespace": [namespace | some namespace in [object.get(image, "namespace", ""), input.request.namespace]; namespace != ""][0],
+	"name": image.name,
+}
+
+_field(path) := machines.field(input.request, $"diskImage.{path}")
+
+# Those that the request adds.
+_added := [ref | some ref in _refs("object"); not _had(ref)]
+
+_had(ref) if {
+	input.request.operation == "UPDATE"
+	some before in _refs("oldObject")
+	before.namespace == ref.namespace
+	before.name == ref.name
+}
+
+_abroad if {
+	some ref in _added
+	_is_abroad(ref)
+}
+
+_is_abroad(ref) if ref.namespace != input.request.namespace
+
+# The image of a reference. It is undefined if there is none.
+_image(ref) := [image |
+	some image in array.concat([input.facts.image | input.facts.image != null], [image | some image in input.facts.images])
+	image.metadata.namespace == ref.namespace
+	image.metadata.name == ref.name
+][0]
+
+_found(ref) if _image(ref)
+
+# Of an image that may not be used, nothing is told.
+_usable(ref) if {
+	_found(ref)
+	not _is_abroad(ref)
+}
+
+_usable(ref) if _allows(ref)
+
+_allows(ref) if {
+	_from(ref) == "All"
+}
+
+_allows(ref) if {
+	_from(ref) == "Selector"
+	selector := _image(ref).spec.allowedNamespaces.selector
+	is_object(selector)
+	labels := object.get(input.facts.namespace.metadata, "labels", {})
+	tenants.includes({"namespaces": {"names": [], "selector": selector}}, input.request.namespace, labels)
+}
+
+_from(ref) := object.get(_image(ref), ["spec", "allowedNamespaces", "from"], "Same")
+
+_waits if {
+	some namespace in data.parameters.waitNamespaces
+	namespace in {"*", input.request.namespace}
+}
+
+# With mode CreateIfNotExist, the image of the machine is created from its template.
+_disk_image := machines.spec(input.request, "object").diskImage if not _of_disk
+
+_creates if {
+	_disk_image.mode == "CreateIfNotExist"
+	_created
+}
+
+_created := [ref | some ref in _added; ref.field == _image_field][0]
+
+_secret := _disk_image.template.secretRef.name
+
+_names_secret if {
+	_creates
+	_secret
+}
+
+# Types.
+
+_known_spec if {
+	is_object(_spec("object"))
+	_known_object
+	templates := object.get(_spec("object"), "virtualDiskTemplates", [])
+	is_array(templates)
+	every template in templates { _known_source(template.spec) }
+	_known_before
+}
+
+_known_object if {
+	_of_disk
+	_known_source(_spec("object"))
+}
+
+_known_object if {
+	not _of_disk
+	spec := machines.spec(input.request, "object")
+	is_object(spec)
+	_known_disk_image(object.get(spec, "diskImage", null))
+}
+
+_known_before if input.request.operation == "CREATE"
+
+_known_before if is_object(_spec("oldObject"))
+
+_known_source(spec) if {
+	is_object(spec)
+	_known_ref_in(object.get(spec, "source", null))
+}
+
+_known_ref_in(null)
+
+_known_ref_in(source) if _known_ref(source.image)
+
+_known_disk_image(null)
+
+_known_disk_image(of) if {
+	_known_ref(of.ref)
+	object.get(of, "mode", "FailIfNotExist") in {"FailIfNotExist", "CreateIfNotExist"}
+	_known_template(object.get(of, "template", null))
+}
+
+_known_ref(ref) if {
+	_text(ref.name)
+	is_string(object.get(ref, "namespace", ""))
+}
+
+_known_template(null)
+
+_known_template(template) if {
+	is_object(template)
+	_known_secret(object.get(template, "secretRef", null))
+}
+
+_known_secret(null)
+
+_known_secret(ref) if _text(ref.name)
+
+# The image that is asked for by name, and the list, of which others are left out.
+_known_images if {
+	count(_added) != 1
+	input.facts.image == null
+	_known_list
+}
+
+_known_images if {
+	count(_added) == 1
+	input.facts.images == null
+	_known_image(input.facts.image, _added[0])
+}
+
+_known_list if {
+	count(_added) == 0
+	input.facts.images == null
+}
+
+_known_list if {
+	count(_added) > 1
+	is_array(input.facts.images)
+	every image in input.facts.images { _known_metadata(image) }
+}
+
+_known_image(null, _)
+
+_known_image(image, ref) if {
+	_known_metadata(image)
+	image.metadata.name == ref.name
+	image.metadata.namespace == ref.namespace
+}
+
+_known_metadata(image) if {
+	_text(image.metadata.name)
+	_text(image.metadata.namespace)
+	_known_time(object.get(image.metadata, "deletionTimestamp", null))
+	is_boolean(object.get(image, ["spec", "retired"], false))
+	is_string(object.get(image, ["spec", "allowedNamespaces", "from"], "Same"))
+}
+
+_known_time(null)
+
+_known_time(at) if _text(at)
+
+_known_namespace if {
+	not _abroad
+	input.facts.namespace == null
+}
+
+_known_namespace if {
+	_abroad
+	input.facts.namespace.metadata.name == input.request.namespace
+	is_object(object.get(input.facts.namespace.metadata, "labels", {}))
+}
+
+_known_answers if {
+	_known_answer({true | _creates}, input.facts.creatable)
+	_known_answer({true | _names_secret}, input.facts.readable)
+}
+
+_known_answer(set(), null)
+
+_known_answer({true}, answer) if is_boolean(answer)
+
+_known_parameters if {
+	is_array(data.parameters.waitNamespaces)
+	every namespace in data.parameters.waitNamespaces { _text(namespace) }
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}

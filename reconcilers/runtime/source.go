@@ -1,0 +1,32 @@
+package runtime
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// DiskSource is the data that a disk is made from, in the namespace of the disk.
+type DiskSource struct {
+	// Image is the UID of the VMDiskImage.
+	Image types.UID
+	// Snapshot is the name of its VolumeSnapshot.
+	Snapshot string
+	// Claim is the name of the PersistentVolumeClaim that the snapshot is of. Whatever the spec of the disk does not say is as in it.
+	Claim string
+}
+
+// NoSource is the error of EnsureDisk for a disk that is to be made from a source, and was given none.
+func NoSource(d Disk) error {
+	return NewInvalidState(nil, "VirtualDisk %s is copied from an image, which is not known to be ready", d.Name)
+}
+
+// specOf returns the spec of a machine with all of its disks in blockDeviceRefs.
+func specOf(vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachineSpec {
+	if vm.Spec.DiskImage == nil {
+		return &vm.Spec
+	}
+	spec := vm.Spec
+	spec.BlockDeviceRefs = vm.BlockDevices()
+	return &spec
+}

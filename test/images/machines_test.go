@@ -1,0 +1,122 @@
+//go:build !race
+
+package images
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/step"
+)
+
+// booting is a machine that is a Pod and boots from an image.
+func booting(name string, of v1alpha1.MachineDiskImage) *v1alpha1.VirtualMachine {
+	return &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.VirtualMachineSpec{
+		DiskImage: &of, Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
+	}}
+}
+
+// showsMachine waits until the machine has a phase and its condition ImageReady a reason.
+func (s *site) showsMachine(vm *v1alpha1.VirtualMachine, phase v1alpha1.VirtualMachinePhase, reason v1alpha1.ConditionReason) {
+	s.Helper()
+	s.Until(fmt.Sprintf("VirtualMachine %s is %s, %s", vm.Name, phase, reason), func() (string, bool) {
+		s.read(vm)
+		image := v1alpha1.ConditionImageReady.In(vm.Status.Conditions)
+		return fmt.Sprintf("%+v", vm.Status), image != nil && vm.Status.Phase == phase && image.Reason == string(reason)
+	})
+}
+
+// gone waits until the object is gone, and removes the finalizers that the controller manager would.
+func (s *site) gone(o client.Object) {
+	s.Helper()
+	s.Eventually(fmt.Sprintf("%T %s is gone", o, o.GetName()), func() bool {
+		if !s.read(o) {
+			return true
+		}
+		if _, claim := o.(*corev1.PersistentVolumeClaim); claim && !o.GetDeletionTimestamp().IsZero() {
+			s.Must(client.IgnoreNotFound(s.Patch(s.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		}
+		return false
+	})
+}
+
+// machines has a machine wait for its image, get its disk from it, and go.
+func (s *site) machines(step.T) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
+	nodes := nodeagent.New(client.NewNamespacedClient(s.Client, namespace), "node-1")
+	s.Must(nodes.Join(s.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { nodes.Run(ctx, func(err error) { s.Log(err) }) })
+	defer running.Wait()
+	defer cancel()
+
+	alpine := v1alpha1.MachineDiskImage{Ref: v1alpha1.VMDiskImageReference{Name: "alpine"}}
+	refused := func(text string, change func(*v1alpha1.VirtualMachine)) {
+		s.Helper()
+		vm := booting("refused", alpine)
+		change(vm)
+		if err := s.Create(s.Context(), vm, client.DryRunAll); err == nil || !strings.Contains(err.Error(), text) {
+			s.Errorf("not %q: %v", text, err)
+		}
+	}
+	refused("[images-references/ImageMissing]", func(*v1alpha1.VirtualMachine) {})
+	refused("[images-references/ImageNotAllowed]", func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskImage.Ref.Namespace = "default" })
+	refused("spec.diskImage.template is required", func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskImage.Mode = v1alpha1.CreateIfNotExist })
+	refused("see VSphereTemplate", func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Runtime = v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{InventoryPath: "/dc/vm/a"}}
+	})
+
+	alpine.Mode = v1alpha1.CreateIfNotExist
+	alpine.Template = &v1alpha1.VMDiskImageTemplate{
+		URL: "https://images.example.org/alpine.qcow2", Checksum: checksum, DiskSize: resource.MustParse("2Gi"), StorageClass: "fast",
+	}
+	vm := booting("web", alpine)
+	s.Must(s.Create(s.Context(), vm))
+	s.showsMachine(vm, v1alpha1.VirtualMachineWaitingForImage, v1alpha1.ReasonImageImporting)
+	image := image(alpine.Ref.Name)
+	s.read(image)
+	volume := s.volume(image)
+	s.play(volume)
+	snapshot := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume.Name}}
+	s.Eventually("there is a snapshot", func() bool { return s.read(snapshot) })
+	snapshot.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: new(true), RestoreSize: new(resource.MustParse("2Gi"))}
+	s.Must(s.Status().Update(s.Context(), snapshot))
+	s.showsMachine(vm, v1alpha1.VirtualMachineRunning, v1alpha1.ReasonImageCopied)
+
+	disk := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-boot"}}
+	s.read(disk)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: disk.Status.DiskID}}
+	if !s.read(claim) || disk.Status.Image == nil || !disk.Status.Image.Is(image) || !metav1.IsControlledBy(disk, vm) {
+		s.Errorf("the disk is %+v", disk)
+	}
+	if from := claim.Spec.DataSource; from == nil || from.Kind != "VolumeSnapshot" || from.Name != snapshot.Name {
+		s.Errorf("the claim is made from %+v", from)
+	}
+	var pods corev1.PodList
+	s.Must(s.List(s.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{agent.LabelMachine: string(vm.UID)}))
+	if len(pods.Items) != 1 || !slices.ContainsFunc(pods.Items[0].Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name
+	}) {
+		s.Errorf("the Pods are %+v", pods.Items)
+	}
+
+	s.Must(s.Delete(s.Context(), vm))
+	s.gone(vm)
+	s.Must(s.Delete(s.Context(), disk)) // as the garbage collector does
+	s.gone(claim)
+	s.gone(disk)
+	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--timeout=2m")
+}
