@@ -58,8 +58,8 @@ var Kinds = []Kind{
 	},
 	{
 		Name: "VMDiskImage", ShortName: "vmdi", Object: &VMDiskImage{}, List: &VMDiskImageList{},
-		Mutating: written, Validating: written, People: true,
-		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
+		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
+		Verbs: []string{"get", "list", "watch", "patch", "delete"}, // finalizers; images that no disk uses
 	},
 	{
 		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},
