@@ -40,7 +40,7 @@ func TestAlerts(t *testing.T) {
 	}
 	var rule alerts
 	for _, o := range render(t, "metrics: {prometheusRule: {enabled: true, runbooks: 'https://example.org/alerts'}}") {
-		if isOfPrometheus(&o) {
+		if isOfPrometheus(o) {
 			text, err := yaml.Marshal(o.Object["spec"])
 			if err != nil {
 				t.Fatal(err)

@@ -174,7 +174,7 @@ func TestInstallAndUninstall(t *testing.T) {
 			}
 			objects := render(t, text)
 			for _, o := range objects {
-				if isOfPrometheus(&o) {
+				if isOfPrometheus(o) {
 					continue
 				}
 				live := &unstructured.Unstructured{}
@@ -195,7 +195,7 @@ func TestInstallAndUninstall(t *testing.T) {
 				live.SetGroupVersionKind(o.GroupVersionKind())
 				kept := o.GetKind() == "CustomResourceDefinition"
 				err := c.Get(t.Context(), client.ObjectKeyFromObject(o), live)
-				if kept && err != nil || !kept && !isOfPrometheus(&o) && !apierrors.IsNotFound(err) {
+				if kept && err != nil || !kept && !isOfPrometheus(o) && !apierrors.IsNotFound(err) {
 					t.Errorf("after the removal, %s %s: %v", o.GetKind(), o.GetName(), err)
 				}
 			}

@@ -192,6 +192,8 @@ func (r *Reconciler) expire(ctx context.Context, l *look) error {
 	case l.now.Before(due):
 		l.wake(due.Sub(l.now))
 		return nil
+	case l.noSnapshots: // they could not be deleted
+		return nil
 	case l.Labels[v1alpha1.LabelDeletionProtection] == v1alpha1.DeletionProtectionEnabled:
 		l.blocks(v1alpha1.ReasonDeletionProtected, fmt.Sprintf("no disk has used the image for %v, but it has the label %s=%s: remove the label, or set spec.deletionPolicy to %s",
 			ttl, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled, v1alpha1.VMDiskImageRetain))

@@ -271,8 +271,9 @@ func TestNotDeletedAfterUnreferenced(t *testing.T) {
 			image.Spec.DeletionPolicy, image.Spec.TTLAfterUnreferenced = v1alpha1.VMDiskImageRetain, nil
 			w.must(w.Update(w.Context(), image))
 		}, ""},
-		"it was lost":     {func(w *world) { w.must(w.Delete(w.Context(), &w.claims()[0])) }, ""},
-		"it is protected": {func(w *world) { w.label(v1alpha1.DeletionProtectionEnabled) }, v1alpha1.ReasonDeletionProtected},
+		"snapshots are not served": {func(w *world) { w.unserved["VolumeSnapshot"] = true }, ""},
+		"it was lost":              {func(w *world) { w.must(w.Delete(w.Context(), &w.claims()[0])) }, ""},
+		"it is protected":          {func(w *world) { w.label(v1alpha1.DeletionProtectionEnabled) }, v1alpha1.ReasonDeletionProtected},
 		"the API server denies it": {func(w *world) {
 			w.refused["delete VMDiskImage"] = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not now"))
 		}, v1alpha1.ReasonDeletionDenied},

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -75,20 +74,21 @@ func TestWhyAnImage(t *testing.T) {
 		URL: "https://images.example.org/ubuntu.qcow2", SourceType: v1alpha1.VMDiskImageHTTP, DiskSize: resource.MustParse("1Gi"),
 		AllowedNamespaces: v1alpha1.VMDiskImageNamespaces{From: v1alpha1.VMDiskImageFromAll},
 	}})
-	disk := func(name, image, of string, used *v1alpha1.UsedDiskImage) *v1alpha1.VirtualDisk {
+	disk := func(name, image, of string) *v1alpha1.VirtualDisk {
 		return &v1alpha1.VirtualDisk{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec: v1alpha1.VirtualDiskSpec{
-				Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.PodDisk{}},
+				Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}},
 				Source: &v1alpha1.VirtualDiskSource{Image: v1alpha1.VMDiskImageReference{Name: image, Namespace: of}},
 			},
-			Status: v1alpha1.VirtualDiskStatus{Image: used},
 		}
 	}
+	uses := disk("e", "ubuntu", "")
 	w.make(
-		disk("a", "ubuntu", "", nil), disk("b", "ubuntu", namespace, nil), disk("c", "debian", "", nil), disk("d", "ubuntu", "elsewhere", nil),
-		disk("e", "ubuntu", "", &v1alpha1.UsedDiskImage{Namespace: namespace, Name: "ubuntu", UID: types.UID("u")}),
+		uses, disk("a", "ubuntu", ""), disk("b", "ubuntu", namespace), disk("c", "debian", ""), disk("d", "ubuntu", "elsewhere"),
 	)
+	uses.Status.Image = &v1alpha1.UsedDiskImage{Namespace: namespace, Name: "ubuntu", UID: "u"}
+	w.Must(w.Status().Update(t.Context(), uses))
 	shows(t, w.plugin("why vmdi ubuntu -n "+namespace, 0).stdout, "VMDiskImage ubuntu in namespace "+namespace,
 		"Waiting for: +reconciliation of the latest change", "Used by: +none", "Needed by: +svd/a, svd/b", "New users: +all namespaces", "When unused: +kept")
 }

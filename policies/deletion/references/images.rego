@@ -88,7 +88,10 @@ _retire := concat(" ", [
 
 _known_image_facts if {
 	not _image_judged
-	every fact in ["machines", "pools", "namespace", "disks"] { input.facts[fact] == null }
+	input.facts.machines == null
+	input.facts.pools == null
+	input.facts.namespace == null
+	input.facts.disks == null
 }
 
 _known_image_facts if {
