@@ -115,6 +115,11 @@ var judges = map[string]string{
 	"VMDiskImage spec.storageClass":    "none: PersistentVolumeClaims of a StorageClass have a ResourceQuota",
 	"VMDiskImage spec.snapshotClass":   "none: it is used only if its driver is that of the StorageClass",
 	"VMDiskImage spec.import":          "none: it bounds the import itself",
+
+	"VMDiskImage spec.retired":              "none: it closes the image to new users",
+	"VMDiskImage spec.allowedNamespaces":    "none: who may write the image decides who may use it, and policies judge each use by it",
+	"VMDiskImage spec.deletionPolicy":       "none: it deletes the image itself, and deletion-references judges the deletion",
+	"VMDiskImage spec.ttlAfterUnreferenced": "none: it delays the deletion of the image itself",
 }
 
 // judgesOfSubresources are the subresources of these kinds.

@@ -160,7 +160,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	c := newCluster(t)
 	tried := map[string]string{
 		"by default": "",
-		"everything": strings.Replace(everything, "serviceMonitor: {enabled: true", "serviceMonitor: {enabled: false", 1), // no definition of it
+		"everything": strings.NewReplacer("serviceMonitor: {enabled: true", "serviceMonitor: {enabled: false", "prometheusRule: {enabled: true", "prometheusRule: {enabled: false").Replace(everything), // no definitions of them
 	}
 	if !depth.Deep() { // each walk installs the default
 		delete(tried, "by default")
@@ -178,7 +178,7 @@ func TestInstallAndUninstall(t *testing.T) {
 			}
 			objects := render(t, text)
 			for _, o := range objects {
-				if o.GetKind() == "ServiceMonitor" {
+				if isOfPrometheus(o) {
 					continue
 				}
 				live := &unstructured.Unstructured{}
@@ -199,7 +199,7 @@ func TestInstallAndUninstall(t *testing.T) {
 				live.SetGroupVersionKind(o.GroupVersionKind())
 				kept := o.GetKind() == "CustomResourceDefinition"
 				err := c.Get(t.Context(), client.ObjectKeyFromObject(o), live)
-				if kept && err != nil || !kept && o.GetKind() != "ServiceMonitor" && !apierrors.IsNotFound(err) {
+				if kept && err != nil || !kept && !isOfPrometheus(o) && !apierrors.IsNotFound(err) {
 					t.Errorf("after the removal, %s %s: %v", o.GetKind(), o.GetName(), err)
 				}
 			}

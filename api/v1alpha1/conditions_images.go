@@ -7,11 +7,22 @@ const (
 	// ConditionSnapshotReady of a VMDiskImage is true when the snapshot of its claim is
 	// ready to be used. Set by the image reconciler.
 	ConditionSnapshotReady ConditionType = "SnapshotReady"
+	// ConditionInUse of a VMDiskImage is true while a disk uses it. Set by the image
+	// reconciler.
+	ConditionInUse ConditionType = "InUse"
+	// ConditionRetired of a VMDiskImage is true while it is closed to new users. Set by
+	// the image reconciler.
+	ConditionRetired ConditionType = "Retired"
+	// ConditionDeletionBlocked of a VMDiskImage is true while something blocks a deletion
+	// that a user or spec.deletionPolicy has asked for, and absent otherwise. Set by the
+	// image reconciler.
+	ConditionDeletionBlocked ConditionType = "DeletionBlocked"
 )
 
 // Reasons of a VMDiskImage's conditions. Ready has the reason of the first condition that is not true. If another
 // object has a name that the import needs, the reason is OwnedByAnother; if Sallyport lacks a right, it is
-// PermissionDenied; while the object is being deleted, it is Terminating.
+// PermissionDenied; while the object is being deleted, it is Terminating. DeletionBlocked also has the reasons
+// PermissionDenied and ImportsDisabled.
 const (
 	// ReasonImageReady (Ready true): the snapshot is ready to be used.
 	ReasonImageReady ConditionReason = "ImageReady"
@@ -70,4 +81,29 @@ const (
 	// ReasonImageLost (SnapshotReady false, Ready false): the claim or the snapshot of the
 	// image was deleted. The image is not imported again.
 	ReasonImageLost ConditionReason = "ImageLost"
+
+	// ReasonImageReferenced (InUse true, DeletionBlocked true): disks use the image. Delete
+	// the users that the message names, or wait until they are deleted.
+	ReasonImageReferenced ConditionReason = "ImageReferenced"
+	// ReasonImageUnreferenced (InUse false; also an event, before the image is deleted by
+	// its deletionPolicy): no disk uses the image. Delete it if it is not needed.
+	ReasonImageUnreferenced ConditionReason = "ImageUnreferenced"
+	// ReasonRetired (Retired true): spec.retired is true. Set it to false to allow
+	// new users.
+	ReasonRetired ConditionReason = "Retired"
+	// ReasonInService (Retired false): new disks may use the image. Set spec.retired
+	// to true to change that.
+	ReasonInService ConditionReason = "InService"
+	// ReasonDeletionProtected (DeletionBlocked true): the image is due for deletion, and has
+	// the label sallyport.dev/deletion-protection. Remove the label, or change
+	// spec.deletionPolicy.
+	ReasonDeletionProtected ConditionReason = "DeletionProtected"
+	// ReasonDeletionDenied (DeletionBlocked true): the image is due for deletion, and the
+	// API server denied it. The message says why. Allow it, or change
+	// spec.deletionPolicy.
+	ReasonDeletionDenied ConditionReason = "DeletionDenied"
+	// ReasonChildrenRemain (DeletionBlocked true): an object of the image, such as its
+	// snapshot, has not been deleted for a minute. The message says which one, and what
+	// it waits for.
+	ReasonChildrenRemain ConditionReason = "ChildrenRemain"
 )

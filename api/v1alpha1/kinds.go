@@ -58,7 +58,7 @@ var Kinds = []Kind{
 	},
 	{
 		Name: "VMDiskImage", ShortName: "vmdi", Object: &VMDiskImage{}, List: &VMDiskImageList{},
-		Mutating: written, Validating: written, People: true,
+		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
 		Verbs: []string{"get", "list", "watch", "create", "patch"}, // finalizers; images from templates of machines
 	},
 	{

@@ -217,6 +217,7 @@ type VirtualDiskStatus struct {
 // +kubebuilder:resource:shortName=svd,categories=sallyport
 // +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.serverRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.attachedTo.name`
+// +kubebuilder:selectablefield:JSONPath=`.status.image.namespace`
 // +kubebuilder:selectablefield:JSONPath=`.status.image.uid`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Whether it exists and a machine has it."

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,8 +64,59 @@ const (
 	VMDiskImageRegistry VMDiskImageSourceType = "registry"
 )
 
-// VMDiskImageSpec is the desired state of an image. Users own it. All of it but import is immutable: other data is another VMDiskImage.
+// VMDiskImageDeletionPolicy says what happens to an image that no disk uses.
 //
+// +kubebuilder:validation:Enum=Retain;DeleteAfterUnreferenced
+type VMDiskImageDeletionPolicy string
+
+const (
+	// VMDiskImageRetain keeps the image until a user deletes it.
+	VMDiskImageRetain VMDiskImageDeletionPolicy = "Retain"
+	// VMDiskImageDeleteAfterUnreferenced deletes the image once it was ready, and used by
+	// no disk, for spec.ttlAfterUnreferenced.
+	VMDiskImageDeleteAfterUnreferenced VMDiskImageDeletionPolicy = "DeleteAfterUnreferenced"
+)
+
+// DefaultTTLAfterUnreferenced is the default of spec.ttlAfterUnreferenced.
+const DefaultTTLAfterUnreferenced = 24 * time.Hour
+
+// VMDiskImageNamespacesFrom says how the namespaces that may use an image are selected.
+//
+// +kubebuilder:validation:Enum=Same;All;Selector
+type VMDiskImageNamespacesFrom string
+
+const (
+	// VMDiskImageFromSame allows the namespace of the image only.
+	VMDiskImageFromSame VMDiskImageNamespacesFrom = "Same"
+	// VMDiskImageFromAll allows every namespace.
+	VMDiskImageFromAll VMDiskImageNamespacesFrom = "All"
+	// VMDiskImageFromSelector allows the namespaces with certain labels, and that of the
+	// image.
+	VMDiskImageFromSelector VMDiskImageNamespacesFrom = "Selector"
+)
+
+// VMDiskImageNamespaces are the namespaces whose machines and disks may use an image.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.selector) == (self.from == 'Selector')",message="spec.allowedNamespaces.selector is required with from: Selector, and not allowed otherwise"
+type VMDiskImageNamespaces struct {
+	// Same allows the namespace of the image only, All every namespace, and Selector
+	// those that selector selects, and that of the image. Default Same.
+	// +optional
+	// +kubebuilder:default=Same
+	From VMDiskImageNamespacesFrom `json:"from,omitempty"`
+
+	// The labels of the namespaces. A user who may change the labels of a namespace can
+	// allow it. Required with from: Selector.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || size(self.matchLabels) <= 64",message="spec.allowedNamespaces.selector.matchLabels must have at most 64 labels"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || size(self.matchExpressions) <= 64 && self.matchExpressions.all(e, !has(e.values) || size(e.values) <= 64)",message="spec.allowedNamespaces.selector.matchExpressions must have at most 64 entries, each with at most 64 values"
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// VMDiskImageSpec is the desired state of an image. Users own it. The source, the size and the classes are immutable: other data is another
+// VMDiskImage.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.ttlAfterUnreferenced) || self.deletionPolicy == 'DeleteAfterUnreferenced'",message="spec.ttlAfterUnreferenced is only allowed with deletionPolicy DeleteAfterUnreferenced"
 // +kubebuilder:validation:XValidation:rule="has(self.checksum) == has(oldSelf.checksum) && has(self.secretRef) == has(oldSelf.secretRef) && has(self.storageClass) == has(oldSelf.storageClass) && has(self.snapshotClass) == has(oldSelf.snapshotClass)",message="spec.checksum, secretRef, storageClass and snapshotClass cannot be added or removed: create another VMDiskImage instead"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'http' || self.url.startsWith('https://') || self.url.startsWith('http://')",message="spec.url must begin with https:// or http:// if spec.sourceType is http"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 's3' || self.url.startsWith('https://') || self.url.startsWith('http://') || self.url.startsWith('s3://')",message="spec.url must begin with https://, http:// or s3:// if spec.sourceType is s3"
@@ -126,6 +179,31 @@ type VMDiskImageSpec struct {
 	// The limits of the import.
 	// +optional
 	Import VMDiskImageImport `json:"import,omitzero"`
+
+	// Whether the image is closed to new users. Disks that use it keep their data, and
+	// the image is kept. It can be set to false again.
+	// +optional
+	Retired bool `json:"retired,omitempty"`
+
+	// The namespaces whose machines and disks may use the image. Disks that use it
+	// already keep their data. Default: the namespace of the image only.
+	// +optional
+	AllowedNamespaces VMDiskImageNamespaces `json:"allowedNamespaces,omitzero"`
+
+	// What happens to an image that no disk uses: Retain keeps it,
+	// DeleteAfterUnreferenced deletes it after ttlAfterUnreferenced. Default Retain.
+	// +optional
+	// +kubebuilder:default=Retain
+	DeletionPolicy VMDiskImageDeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// How long a ready image that no disk uses is kept, from 10m to 8760h, counted from
+	// status.unreferencedSince. Only with deletionPolicy DeleteAfterUnreferenced. Default
+	// 24h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10m') && duration(self) <= duration('8760h')",message="spec.ttlAfterUnreferenced must be between 10m and 8760h, such as 24h"
+	TTLAfterUnreferenced *metav1.Duration `json:"ttlAfterUnreferenced,omitempty"`
 }
 
 // VMDiskImageSecretReference names a Secret in the namespace of the VMDiskImage.
@@ -258,6 +336,48 @@ type VMDiskImageChild struct {
 	UID types.UID `json:"uid"`
 }
 
+// VMDiskImageUser is an object that uses an image.
+type VMDiskImageUser struct {
+	// Its kind: VirtualMachine for a disk that belongs to a machine, otherwise
+	// VirtualDisk.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// Its name, in the namespace of the VMDiskImage.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Its UID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+}
+
+// VMDiskImageReferences are the VirtualDisks that are copied from an image: those that have its UID in status.image.
+type VMDiskImageReferences struct {
+	// How many disks use the image, in all namespaces.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Count int32 `json:"count"`
+
+	// How many of them are in other namespaces than the image. They are not named here.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Elsewhere int32 `json:"elsewhere,omitempty"`
+
+	// The first 20 users in the namespace of the image, ordered by name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Users []VMDiskImageUser `json:"users,omitempty"`
+}
+
 // VMDiskImageStatus is the observed state of an image. The image reconciler owns it.
 type VMDiskImageStatus struct {
 	// The metadata.generation that the rest of the status is based on.
@@ -286,8 +406,17 @@ type VMDiskImageStatus struct {
 	// +optional
 	Snapshot *VMDiskImageChild `json:"snapshot,omitempty"`
 
+	// The disks that use the image. While there are any, the data is not deleted.
+	// +optional
+	References *VMDiskImageReferences `json:"references,omitempty"`
+
+	// Since when the image has been ready and no disk has used it. With deletionPolicy
+	// DeleteAfterUnreferenced, spec.ttlAfterUnreferenced counts from this time.
+	// +optional
+	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
+
 	// The state of the image in detail. Ready is true when the snapshot is ready to be
-	// used.
+	// used. DeletionBlocked is there only while something blocks a deletion.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -296,7 +425,7 @@ type VMDiskImageStatus struct {
 }
 
 // VMDiskImage is an image that disks of machines start from. CDI imports it from its source into a PersistentVolumeClaim, of which a
-// VolumeSnapshot is taken. Both are deleted with the VMDiskImage.
+// VolumeSnapshot is taken. Both are deleted with the VMDiskImage, once no disk uses it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -305,6 +434,7 @@ type VMDiskImageStatus struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Whether it is imported."
 // +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.attempt.progress`,description="How far the import is."
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.virtualSize`,description="How large a disk made from it is at least."
+// +kubebuilder:printcolumn:name="Users",type=integer,JSONPath=`.status.references.count`,description="How many disks are copied from it."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether its snapshot is ready to be used."
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not, in one word."
 // +kubebuilder:printcolumn:name="URL",type=string,priority=1,JSONPath=`.spec.url`,description="Where it is imported from."

@@ -187,7 +187,7 @@ func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
 			return false
 		}
 	}
-	l.imported(metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("DataVolume %s has another source: delete it", volume.Name))
+	l.imported(metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("DataVolume %s has another source: delete it, with an override of the policy images-children", volume.Name))
 	return false
 }
 
@@ -298,7 +298,7 @@ func (r *Reconciler) snapshot(ctx context.Context, l *look) error {
 	switch {
 	case s != nil && s.DeletionTimestamp.IsZero() && ptr.Deref(s.Spec.Source.PersistentVolumeClaimName, "") != claim.Name:
 		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
-			fmt.Sprintf("VolumeSnapshot %s has another source: delete it", s.Name))
+			fmt.Sprintf("VolumeSnapshot %s has another source: delete it, with an override of the policy images-children", s.Name))
 	case s != nil && s.DeletionTimestamp.IsZero() && usable(s):
 		l.Status.Snapshot = &v1alpha1.VMDiskImageChild{Name: s.Name, UID: s.UID}
 		size := claim.Status.Capacity[corev1.ResourceStorage]

@@ -33,9 +33,10 @@ type look struct {
 	// Whether the API server lacks the kinds.
 	noVolumes, noSnapshots bool
 
-	failure  string        // why the attempt failed in this pass
-	deletion string        // what the deletion waits for
-	again    time.Duration // when to look again
+	failure  v1alpha1.ConditionReason // why the attempt failed in this pass
+	deletion string                   // what the deletion waits for
+	blockade *blockade                // what blocks the deletion
+	again    time.Duration            // when to look again
 }
 
 // childName is the name of the DataVolume, the claim and the snapshot of an attempt.
@@ -164,5 +165,8 @@ func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int
 
 // waits says what the deletion of the image waits for.
 func (l *look) waits(o client.Object) {
-	l.deletion = fmt.Sprintf("waiting until %s %s is deleted; it has the finalizers %s", kindOf(o), o.GetName(), strings.Join(o.GetFinalizers(), ", "))
+	text := fmt.Sprintf("waiting until %s %s is deleted; it has the finalizers %s", kindOf(o), o.GetName(), strings.Join(o.GetFinalizers(), ", "))
+	if l.deletion = text; l.now.Sub(o.GetDeletionTimestamp().Time) >= slow && !l.DeletionTimestamp.IsZero() {
+		l.blocks(v1alpha1.ReasonChildrenRemain, text)
+	}
 }

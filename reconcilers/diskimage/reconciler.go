@@ -6,6 +6,9 @@
 // the attempt. The number is persisted before anything is created, and an object counts as one of the image only if its labels have both.
 // A process keeps no state.
 //
+// An image is used by the VirtualDisks that have its UID in their status. They are counted by an index, never incremented. Nothing of an
+// image that is used is deleted: before the first deletion, the index and then a live list must be empty.
+//
 // The objects have no ownerReference to the image: the garbage collector would delete them first if the image is deleted in the foreground.
 package diskimage
 
@@ -42,7 +45,7 @@ const (
 
 // Reconciler is the reconciler of VMDiskImages.
 type Reconciler struct {
-	// Client writes.
+	// Client writes, and reads VirtualDisks from a cache, by [v1alpha1.FieldUsedDiskImage].
 	Client client.Client
 	// Live reads past every cache.
 	Live client.Reader
@@ -50,14 +53,25 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
+	// Metrics, if it is set, tells of images.
+	Metrics *Metrics
 	// Disabled says that images are not imported, because the rights for that are not granted.
 	Disabled bool
 }
 
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage)
+	if err != nil {
+		return fmt.Errorf("indexing VirtualDisks by their images: %w", err)
+	}
+	if err := r.Metrics.watch(mgr.GetClient(), mgr.Elected()); err != nil {
+		return fmt.Errorf("registering the metrics of VMDiskImages: %w", err)
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.VMDiskImage{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.VMDiskImage{}, builder.WithPredicates(predicate.Or(
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
+		Watches(&v1alpha1.VirtualDisk{}, onDisks()).
 		WithOptions(drive.Options(lastRetry))
 	if !r.Disabled {
 		children, err := watchChildren(mgr)
@@ -71,7 +85,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// Reconcile takes the import of one image further.
+// Reconcile takes the import or the deletion of one image further.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	image := &v1alpha1.VMDiskImage{}
 	if err := r.Live.Get(ctx, request.NamespacedName, image); err != nil {
@@ -113,6 +127,14 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 // pass does the next step of an image, and reports whether nothing is left of one that is being deleted.
 func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 	deleted := !l.DeletionTimestamp.IsZero()
+	if err := r.count(ctx, l); err != nil {
+		return false, err
+	}
+	if deleted {
+		if released, err := r.released(ctx, l); err != nil || !released {
+			return false, err
+		}
+	}
 	switch {
 	case r.Disabled && deleted && l.Status.Attempt == nil:
 		return true, nil // nothing was ever created
@@ -126,7 +148,10 @@ func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 	if deleted {
 		return r.remove(ctx, l, allAttempts)
 	}
-	return false, r.proceed(ctx, l)
+	if err := r.proceed(ctx, l); err != nil {
+		return false, err
+	}
+	return false, r.expire(ctx, l)
 }
 
 // finalize writes what change does to the finalizers, over the object as it was read.
@@ -183,14 +208,26 @@ func (r *Reconciler) save(ctx context.Context, l *look) error {
 	if err := r.Client.Status().Update(ctx, l.VMDiskImage); err != nil {
 		return fmt.Errorf("writing the status of VMDiskImage %s: %w", l.Name, err)
 	}
+	r.tell(l)
+	return nil
+}
+
+// tell records what a pass has changed, as events and metrics.
+func (r *Reconciler) tell(l *look) {
 	before, after := v1alpha1.ConditionReady.In(l.read.Conditions), v1alpha1.ConditionReady.In(l.Status.Conditions)
 	if l.failure != "" || wrong(after.Reason) && (before == nil || before.Reason != after.Reason) {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, after.Reason, "Import", "%s", after.Message)
 	}
 	if l.read.Phase != l.Status.Phase && l.Status.Phase == v1alpha1.VMDiskImageReady {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, after.Reason, "Import", "the image was imported in attempt %d", l.Status.Attempt.Number)
+		r.Metrics.attempted(succeeded, l.now.Sub(l.Status.Attempt.StartedAt.Time))
 	}
-	return nil
+	if l.failure != "" {
+		r.Metrics.attempted(l.failure, l.now.Sub(l.Status.Attempt.StartedAt.Time))
+	}
+	if was := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); l.blockade != nil && (was == nil || was.Reason != string(l.blockade.reason)) {
+		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, string(l.blockade.reason), "Delete", "%s", l.blockade.message)
+	}
 }
 
 // wrong reports whether the reason of a condition is a problem.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -71,7 +72,9 @@ func (l *look) rests() bool {
 // disabled says that images are not imported, and what changes that.
 func (l *look) disabled() {
 	const text = "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true"
-	l.deletion = "the data cannot be deleted: " + text
+	if !l.DeletionTimestamp.IsZero() {
+		l.blocks(v1alpha1.ReasonImportsDisabled, "the data cannot be deleted: "+text)
+	}
 	if !l.rests() {
 		l.imported(metav1.ConditionFalse, v1alpha1.ReasonImportsDisabled, text)
 	}
@@ -80,6 +83,9 @@ func (l *look) disabled() {
 // troubled says that the objects of the image cannot be read or deleted, if that lasts until somebody grants a right.
 func (l *look) troubled(err error) {
 	l.deletion = err.Error()
+	if apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero() {
+		l.blocks(v1alpha1.ReasonPermissionDenied, err.Error())
+	}
 	if apierrors.IsForbidden(err) && !l.rests() {
 		l.imported(metav1.ConditionUnknown, v1alpha1.ReasonPermissionDenied, err.Error())
 	}
@@ -90,7 +96,7 @@ func (l *look) troubled(err error) {
 func (l *look) fail(reason v1alpha1.ConditionReason, text string, last bool) {
 	a := l.Status.Attempt
 	used := a.RetriesUsed + a.RestartCount + 1
-	l.failure = text
+	l.failure = reason
 	l.again = time.Millisecond
 	l.Status.Claim = nil
 	l.noSnapshotYet()
@@ -134,4 +140,26 @@ func (l *look) settle() {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, string(v1alpha1.ReasonTerminating), cmp.Or(l.deletion, "deleting the data")
 	}
 	v1alpha1.SetCondition(&s.Conditions, ready, l.now)
+	l.usage()
+}
+
+// usage sets the conditions about the users of the image, and about its deletion.
+func (l *look) usage() {
+	if refs := l.Status.References; refs != nil {
+		if refs.Count > 0 {
+			l.says(v1alpha1.ConditionInUse, metav1.ConditionTrue, v1alpha1.ReasonImageReferenced, "used by "+usersText(refs))
+		} else {
+			l.says(v1alpha1.ConditionInUse, metav1.ConditionFalse, v1alpha1.ReasonImageUnreferenced, "")
+		}
+	}
+	if l.Spec.Retired {
+		l.says(v1alpha1.ConditionRetired, metav1.ConditionTrue, v1alpha1.ReasonRetired, "spec.retired is true: no new disk may use the image")
+	} else {
+		l.says(v1alpha1.ConditionRetired, metav1.ConditionFalse, v1alpha1.ReasonInService, "")
+	}
+	if l.blockade != nil {
+		l.says(v1alpha1.ConditionDeletionBlocked, metav1.ConditionTrue, l.blockade.reason, l.blockade.message)
+	} else {
+		meta.RemoveStatusCondition(&l.Status.Conditions, string(v1alpha1.ConditionDeletionBlocked))
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,12 +47,17 @@ type world struct {
 	now      time.Time
 	events   *events.FakeRecorder
 	disabled bool
+	metrics  *Metrics
 	// unserved are kinds that the API server does not have, and refused what it refuses: VERB KIND.
 	unserved map[string]bool
 	refused  map[string]error
 	// prunes says that the definition of DataVolumes has no checksum.
 	prunes bool
 	uids   int
+	// stale are the disks that the cache has, if it is not current.
+	stale *v1alpha1.VirtualDiskList
+	// emptyPages are pages without objects that precede the first object of a live list.
+	emptyPages int
 	// created are the kinds and names of what was created, and writes counts the statuses that were written.
 	created []string
 	writes  int
@@ -79,9 +85,15 @@ func newWorld(t *testing.T) *world {
 		}
 		return w.refused[verb+" "+kind(o)]
 	}
-	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).Build()
+	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).
+		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage).Build()
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+			options := (&client.ListOptions{}).ApplyOptions(opts)
+			if pages, _ := strconv.Atoi(options.Continue); options.Limit > 0 && pages < w.emptyPages {
+				o.SetContinue(strconv.Itoa(pages + 1))
+				return gate("list", o)
+			}
 			return errors.Join(gate("list", o), c.List(ctx, o, opts...))
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -109,8 +121,8 @@ func newWorld(t *testing.T) *world {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(o), present); err != nil {
 				return err
 			}
-			if p := options.Preconditions; p != nil && *p.UID != present.GetUID() {
-				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
+			if p := options.Preconditions; p != nil && (*p.UID != present.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != present.GetResourceVersion()) {
+				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID or resourceVersion"))
 			}
 			return c.Delete(ctx, o)
 		},
@@ -128,18 +140,34 @@ func newWorld(t *testing.T) *world {
 // newImage is a world with an image.
 func newImage(t *testing.T, change func(*v1alpha1.VMDiskImage)) *world {
 	w := newWorld(t)
-	image := &v1alpha1.VMDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: imageKey.Namespace, Name: imageKey.Name},
-		Spec: v1alpha1.VMDiskImageSpec{
-			URL: "https://images.example.org/ubuntu.qcow2", SourceType: v1alpha1.VMDiskImageHTTP, Checksum: sum, DiskSize: resource.MustParse("20Gi"),
-		},
-	}
+	image := imageOfTests()
 	if change != nil {
 		change(image)
 	}
 	w.make(image)
 	w.created = nil
 	return w
+}
+
+// disk makes a disk that uses the image, in a namespace.
+func (w *world) disk(namespace, name string, change func(*v1alpha1.VirtualDisk)) *v1alpha1.VirtualDisk {
+	w.Helper()
+	d := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	d.Status.Image = &v1alpha1.UsedDiskImage{Namespace: imageKey.Namespace, Name: imageKey.Name, UID: w.image().UID}
+	if change != nil {
+		change(d)
+	}
+	w.make(d)
+	return d
+}
+
+func imageOfTests() *v1alpha1.VMDiskImage {
+	return &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: imageKey.Namespace, Name: imageKey.Name},
+		Spec: v1alpha1.VMDiskImageSpec{
+			URL: "https://images.example.org/ubuntu.qcow2", SourceType: v1alpha1.VMDiskImageHTTP, Checksum: sum, DiskSize: resource.MustParse("20Gi"),
+		},
+	}
 }
 
 func (w *world) make(o client.Object) {
@@ -167,12 +195,29 @@ func (w *world) image() *v1alpha1.VMDiskImage {
 }
 
 // pass has a process reconcile once. If it dies of that, another one begins.
-func (w *world) pass() (ctrl.Result, error) {
-	c := w.Client(w.WithWatch)
-	r := &Reconciler{Client: c, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled}
+func (w *world) pass() (ctrl.Result, error) { return w.passBy(&w.Process) }
+
+func (w *world) passBy(p *mortal.Process) (ctrl.Result, error) {
+	c := p.Client(w.WithWatch)
+	cached := interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+			disks, is := o.(*v1alpha1.VirtualDiskList)
+			if !is || w.stale == nil {
+				return c.List(ctx, o, opts...)
+			}
+			image := w.image()
+			for _, d := range w.stale.Items {
+				if image != nil && slices.Contains(usedImage(&d), string(image.UID)) {
+					disks.Items = append(disks.Items, d)
+				}
+			}
+			return nil
+		},
+	})
+	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, Metrics: w.metrics}
 	result, err := r.Reconcile(w.Context(), ctrl.Request{NamespacedName: imageKey})
 	if errors.Is(err, mortal.ErrDied) {
-		w.Begin()
+		p.Begin()
 	}
 	return result, err
 }

@@ -21,6 +21,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -208,8 +209,10 @@ func TestImages(t *testing.T) {
 			t.Errorf("the update ends with %v", err)
 		}
 	})
+	s.Step("its data is kept", func(step.T) { s.guarded(snapshot, claim) })
+	s.Step("deletion while a disk uses it", func(step.T) { s.deferred(ubuntu, snapshot, volume, claim) })
 	s.Step("deletion", func(step.T) {
-		s.kubectl("delete", "vmdi", "ubuntu", "-n", namespace, "--timeout=3m")
+		s.kubectl("wait", "--for=delete", "vmdi/ubuntu", "-n", namespace, "--timeout=2m")
 		for _, o := range []client.Object{snapshot, volume, claim} {
 			if s.read(o) {
 				t.Errorf("%T %s is still there", o, o.GetName())
@@ -226,7 +229,7 @@ func TestImages(t *testing.T) {
 		snapshot.Status = &snapshotv1.VolumeSnapshotStatus{ReadyToUse: new(true)}
 		s.Must(s.Status().Update(t.Context(), snapshot))
 		s.shows(debian, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
-		s.Must(s.Delete(t.Context(), snapshot))
+		s.Must(s.as("system:serviceaccount:cdi:cdi-sa").Delete(t.Context(), snapshot))
 		s.shows(debian, v1alpha1.VMDiskImageLost, v1alpha1.ReasonImageLost)
 		s.kubectl("delete", "vmdi", "debian", "-n", namespace, "--timeout=3m")
 	})
@@ -242,6 +245,72 @@ func TestImages(t *testing.T) {
 			return len(volumes.Items) == 0
 		})
 	})
+}
+
+// as is a client of a user who may do everything that no policy denies.
+func (s *site) as(user string) client.Client {
+	s.Helper()
+	config := rest.CopyConfig(s.plane.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	c, err := client.New(config, client.Options{Scheme: s.Scheme()})
+	s.Must(err)
+	return c
+}
+
+// guarded checks that nobody but those who must can delete the objects of an image, or take their labels off.
+func (s *site) guarded(snapshot *snapshotv1.VolumeSnapshot, claim *corev1.PersistentVolumeClaim) {
+	s.Helper()
+	s.kubectl("wait", "--for=condition=Ready", "regopolicies/images-children", "--timeout=2m")
+	for _, o := range []client.Object{snapshot, claim} {
+		s.Eventually(fmt.Sprintf("the deletion of %T is denied", o), func() bool {
+			err := s.Delete(s.Context(), o, client.DryRunAll)
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "[images-children/ImageDataNeeded]")
+		})
+		detached := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, v1alpha1.LabelDiskImage))
+		if err := s.Patch(s.Context(), o.DeepCopyObject().(client.Object), detached, client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "[images-children/ImageDataDetached]") {
+			s.Errorf("%T: the label can be removed: %v", o, err)
+		}
+		s.Must(s.as("system:serviceaccount:cdi:cdi-sa").Delete(s.Context(), o, client.DryRunAll))
+	}
+	other := claim.DeepCopy()
+	other.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "other", Labels: claim.Labels}
+	s.Must(s.Create(s.Context(), other))
+	s.Must(s.Patch(s.Context(), other, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":null,"finalizers":null}}`))))
+	s.Must(s.Delete(s.Context(), other))
+}
+
+// deferred deletes an image that a disk uses: it is Terminating, with all its data, until the disk releases it.
+func (s *site) deferred(image *v1alpha1.VMDiskImage, data ...client.Object) {
+	s.Helper()
+	disk := &v1alpha1.VirtualDisk{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"},
+		Spec:       v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}}},
+	}
+	s.Must(s.Create(s.Context(), disk))
+	uses := fmt.Appendf(nil, `{"status":{"image":{"namespace":%q,"name":%q,"uid":%q}}}`, image.Namespace, image.Name, image.UID)
+	s.Must(s.Status().Patch(s.Context(), disk, client.RawPatch(types.MergePatchType, uses)))
+	s.Until("the disk counts", func() (string, bool) {
+		s.read(image)
+		refs := image.Status.References
+		return fmt.Sprintf("%+v", image.Status), refs != nil && refs.Count == 1 && len(refs.Users) == 1 && refs.Users[0].Name == "data" && image.Status.UnreferencedSince == nil
+	})
+	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--dry-run=server")
+	_, said, code := s.plane.Kubectl(s.Context(), "delete", "vmdi", image.Name, "-n", namespace, "--wait=false")
+	if want := "is used by VirtualDisk data: it is Terminating until they are deleted"; code != 0 || !strings.Contains(said, want) {
+		s.Errorf("kubectl delete says %q, not %q", said, want)
+	}
+	s.Until("the deletion is blocked", func() (string, bool) {
+		s.read(image)
+		blocked := v1alpha1.ConditionDeletionBlocked.In(image.Status.Conditions)
+		return fmt.Sprintf("%+v", image.Status), image.Status.Phase == v1alpha1.VMDiskImageTerminating && blocked != nil &&
+			blocked.Reason == string(v1alpha1.ReasonImageReferenced) && strings.Contains(blocked.Message, "VirtualDisk data")
+	})
+	for _, o := range data {
+		if !s.read(o) || !o.GetDeletionTimestamp().IsZero() {
+			s.Errorf("%T %s was deleted", o, o.GetName())
+		}
+	}
+	s.Must(s.Status().Patch(s.Context(), disk, client.RawPatch(types.MergePatchType, []byte(`{"status":{"image":null}}`))))
 }
 
 // withoutChecksum has the API server drop checksums of DataVolumes, as with the definition of a CDI before 1.65.

@@ -26,7 +26,8 @@ keeps the answer beside the values for the others.
 {{- range $name, $policy := $all -}}
 {{- $values := index $.Values.policies $name | default dict -}}
 {{- include "sallyport.policy.check" (dict "name" $name "policy" $policy "values" $values) -}}
-{{- if ne (toString $values.enabled) "false" -}}
+{{- /* The kinds of images-children need not be there, and without imports there is nothing for it to do. */}}
+{{- if and (ne (toString $values.enabled) "false") (or $.Values.diskImages.enabled (ne $name "images-children")) -}}
 {{- $exclusions := has $name (list (include "sallyport.policy.stamping" $) (include "sallyport.policy.self" $)) | ternary dict $.Values.exclusions -}}
 {{- if eq $name (include "sallyport.policy.self" $) -}}
 {{- /* It waits for a rehearsal, which takes as long as the API server lets it. */ -}}

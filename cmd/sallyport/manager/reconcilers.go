@@ -196,7 +196,10 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := disks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
 	}
-	images := &diskimage.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages}
+	images := &diskimage.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages,
+		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry),
+	}
 	if err := images.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VMDiskImage reconciler: %w", err)
 	}

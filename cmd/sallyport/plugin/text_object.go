@@ -24,6 +24,9 @@ func (r *objectReport) text(p *page) {
 	if r.Template != nil {
 		r.Template.text(p)
 	}
+	if r.Image != nil {
+		r.Image.text(p)
+	}
 	if r.Server != nil {
 		r.Server.text(p)
 	}

@@ -30,6 +30,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 			"  - VirtualMachineOperation: what it waits for, or its result\n" +
 			"  - VirtualMachinePool: what it waits for, and which members are busy or being removed\n" +
 			"  - VSphereTemplate: the releases of each failure domain, what it waits for, and its users\n" +
+			"  - VMDiskImage: its import, what it waits for, who uses it, and what its deletion waits for\n" +
 			"  - VSphereServer: what it waits for, and machines whose VirtualMachine does not exist\n" +
 			"  - any other kind: whether it can be deleted and scaled down, what its deletion waits for, its owners, its deletion and\n" +
 			"    scaling guards, and the events of Sallyport\n\n" +
@@ -48,6 +49,9 @@ func (p *plugin) whyCommand() *cobra.Command {
 
   # What is the progress of the new release of a template?
   kubectl sallyport why svst ubuntu
+
+  # Who uses this image, and when is it deleted?
+  kubectl sallyport why vmdi ubuntu
 
   # Which machines of this vCenter have lost their VirtualMachine?
   kubectl sallyport why svsrv vc-1
@@ -94,7 +98,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if output != "" {
 		return format.Print(p.Out, output, r)
 	}
-	if kind == machineKind || kind == operationKind || kind == poolKind || kind == templateKind || kind == serverKind { // which nobody carries out either
+	if slices.Contains([]string{machineKind, operationKind, poolKind, templateKind, imageKind, serverKind}, kind) { // which nobody carries out either
 		p.warnUnserved(ctx, c)
 	}
 	return render(p.Out, r, p.now())

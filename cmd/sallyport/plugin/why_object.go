@@ -40,6 +40,8 @@ type objectReport struct {
 	Pool *poolReport `json:"pool,omitempty"`
 	// Template is what a VSphereTemplate waits for.
 	Template *templateReport `json:"template,omitempty"`
+	// Image is what a VMDiskImage waits for, and who uses it.
+	Image *imageReport `json:"image,omitempty"`
 	// Server is the state of a VSphereServer.
 	Server *serverReport `json:"server,omitempty"`
 	Events []event       `json:"events,omitempty"`
@@ -122,6 +124,8 @@ func (l *looking) ofItsKind(ctx context.Context, now time.Time) error {
 		return l.pool(ctx, now)
 	case v1alpha1.GroupVersion.WithKind(templateKind).GroupKind():
 		return l.template(ctx)
+	case v1alpha1.GroupVersion.WithKind(imageKind).GroupKind():
+		return l.image(ctx)
 	case v1alpha1.GroupVersion.WithKind(serverKind).GroupKind():
 		l.server()
 	}

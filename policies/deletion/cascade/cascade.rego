@@ -1,8 +1,8 @@
 # METADATA
 # title: Deletion of namespaces and CustomResourceDefinitions that still contain objects
 # description: >-
-#   Denies the deletion of a namespace that contains objects with the label sallyport.dev/deletion-protection: enabled, and the
-#   deletion of a CustomResourceDefinition of Sallyport that has objects. The API server would delete these objects without asking
+#   Denies the deletion of a namespace that contains objects with the label sallyport.dev/deletion-protection: enabled, or VMDiskImages
+#   that disks of other namespaces use, and the deletion of a CustomResourceDefinition of Sallyport that has objects. The API server would delete these objects without asking
 #   a policy about each of them. The policy checks the kinds in spec.reads. Objects that are already being deleted do not count.
 package sallyport.deletion.cascade
 
@@ -58,6 +58,17 @@ facts["images"] := _protected("sallyport.dev/v1alpha1", "VMDiskImage")
 facts["templates"] := _protected("sallyport.dev/v1alpha1", "VSphereTemplate")
 
 # METADATA
+# title: The VirtualDisks of all namespaces that use a VMDiskImage of the namespace
+facts["borrowers"] := {
+	"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk",
+	"fields": {"status.image.namespace": _name},
+} if {
+	_empties
+}
+
+facts["borrowers"] := null if not _empties
+
+# METADATA
 # title: All objects of the kind whose definition is deleted
 facts["instances"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": _ours[_name]} if _defines
 
@@ -90,6 +101,24 @@ deny contains {
 } if {
 	_empties
 	count(_held) > 0
+}
+
+# METADATA
+# title: Disks of other namespaces use VMDiskImages of the namespace
+# custom:
+#   reason: NamespaceHoldsUsedImages
+#   remedyInMessage: >-
+#     Wait until the disks are deleted, or override this policy once. An override requires the verb override on the RegoPolicy.
+deny contains {
+	"reason": "NamespaceHoldsUsedImages",
+	"message": concat("", [
+		$"Namespace {_name}: deletion is not allowed because disks of other namespaces use its images: {_used_images}; ",
+		$"to see them: kubectl get vmdiskimages --namespace {shell.word(_name)}; {_way_out}",
+	]),
+	"details": {"kind": "Namespace", "name": _name},
+} if {
+	_empties
+	count(_borrowed) > 0
 }
 
 # METADATA
@@ -218,6 +247,20 @@ _list := $"kubectl get {shell.word(concat(",", _resources))} --namespace {shell.
 
 _way_out := $"to override this policy once: {override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}"
 
+# The images that disks of other namespaces use. The disks are counted, not named.
+_borrowed := [disk.status.image.name |
+	some disk in input.facts.borrowers
+	disk.metadata.namespace != _name
+	_live(disk)
+]
+
+_used_names := sort({name | some name in _borrowed})
+
+_used_images := concat(", ", array.concat(
+	[$"{name} (disks: {count([other | some other in _borrowed; other == name])})" | some name in array.slice(_used_names, 0, 5)],
+	[$"and {count(_used_names) - 5} more" | count(_used_names) > 5],
+))
+
 # The fields that the rules above read have the expected types.
 
 _known_metadata(metadata) if {
@@ -247,12 +290,15 @@ _known_definition if {
 _known_facts if {
 	_empties
 	every fact in _kept { _known_list(fact.objects) }
+	_known_list(input.facts.borrowers)
+	every disk in input.facts.borrowers { _text(disk.status.image.name) }
 	input.facts.instances == null
 }
 
 _known_facts if {
 	_defines
 	every fact in _kept { fact.objects == null }
+	input.facts.borrowers == null
 	_known_list(input.facts.instances)
 }
 
@@ -260,6 +306,7 @@ _known_facts if {
 	not _empties
 	not _defines
 	every fact in _facts { fact.objects == null }
+	input.facts.borrowers == null
 }
 
 _known_list(list) if {

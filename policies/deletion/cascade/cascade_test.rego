@@ -31,9 +31,9 @@ _of_definition(old) := {
 
 _terminating(object_) := object.union(object_, {"metadata": {"deletionTimestamp": _ended}})
 
-_nothing := {fact: null | some fact in object.keys(_kinds)}
+_nothing := {fact: null | some fact in (object.keys(_kinds) | {"borrowers"})}
 
-_empty := object.union({fact: [] | some fact in object.keys(_kinds)}, {"instances": null})
+_empty := object.union({fact: [] | some fact in object.keys(_nothing)}, {"instances": null})
 
 _kinds := {
 	"deployments": ["apps/v1", "Deployment"],
@@ -69,14 +69,17 @@ _verdict := "allow" if {
 }
 
 test_facts_of_a_namespace if {
-	policy.facts == object.union(_nothing, {fact: query |
+	policy.facts == object.union_n([_nothing, {fact: query |
 		some fact, kind in _kinds
 		kind != null
 		query := {
 			"apiVersion": kind[0], "kind": kind[1], "namespace": "team-a",
 			"labels": {_label: "enabled"},
 		}
-	}) with input.request as _of_namespace(_namespace)
+	}, {"borrowers": {
+		"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk",
+		"fields": {"status.image.namespace": "team-a"},
+	}}]) with input.request as _of_namespace(_namespace)
 }
 
 test_facts_of_a_definition[plural] if {
@@ -176,6 +179,57 @@ test_a_namespace_that_is_called_pods if {
 	request := object.union(_of_namespace({"metadata": {"name": "pods"}}), {"name": "pods", "namespace": "pods"})
 	_verdict == "allow" with input as {"request": request, "facts": _empty}
 	_verdict == "NamespaceHoldsProtected" with input as {"request": request, "facts": _some({"pods": _named(["a"])})}
+}
+
+_borrower(namespace, image) := {"metadata": {"name": "secret", "namespace": namespace}, "status": {"image": {"name": image}}}
+
+test_images_that_are_used_elsewhere[note] if {
+	some note, tc in {
+		"not at all": {"disks": [], "images": ""},
+		"in the namespace itself": {"disks": [_borrower("team-a", "ubuntu")], "images": ""},
+		"by a disk that is being deleted": {"disks": [_terminating(_borrower("team-b", "ubuntu"))], "images": ""},
+		"by several": {
+			"disks": [_borrower("team-b", "ubuntu"), _borrower("team-c", "ubuntu"), _borrower("team-b", "debian"), _borrower("team-a", "own")],
+			"images": "debian (disks: 1), ubuntu (disks: 2)",
+		},
+		"many": {
+			"disks": [_borrower("team-b", $"i{i}") | some i in [1, 2, 3, 4, 5, 6, 7]],
+			"images": "i1 (disks: 1), i2 (disks: 1), i3 (disks: 1), i4 (disks: 1), i5 (disks: 1), and 2 more",
+		},
+	}
+	denials := policy.deny with input as {"request": _of_namespace(_namespace), "facts": _some({"borrowers": tc.disks})}
+	denials == {denial |
+		tc.images != ""
+		denial := {
+			"reason": "NamespaceHoldsUsedImages",
+			"message": concat("", [
+				$"Namespace team-a: deletion is not allowed because disks of other namespaces use its images: {tc.images}; ",
+				$"to see them: kubectl get vmdiskimages --namespace team-a; {_override(_of_namespace(_namespace))}",
+			]),
+			"details": {"kind": "Namespace", "name": "team-a"},
+		}
+	}
+}
+
+test_not_understood_borrowers[note] if {
+	some what, wrong in object.union(_wrong, {"missing": null})
+	some field in ["borrowers", "status", "image", "name"]
+	not [field, what] == ["borrowers", "a list"]
+	note := $"{field} {what}"
+	_verdict == "not understood" with input as {"request": _of_namespace(_namespace), "facts": _some({"borrowers": _broken(field, wrong)})}
+}
+
+_broken("borrowers", value) := value
+
+_broken("status", value) := [{"metadata": {"name": "secret"}, "status": value}]
+
+_broken("image", value) := [{"metadata": {"name": "secret"}, "status": {"image": value}}]
+
+_broken("name", value) := [_borrower("team-b", value)]
+
+test_borrowers_that_were_not_asked_for if {
+	facts := object.union(_requests.definition.facts, {"borrowers": []})
+	_verdict == "not understood" with input as {"request": _requests.definition.request, "facts": facts}
 }
 
 test_denial_of_a_definition[note] if {

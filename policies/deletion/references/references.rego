@@ -1,6 +1,8 @@
 # METADATA
-# title: Deletion of VSphereTemplates that are still needed
+# title: Deletion of VSphereTemplates and VMDiskImages that are still needed
 # description: >-
+#   Denies the deletion of a VMDiskImage that VirtualDisks use, if the parameter images is Deny. With Defer, it warns, and the data stays
+#   until the last disk is deleted.
 #   Denies the deletion of a VSphereTemplate that is referenced by a VirtualMachine whose machine is not cloned yet, or by a
 #   VirtualMachinePool. It also denies removing the failure domain that such a reference resolves to, and adding a second failure
 #   domain while a reference names none. Objects that are being deleted do not count. The policy allows everything in a namespace
@@ -34,11 +36,13 @@ facts["pools"] := null if not _judged
 
 # METADATA
 # title: The namespace, to check whether it is being deleted
-facts["namespace"] := {"apiVersion": "v1", "kind": "Namespace", "name": input.request.namespace} if _judged
+facts["namespace"] := {"apiVersion": "v1", "kind": "Namespace", "name": input.request.namespace} if _any_judged
 
-facts["namespace"] := null if not _judged
+facts["namespace"] := null if not _any_judged
 
 valid_input if {
+	_of_templates
+	input.facts.disks == null
 	input.request.operation in {"UPDATE", "DELETE"}
 	_text(input.request.namespace)
 	_text(_metadata.name)
@@ -91,7 +95,14 @@ _metadata := input.request.oldObject.metadata
 
 _live(metadata) if object.get(metadata, "deletionTimestamp", null) == null
 
+_of_templates if input.request.resource.resource == "vspheretemplates"
+
+_any_judged if _judged
+
+_any_judged if _image_judged
+
 _judged if {
+	_of_templates
 	_live(_metadata)
 	_takes
 }

@@ -27,9 +27,9 @@ _going := {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}
 
 _namespace := {"metadata": {"name": "team-a"}}
 
-_facts(machines, pools) := {"machines": machines, "pools": pools, "namespace": _namespace}
+_facts(machines, pools) := {"machines": machines, "pools": pools, "namespace": _namespace, "disks": null}
 
-_nothing := {"machines": null, "pools": null, "namespace": null}
+_nothing := {"machines": null, "pools": null, "namespace": null, "disks": null}
 
 _verdict := "not understood" if not policy.valid_input
 
@@ -57,6 +57,7 @@ test_asks_who_refers[note] if {
 			"fields": {"spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef.name": "ubuntu"},
 		},
 		"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
+		"disks": null,
 	} with input.request as request
 }
 
@@ -135,6 +136,7 @@ _with(part, path, value) := object.union(json.remove(_world, [$"{part}/{path}"])
 
 # The fields, and which of the wrong values are valid there.
 _fields := [
+	["request", "resource", set()], ["request", "resource/resource", set()], ["facts", "disks", {null}],
 	["request", "operation", set()], ["request", "namespace", set()], ["request", "oldObject/metadata/name", set()],
 	["request", "oldObject/spec/failureDomains", {[]}], ["request", "object/spec/failureDomains", {[]}],
 	["request", "oldObject/metadata/deletionTimestamp", {null}], ["facts", "machines", {[]}], ["facts", "pools", {[]}],

@@ -1,0 +1,149 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
+)
+
+const imageKind = "VMDiskImage"
+
+// imageReport describes a VMDiskImage, in addition to objectReport.
+type imageReport struct {
+	UID    string                     `json:"uid"`
+	Spec   v1alpha1.VMDiskImageSpec   `json:"spec"`
+	Status v1alpha1.VMDiskImageStatus `json:"status"`
+	// Reconciled reports whether the status is about the current spec.
+	Reconciled bool `json:"reconciled"`
+	// Terminating reports whether it is being deleted.
+	Terminating bool `json:"terminating,omitempty"`
+	// Waiting are the VirtualDisks of the namespace that name the image and do not use it yet, as kubectl calls them.
+	Waiting []string `json:"waiting,omitempty"`
+}
+
+// image finds out what a VMDiskImage waits for, who uses it, and who waits for it.
+func (l *looking) image(ctx context.Context) error {
+	i := &v1alpha1.VMDiskImage{}
+	if !l.decode(i) {
+		return nil
+	}
+	l.r.Image = &imageReport{
+		UID: string(i.UID), Spec: i.Spec, Status: i.Status, Reconciled: i.Status.ObservedGeneration == i.Generation,
+		Terminating: !i.DeletionTimestamp.IsZero(),
+	}
+	var disks v1alpha1.VirtualDiskList
+	if err := l.List(ctx, &disks, client.InNamespace(i.Namespace)); err != nil {
+		l.r.unknown("disks that wait for the image", err)
+	}
+	for j := range disks.Items {
+		d := &disks.Items[j]
+		if s := d.Spec.Source; s != nil && s.Image.Name == i.Name && cmp.Or(s.Image.Namespace, i.Namespace) == i.Namespace && d.Status.Image == nil {
+			l.r.Image.Waiting = append(l.r.Image.Waiting, "svd/"+d.Name)
+		}
+	}
+	return nil
+}
+
+func (r *imageReport) text(p *page) {
+	var waits []string
+	if !r.Reconciled {
+		waits = append(waits, "reconciliation of the latest change")
+	}
+	for _, about := range []v1alpha1.ConditionType{v1alpha1.ConditionReady, v1alpha1.ConditionDeletionBlocked} {
+		c := about.In(r.Status.Conditions)
+		if c != nil && (c.Status == metav1.ConditionTrue) == (about == v1alpha1.ConditionDeletionBlocked) {
+			waits = append(waits, inShort(c.Type+" "+p.condition(c)))
+		}
+	}
+	p.row("Phase:", cmp.Or(string(r.Status.Phase), "unknown"))
+	p.row("Import:", r.attempt(p))
+	p.row("Waiting for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+	p.row("Used by:", r.users())
+	p.row("Needed by:", someOf(r.Waiting, shownMembers))
+	p.row("New users:", r.admits())
+	p.row("When unused:", r.unused(p))
+	if r.Terminating && r.Status.References != nil && r.Status.References.Count > 0 {
+		p.row("Next step:", "to free the image, delete the disks that use it, or their machines; to list them: "+commands.Line("kubectl", "get", "virtualdisks",
+			"--all-namespaces", "--field-selector", v1alpha1.FieldUsedDiskImage+"="+r.UID))
+	}
+}
+
+// attempt describes the present or last attempt to import the image.
+func (r *imageReport) attempt(p *page) string {
+	a := r.Status.Attempt
+	if a == nil {
+		return ""
+	}
+	text := fmt.Sprintf("attempt %d, started %s ago", a.Number, p.ago(a.StartedAt.Time))
+	if a.Progress != "" {
+		text += ", " + a.Progress
+	}
+	if a.RetryAt != nil {
+		text += fmt.Sprintf(" (failed; the next attempt starts %s)", p.ahead(a.RetryAt.Time))
+	}
+	return text
+}
+
+// users lists the users in the namespace, and counts all disks.
+func (r *imageReport) users() string {
+	refs := r.Status.References
+	if refs == nil || refs.Count == 0 {
+		return "none"
+	}
+	var names []string
+	for _, user := range refs.Users {
+		short := "svd/"
+		if user.Kind == machineKind {
+			short = "svm/"
+		}
+		names = append(names, short+user.Name)
+	}
+	text := fmt.Sprintf("disks: %d", refs.Count)
+	if refs.Elsewhere > 0 {
+		text += fmt.Sprintf(" (in other namespaces: %d)", refs.Elsewhere)
+	}
+	if len(names) > 0 {
+		text += "; " + someOf(names, shownMembers)
+	}
+	return text
+}
+
+// admits describes who may begin to use the image.
+func (r *imageReport) admits() string {
+	switch {
+	case r.Terminating:
+		return "none: it is being deleted"
+	case r.Spec.Retired:
+		return "none: spec.retired is true"
+	}
+	switch r.Spec.AllowedNamespaces.From {
+	case v1alpha1.VMDiskImageFromAll:
+		return "all namespaces"
+	case v1alpha1.VMDiskImageFromSelector:
+		return "its namespace, and those that spec.allowedNamespaces.selector selects"
+	}
+	return "its namespace"
+}
+
+// unused describes what happens to the image once no disk uses it.
+func (r *imageReport) unused(p *page) string {
+	if r.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
+		return "kept"
+	}
+	ttl := v1alpha1.DefaultTTLAfterUnreferenced
+	if r.Spec.TTLAfterUnreferenced != nil {
+		ttl = r.Spec.TTLAfterUnreferenced.Duration
+	}
+	text := fmt.Sprintf("deleted after %v", ttl)
+	if since := r.Status.UnreferencedSince; since != nil && !r.Terminating {
+		text += fmt.Sprintf("; unused for %s, due %s", p.ago(since.Time), p.ahead(since.Add(ttl)))
+	}
+	return text
+}

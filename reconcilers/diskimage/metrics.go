@@ -1,0 +1,140 @@
+package diskimage
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/gauge"
+)
+
+// Metrics tells of images. Its labels are phases, reasons and results, never a name. Nil tells nothing.
+type Metrics struct {
+	registry prometheus.Registerer
+	imports  *prometheus.HistogramVec
+}
+
+// Gauges of images. A time is in seconds since 1970, that of the image that is in the state for longest; it is absent if none is.
+var (
+	imagesDesc = prometheus.NewDesc("sallyport_disk_images",
+		"Number of VMDiskImages, by phase and by the reason of their condition Ready, such as Importing.", []string{"phase", "reason"}, nil)
+	notReadySinceDesc = prometheus.NewDesc("sallyport_disk_images_not_ready_since_seconds",
+		"Since when the oldest VMDiskImage is not ready, by the reason of its condition Ready, in seconds since 1970.", []string{"reason"}, nil)
+	referencesDesc = prometheus.NewDesc("sallyport_disk_image_references",
+		"Number of disks that use VMDiskImages.", nil, nil)
+	unreferencedDesc = prometheus.NewDesc("sallyport_disk_images_unreferenced",
+		"Number of VMDiskImages that are ready and that no disk uses, by deletion policy.", []string{"policy"}, nil)
+	unreferencedSinceDesc = prometheus.NewDesc("sallyport_disk_images_unreferenced_since_seconds",
+		"Since when no disk uses the VMDiskImage that is unreferenced for longest, by deletion policy, in seconds since 1970.", []string{"policy"}, nil)
+	terminatingDesc = prometheus.NewDesc("sallyport_disk_images_terminating",
+		"Number of VMDiskImages that are being deleted, by the reason of their condition DeletionBlocked, or None.", []string{"blocked"}, nil)
+	terminatingSinceDesc = prometheus.NewDesc("sallyport_disk_images_terminating_since_seconds",
+		"When the deletion of the VMDiskImage that is being deleted for longest was requested, by the reason of its condition DeletionBlocked, or None, in seconds since 1970.", []string{"blocked"}, nil)
+)
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		registry: registry,
+		imports: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sallyport_disk_image_import_seconds",
+			Help:    "Time in seconds that attempts to import a VMDiskImage took, until its snapshot was ready, by result: Succeeded, or the reason of the failure.",
+			Buckets: []float64{10, 30, 60, 300, 900, 1800, 3600, 7200, 10800},
+		}, []string{"result"}),
+	}
+	registry.MustRegister(m.imports)
+	return m
+}
+
+// watch has the images counted, by the replica that leads.
+func (m *Metrics) watch(images client.Reader, elected <-chan struct{}) error {
+	if m == nil {
+		return nil
+	}
+	return m.registry.Register(&gauge.Collector[*v1alpha1.VMDiskImageList]{
+		Cache: images, Elected: elected,
+		Descs: []*prometheus.Desc{
+			imagesDesc, notReadySinceDesc, referencesDesc, unreferencedDesc, unreferencedSinceDesc, terminatingDesc, terminatingSinceDesc,
+		},
+		New: func() *v1alpha1.VMDiskImageList { return &v1alpha1.VMDiskImageList{} }, Of: tellImages,
+	})
+}
+
+// succeeded is the result of an attempt that did not fail.
+const succeeded v1alpha1.ConditionReason = "Succeeded"
+
+// attempted counts the end of an attempt.
+func (m *Metrics) attempted(result v1alpha1.ConditionReason, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.imports.WithLabelValues(string(result)).Observe(took.Seconds())
+}
+
+// group is how many images are in a state, and since when the first one is.
+type group struct {
+	number int
+	since  int
+}
+
+// groups are groups by a label.
+type groups map[string]*group
+
+func (g groups) add(label string, since time.Time) {
+	of := g[label]
+	if of == nil {
+		of = &group{since: int(since.Unix())}
+		g[label] = of
+	}
+	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
+}
+
+func (g groups) tell(number, since *prometheus.Desc, tell gauge.Tell) {
+	for label, of := range g {
+		if number != nil {
+			tell(number, of.number, label)
+		}
+		tell(since, of.since, label)
+	}
+}
+
+// tellImages counts images. No label has a value that users choose: reasons are those of this package.
+func tellImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
+	type state struct{ phase, reason string }
+	states, references := map[state]int{}, 0
+	notReady, unreferenced, terminating := groups{}, groups{}, groups{}
+	for i := range list.Items {
+		image := &list.Items[i]
+		s := &image.Status
+		if s.References != nil {
+			references += int(s.References.Count)
+		}
+		ready := v1alpha1.ConditionReady.In(s.Conditions)
+		if ready == nil {
+			continue // nothing is known of it yet
+		}
+		states[state{string(s.Phase), ready.Reason}]++
+		switch {
+		case !image.DeletionTimestamp.IsZero():
+			blocked := "None"
+			if c := v1alpha1.ConditionDeletionBlocked.In(s.Conditions); c != nil {
+				blocked = c.Reason
+			}
+			terminating.add(blocked, image.DeletionTimestamp.Time)
+		case ready.Status != metav1.ConditionTrue:
+			notReady.add(ready.Reason, ready.LastTransitionTime.Time)
+		case s.UnreferencedSince != nil:
+			unreferenced.add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
+		}
+	}
+	for of, number := range states {
+		tell(imagesDesc, number, of.phase, of.reason)
+	}
+	tell(referencesDesc, references)
+	notReady.tell(nil, notReadySinceDesc, tell)
+	unreferenced.tell(unreferencedDesc, unreferencedSinceDesc, tell)
+	terminating.tell(terminatingDesc, terminatingSinceDesc, tell)
+}

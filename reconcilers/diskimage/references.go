@@ -1,0 +1,229 @@
+package diskimage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
+)
+
+const (
+	// listed is how many users a status names, and named how many a message names.
+	listed, named = 20, 5
+	// page is the size of a page of a live list.
+	page = 100
+	// together is how long changes of references are collected, so that many disks at once are few passes.
+	together = time.Second
+	// slow is how long the deletion of an object of an image may take before the deletion counts as blocked.
+	slow = time.Minute
+)
+
+// blockade is why a deletion that was asked for is not done.
+type blockade struct {
+	reason  v1alpha1.ConditionReason
+	message string
+}
+
+// usedImage returns the UID of the image that a disk is copied from, for the index of VirtualDisks.
+func usedImage(o client.Object) []string {
+	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.Image != nil {
+		return []string{string(d.Status.Image.UID)}
+	}
+	return nil
+}
+
+// onDisks enqueues the image of a disk when the disk begins or ceases to use it.
+func onDisks() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	enqueue := func(o client.Object, q queue) {
+		if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.Image != nil {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Status.Image.Namespace, Name: d.Status.Image.Name}}, together)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(e.Object, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if !slices.Equal(usedImage(e.ObjectOld), usedImage(e.ObjectNew)) {
+				enqueue(e.ObjectOld, q)
+				enqueue(e.ObjectNew, q)
+			}
+		},
+	}
+}
+
+// count counts the disks that use the image, by the cache.
+func (r *Reconciler) count(ctx context.Context, l *look) error {
+	var disks v1alpha1.VirtualDiskList
+	err := r.Client.List(ctx, &disks, client.MatchingFields{v1alpha1.FieldUsedDiskImage: string(l.UID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("listing the disks that use VMDiskImage %s: %w", l.Name, err)
+	}
+	l.referenced(disks.Items)
+	return nil
+}
+
+// unused reports whether no disk uses the image, past the cache. A disk persists which image it uses before it reads the image live, so
+// that either this finds the disk, or the disk finds an image that is being deleted.
+func (r *Reconciler) unused(ctx context.Context, l *look) (bool, error) {
+	if l.Status.References.Count > 0 {
+		return false, nil
+	}
+	options := &client.ListOptions{FieldSelector: fields.OneTermEqualSelector(v1alpha1.FieldUsedDiskImage, string(l.UID)), Limit: page}
+	for {
+		var disks v1alpha1.VirtualDiskList
+		if err := r.Live.List(ctx, &disks, options); err != nil {
+			return false, fmt.Errorf("listing the disks that use VMDiskImage %s: %w", l.Name, err)
+		}
+		if len(disks.Items) > 0 {
+			l.referenced(disks.Items)
+			return false, nil
+		}
+		if options.Continue = disks.Continue; options.Continue == "" {
+			return true, nil
+		}
+	}
+}
+
+// released reports whether the data of an image that is being deleted may be deleted, and says who keeps it if not.
+func (r *Reconciler) released(ctx context.Context, l *look) (bool, error) {
+	unused, err := r.unused(ctx, l)
+	if err != nil || unused {
+		return unused, err
+	}
+	list := commands.Line("kubectl", "get", "virtualdisks", "--all-namespaces", "--field-selector", v1alpha1.FieldUsedDiskImage+"="+string(l.UID))
+	l.blocks(v1alpha1.ReasonImageReferenced, fmt.Sprintf("the image is used by %s; it is deleted once they are deleted; to list the disks: %s", usersText(l.Status.References), list))
+	l.again = lastRetry
+	return false, nil
+}
+
+// referenced writes the users of the image into its status.
+func (l *look) referenced(disks []v1alpha1.VirtualDisk) {
+	refs := &v1alpha1.VMDiskImageReferences{Count: int32(len(disks))}
+	for i := range disks {
+		if disks[i].Namespace != l.Namespace {
+			refs.Elsewhere++
+			continue
+		}
+		refs.Users = append(refs.Users, userOf(&disks[i]))
+	}
+	slices.SortFunc(refs.Users, func(a, b v1alpha1.VMDiskImageUser) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	refs.Users = slices.Compact(refs.Users)
+	refs.Users = slices.Clip(refs.Users[:min(len(refs.Users), listed)])
+	l.Status.References = refs
+}
+
+// userOf returns the machine that a disk belongs to, or else the disk. Owners are not validated like names of objects.
+func userOf(d *v1alpha1.VirtualDisk) v1alpha1.VMDiskImageUser {
+	machine := v1alpha1.GroupVersion.WithKind("VirtualMachine")
+	if o := metav1.GetControllerOf(d); o != nil && o.Kind == machine.Kind && strings.HasPrefix(o.APIVersion, machine.Group+"/") && len(o.Name) <= 253 && len(o.UID) <= 64 {
+		return v1alpha1.VMDiskImageUser{Kind: machine.Kind, Name: o.Name, UID: o.UID}
+	}
+	return v1alpha1.VMDiskImageUser{Kind: "VirtualDisk", Name: d.Name, UID: d.UID}
+}
+
+// usersText names users, such as "3 disks (VirtualMachine web-1, VirtualDisk data), 1 of them in another namespace".
+func usersText(refs *v1alpha1.VMDiskImageReferences) string {
+	text := "1 disk"
+	if refs.Count != 1 {
+		text = fmt.Sprintf("%d disks", refs.Count)
+	}
+	var names []string
+	for _, user := range refs.Users[:min(len(refs.Users), named)] {
+		names = append(names, user.Kind+" "+user.Name)
+	}
+	if len(refs.Users) > named {
+		names = append(names, "and others")
+	}
+	if len(names) > 0 {
+		text += fmt.Sprintf(" (%s)", strings.Join(names, ", "))
+	}
+	if refs.Elsewhere > 0 {
+		text += fmt.Sprintf(", %d of them in other namespaces", refs.Elsewhere)
+	}
+	return text
+}
+
+// blocks says why a deletion that was asked for is not done.
+func (l *look) blocks(reason v1alpha1.ConditionReason, message string) {
+	l.deletion, l.blockade = message, &blockade{reason, message}
+}
+
+// clock keeps status.unreferencedSince. A time in the future, as after a restore or a clock that was set back, counts as now.
+func (l *look) clock() {
+	since := &l.Status.UnreferencedSince
+	switch {
+	case l.Status.Phase != v1alpha1.VMDiskImageReady || l.Status.References.Count > 0:
+		*since = nil
+	case *since == nil || (*since).After(l.now):
+		*since = ptr.To(l.time())
+	}
+}
+
+// expire deletes an image that was not used for its time, if its spec says so.
+func (r *Reconciler) expire(ctx context.Context, l *look) error {
+	l.clock()
+	since := l.Status.UnreferencedSince
+	if since == nil || l.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
+		return nil
+	}
+	ttl := limit(l.Spec.TTLAfterUnreferenced, v1alpha1.DefaultTTLAfterUnreferenced)
+	due := since.Add(ttl)
+	switch {
+	case l.now.Before(due):
+		l.wake(due.Sub(l.now))
+		return nil
+	case l.noSnapshots: // they could not be deleted
+		return nil
+	case l.Labels[v1alpha1.LabelDeletionProtection] == v1alpha1.DeletionProtectionEnabled:
+		l.blocks(v1alpha1.ReasonDeletionProtected, fmt.Sprintf("no disk has used the image for %v, but it has the label %s=%s: remove the label, or set spec.deletionPolicy to %s",
+			ttl, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled, v1alpha1.VMDiskImageRetain))
+		return nil
+	}
+	if unused, err := r.unused(ctx, l); err != nil || !unused {
+		l.clock()
+		return err
+	}
+	if c := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); c == nil || c.Reason != string(v1alpha1.ReasonDeletionDenied) { // else it was said
+		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonImageUnreferenced), "Delete",
+			"deleting the image, because no disk has used it since %s (spec.deletionPolicy, spec.ttlAfterUnreferenced)", since.UTC().Format(time.RFC3339))
+	}
+	// The resourceVersion: whoever uses it meanwhile, of which another process wrote the status, keeps it.
+	err := r.Client.Delete(ctx, l.VMDiskImage, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
+	switch {
+	case apierrors.IsForbidden(err):
+		l.blocks(v1alpha1.ReasonDeletionDenied, fmt.Sprintf("no disk has used the image for %v, but it cannot be deleted: %v", ttl, err))
+		l.wake(lastRetry)
+		return nil
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("deleting VMDiskImage %s, which no disk uses: %w", l.Name, err)
+	}
+	l.again = time.Millisecond
+	return nil
+}
+
+// wake has the image looked at again after that time, or before.
+func (l *look) wake(after time.Duration) {
+	if l.again <= 0 || after < l.again {
+		l.again = after
+	}
+}
