@@ -23,6 +23,9 @@ const (
 	// ReasonImageTerminating (Ready false, ImageReady false): the VMDiskImage is being
 	// deleted.
 	ReasonImageTerminating ConditionReason = "ImageTerminating"
+	// ReasonImageRetired (ImageReady false, Ready false): the image is retired, so that
+	// no new disk can use it. Name another image, or set its spec.retired to false.
+	ReasonImageRetired ConditionReason = "ImageRetired"
 	// ReasonImageNotAllowed (Ready false, ImageReady false): the VMDiskImage may not be
 	// used here, for example because it is in another namespace.
 	ReasonImageNotAllowed ConditionReason = "ImageNotAllowed"

@@ -150,6 +150,8 @@ func (i *VMDiskImage) Unusable() (ConditionReason, string) {
 		return ReasonImageLost, fmt.Sprintf("the data of VMDiskImage %s is lost: delete the image, and create it again", i.Name)
 	case i.Status.Phase != VMDiskImageReady, i.Status.Snapshot == nil, i.Status.Claim == nil, i.Status.VirtualSize == nil:
 		return ReasonImageImporting, fmt.Sprintf("waiting for VMDiskImage %s (%s): %s", i.Name, state, see)
+	case i.Spec.Retired: // which is only about disks that do not use it yet
+		return ReasonImageRetired, fmt.Sprintf("VMDiskImage %s is retired: name another image, or set its spec.retired to false", i.Name)
 	}
 	return "", ""
 }

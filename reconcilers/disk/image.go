@@ -84,7 +84,7 @@ func (l *look) sourced(ctx context.Context, live client.Reader) (ready bool, err
 
 // usable says why the disk cannot be copied from the image now. The reason is empty if it can be.
 func (l *look) usable(image *v1alpha1.VMDiskImage) (v1alpha1.ConditionReason, string) {
-	if reason, message := image.Unusable(); reason != "" {
+	if reason, message := image.Unusable(); reason != "" && (reason != v1alpha1.ReasonImageRetired || l.Status.Image == nil) {
 		return reason, message
 	}
 	if least := image.Status.VirtualSize; runtime.DiskOf(l.VirtualDisk).Bytes() < least.Value() {

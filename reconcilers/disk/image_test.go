@@ -150,6 +150,26 @@ func TestSmallerThanItsImage(t *testing.T) {
 	f.want(f.shows("boot"), "Available nobody DiskReady")
 }
 
+// A retired image takes no new disks. One that holds it already, and is not copied yet, is not new.
+func TestRetiredImage(t *testing.T) {
+	f := newFixture(t)
+	i := f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	f.copied("held", "ubuntu")
+	for f.get("held").Status.Image == nil {
+		f.must(f.p.look(f.p.disks, "held"))
+	}
+	i.Spec.Retired = true
+	f.must(f.Update(f.ctx, i))
+	f.copied("late", "ubuntu")
+	f.rests()
+	f.want(f.shows("held"), "Available nobody DiskReady")
+	f.want(f.shows("late"), "Pending nobody ImageRetired")
+	i.Spec.Retired = false
+	f.must(f.Update(f.ctx, i))
+	f.rests()
+	f.want(f.shows("late"), "Available nobody DiskReady")
+}
+
 func TestImageInAnotherNamespace(t *testing.T) {
 	f := newFixture(t)
 	d := f.copied("boot", "ubuntu")

@@ -284,16 +284,18 @@ func (s *site) deferred(image *v1alpha1.VMDiskImage, data ...client.Object) {
 	s.Helper()
 	disk := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"},
-		Spec:       v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}}},
+		Spec: v1alpha1.VirtualDiskSpec{
+			Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}},
+			Source: &v1alpha1.VirtualDiskSource{Image: v1alpha1.VMDiskImageReference{Name: image.Name}},
+		},
 	}
 	s.Must(s.Create(s.Context(), disk))
-	uses := fmt.Appendf(nil, `{"status":{"image":{"namespace":%q,"name":%q,"uid":%q}}}`, image.Namespace, image.Name, image.UID)
-	s.Must(s.Status().Patch(s.Context(), disk, client.RawPatch(types.MergePatchType, uses)))
 	s.Until("the disk counts", func() (string, bool) {
 		s.read(image)
 		refs := image.Status.References
 		return fmt.Sprintf("%+v", image.Status), refs != nil && refs.Count == 1 && len(refs.Users) == 1 && refs.Users[0].Name == "data" && image.Status.UnreferencedSince == nil
 	})
+	s.Eventually("the disk is copied", func() bool { return s.read(disk) && disk.Status.DiskID != "" })
 	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--dry-run=server")
 	_, said, code := s.plane.Kubectl(s.Context(), "delete", "vmdi", image.Name, "-n", namespace, "--wait=false")
 	if want := "is used by VirtualDisk data: it is Terminating until they are deleted"; code != 0 || !strings.Contains(said, want) {
@@ -310,7 +312,8 @@ func (s *site) deferred(image *v1alpha1.VMDiskImage, data ...client.Object) {
 			s.Errorf("%T %s was deleted", o, o.GetName())
 		}
 	}
-	s.Must(s.Status().Patch(s.Context(), disk, client.RawPatch(types.MergePatchType, []byte(`{"status":{"image":null}}`))))
+	s.Must(s.Delete(s.Context(), disk))
+	s.gone(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: disk.Status.DiskID}})
 }
 
 // withoutChecksum has the API server drop checksums of DataVolumes, as with the definition of a CDI before 1.65.
