@@ -30,7 +30,7 @@ var walks = []struct {
 }{
 	{"certs", []string{"./test/e2e", "./charts"}},
 	{"policies", []string{"./test/inputs", "./test/deletion", "./test/guards", "./test/foreign", "./test/e2e"}},
-	{"webhooks", []string{"./test/editing", "./test/foreign", "./test/review", "./test/e2e", "./cmd/sallyport/plugin"}},
+	{"webhooks", []string{"./test/editing", "./test/foreign", "./test/e2e", "./cmd/sallyport/plugin"}},
 	{"reconcilers/operation", []string{"./test/model", "./test/collisions", "./test/e2e"}},
 	{"reconcilers/virtualmachine", []string{"./test/model", "./test/collisions", "./test/e2e"}},
 	{"reconcilers/claim", []string{"./test/model", "./test/sweep"}},
