@@ -287,6 +287,7 @@ func TestUpgradeKeepsWhatTheManagerWrote(t *testing.T) {
 }
 
 func TestUpgradeChangesPoliciesAndDefinitions(t *testing.T) {
+	depth.Only(t)
 	c := newCluster(t)
 	c.forget(t)
 	c.install(t)
@@ -361,6 +362,7 @@ func certificate(t *testing.T) string {
 }
 
 func TestSecondReleaseIsRefused(t *testing.T) {
+	depth.Only(t)
 	c := newCluster(t)
 	c.install(t)
 	for name, args := range map[string][]string{

@@ -147,4 +147,7 @@ func TestPairs(t *testing.T) {
 	Pairs(t, cluster)
 }
 
-func TestScenarios(t *testing.T) { Scenarios(t, cluster) }
+func TestScenarios(t *testing.T) {
+	depth.Only(t)
+	Scenarios(t, cluster)
+}

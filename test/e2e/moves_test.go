@@ -30,6 +30,7 @@ func wants(node string) []string {
 
 // A machine is moved to a node that is there, ready and not cordoned, whether an operation or its spec says so.
 func TestWhereAMachineMayGo(t *testing.T) {
+	t.Parallel() // it waits ten seconds between two starts
 	tm := newTeam(t)
 	tm.nodes()
 	tm.machine("web-1", "Running")

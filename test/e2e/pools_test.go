@@ -58,6 +58,7 @@ func TestPool(t *testing.T) {
 
 // A change of the template comes to the members that are there: what was taken out of it goes, what others wrote stays.
 func TestPoolTemplate(t *testing.T) {
+	t.Parallel() // it waits ten seconds between two starts
 	tm := newTeam(t)
 	tm.pool("web", 2, "NewestFirst", `, "restartApprovalMode": "Automatic"`)
 	tm.must("", "label", "svm", "web-0", "owner=ann")

@@ -20,9 +20,9 @@ import (
 // However many operations there are, on however many machines at once, the manager has one session with a vCenter, and another
 // one in its place when vCenter has ended it half-way.
 func TestSessions(t *testing.T) {
+	depth.Only(t)
 	t.Parallel()
-	const machines = 10
-	rounds := depth.Of(2, 10)
+	const machines, rounds = 10, 10
 	s := newSite(t).ready()
 	vms := make([]*v1alpha1.VirtualMachine, machines)
 	for i := range vms {

@@ -183,6 +183,7 @@ func TestEveryWayDecidesTheSame(t *testing.T) {
 // The random policies are worth something: a follower that takes no notice of values that are compared is found out, by which of them is
 // by chance: not every decision is checked.
 func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
+	depth.Unraced(t)
 	careless := func(p *Policy) {
 		follow := func(names ...ast.Ref) *projection {
 			f := newFollower(p.compiler)

@@ -47,6 +47,7 @@ func peak(run func()) (most float64) {
 // Nested iterations without builtins stay within the memory limit of an evaluation. At a million elements a second, they would otherwise
 // make gigabytes until the deadline.
 func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
+	depth.Unraced(t)
 	const l = "input.request.list"
 	nested := fmt.Sprintf("some a in %[1]s; some b in %[1]s; some c in %[1]s; some d in %[1]s", l)
 	for name, tc := range map[string]struct {
@@ -100,6 +101,7 @@ func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
 
 // Comprehensions over the longest lists that a policy can read are far from the limit.
 func TestComprehensionsOfLargeListsHaveRoom(t *testing.T) {
+	depth.Unraced(t)
 	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if {\n\t"+
 		"count([x | some x in input.request.list; x > 5]) + count({x | some x in input.request.list}) + count({i: x | some i, x in input.request.list}) > 1\n}\n"))
 	list := make([]any, 100_000)
