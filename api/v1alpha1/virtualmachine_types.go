@@ -1,8 +1,6 @@
 package v1alpha1
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -239,18 +237,6 @@ type VirtualMachineSpec struct {
 	// and which one cannot be changed later.
 	// +required
 	Runtime VirtualMachineRuntime `json:"runtime"`
-}
-
-// DefaultTerminationGracePeriod is how long a guest has to shut down if the spec does not
-// say.
-const DefaultTerminationGracePeriod = 180 * time.Second
-
-// TerminationGracePeriod is how long the guest has to shut down, as TerminationGracePeriodSeconds says.
-func (s *VirtualMachineSpec) TerminationGracePeriod() time.Duration {
-	if s.TerminationGracePeriodSeconds == nil {
-		return DefaultTerminationGracePeriod
-	}
-	return time.Duration(*s.TerminationGracePeriodSeconds) * time.Second
 }
 
 // VirtualMachineRuntime chooses the runtime of a machine.

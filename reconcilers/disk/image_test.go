@@ -18,10 +18,13 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
 
-// image makes a VMDiskImage in that phase.
-func (w *world) image(name string, phase v1alpha1.VMDiskImagePhase) *v1alpha1.VMDiskImage {
+// imageName is the name of the image of all disks.
+const imageName = "ubuntu"
+
+// image makes the VMDiskImage in that phase.
+func (w *world) image(phase v1alpha1.VMDiskImagePhase) *v1alpha1.VMDiskImage {
 	i := &v1alpha1.VMDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.VMDiskImageFinalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: imageName, Finalizers: []string{v1alpha1.VMDiskImageFinalizer}},
 		Spec:       v1alpha1.VMDiskImageSpec{URL: "https://images.example.org/a", DiskSize: resource.MustParse("1Gi")},
 	}
 	w.must(w.Create(w.ctx, i))
@@ -39,9 +42,9 @@ func (w *world) phase(i *v1alpha1.VMDiskImage, phase v1alpha1.VMDiskImagePhase) 
 	w.must(w.Status().Update(w.ctx, i))
 }
 
-func (w *world) deleteImage(name string) {
+func (w *world) deleteImage() {
 	i := &v1alpha1.VMDiskImage{}
-	if w.Get(w.ctx, key(name), i) == nil && i.DeletionTimestamp.IsZero() {
+	if w.Get(w.ctx, key(imageName), i) == nil && i.DeletionTimestamp.IsZero() {
 		w.must(w.Delete(w.ctx, i))
 	}
 }
@@ -63,13 +66,13 @@ func (w *world) releaseImages() (gone []types.UID) {
 	return gone
 }
 
-// copied makes a VirtualDisk that is copied from an image.
-func (w *world) copied(name, image string) *v1alpha1.VirtualDisk {
+// copied makes a VirtualDisk that is copied from the image.
+func (w *world) copied(name string) *v1alpha1.VirtualDisk {
 	d := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualDiskSpec{
 			Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}},
-			Source: &v1alpha1.VirtualDiskSource{Image: v1alpha1.VMDiskImageReference{Name: image}},
+			Source: &v1alpha1.VirtualDiskSource{Image: v1alpha1.VMDiskImageReference{Name: imageName}},
 		},
 	}
 	w.must(w.Create(w.ctx, d))
@@ -86,7 +89,7 @@ func (w *world) copies() (images []types.UID) {
 
 func TestWaitsForItsImage(t *testing.T) {
 	f := newFixture(t)
-	f.copied("boot", "ubuntu")
+	f.copied("boot")
 	shows := func(reason v1alpha1.ConditionReason, text string) {
 		t.Helper()
 		f.rests()
@@ -99,7 +102,7 @@ func TestWaitsForItsImage(t *testing.T) {
 		}
 	}
 	shows(v1alpha1.ReasonImageMissing, "VMDiskImage ubuntu does not exist in namespace team-a: create it")
-	i := f.image("ubuntu", "")
+	i := f.image("")
 	shows(v1alpha1.ReasonImageImporting, "waiting for VMDiskImage ubuntu (Pending): for the cause, run `kubectl describe vmdi ubuntu --namespace team-a`")
 	for phase, reason := range map[v1alpha1.VMDiskImagePhase]v1alpha1.ConditionReason{
 		v1alpha1.VMDiskImageImporting: v1alpha1.ReasonImageImporting, v1alpha1.VMDiskImageFailed: v1alpha1.ReasonImageFailed,
@@ -108,19 +111,19 @@ func TestWaitsForItsImage(t *testing.T) {
 		f.phase(i, phase)
 		shows(reason, "VMDiskImage ubuntu")
 	}
-	f.deleteImage("ubuntu")
+	f.deleteImage()
 	shows(v1alpha1.ReasonImageTerminating, "VMDiskImage ubuntu is being deleted")
 	f.releaseImages()
 	shows(v1alpha1.ReasonImageMissing, "create it")
 
-	i = f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	i = f.image(v1alpha1.VMDiskImageReady)
 	f.rests()
 	f.want(f.shows("boot"), "Available nobody DiskReady")
 	if held := f.get("boot").Status.Image; held == nil || !held.Is(i) || !slices.Equal(f.copies(), []types.UID{i.UID}) {
 		t.Errorf("it holds %+v, and is a copy of %v", held, f.copies())
 	}
 	// What is copied is the disk's own, whatever becomes of the image; the disk holds it nevertheless.
-	f.deleteImage("ubuntu")
+	f.deleteImage()
 	if gone := f.releaseImages(); len(gone) > 0 {
 		t.Error("the image is gone although a disk holds it")
 	}
@@ -135,10 +138,10 @@ func TestWaitsForItsImage(t *testing.T) {
 
 func TestSmallerThanItsImage(t *testing.T) {
 	f := newFixture(t)
-	i := f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	i := f.image(v1alpha1.VMDiskImageReady)
 	i.Status.VirtualSize = new(resource.MustParse("20Gi"))
 	f.must(f.Status().Update(f.ctx, i))
-	d := f.copied("boot", "ubuntu")
+	d := f.copied("boot")
 	f.rests()
 	f.want(f.shows("boot"), "Pending nobody InvalidSpec")
 	f.want(v1alpha1.ConditionReady.In(f.get("boot").Status.Conditions).Message, "spec.size: must be at least 20Gi, the size of VMDiskImage ubuntu: "+
@@ -172,31 +175,59 @@ func TestRetiredImage(t *testing.T) {
 
 func TestImageInAnotherNamespace(t *testing.T) {
 	f := newFixture(t)
-	d := f.copied("boot", "ubuntu")
+	d := f.copied("boot")
 	d.Spec.Source.Image.Namespace = "images"
 	f.must(f.Update(f.ctx, d))
 	f.rests()
 	f.want(f.shows("boot"), "Pending nobody ImageNotAllowed")
 }
 
-// An image that was created again before anything was copied is used, and people are told.
-func TestImageReplacedBeforeTheCopy(t *testing.T) {
-	f := newFixture(t)
-	f.image("ubuntu", v1alpha1.VMDiskImageReady)
-	f.copied("boot", "ubuntu")
+// holding gives a disk that holds the image, and that could not be made.
+func holding(t *testing.T) (f *fixture, image *v1alpha1.VMDiskImage) {
+	t.Helper()
+	f = newFixture(t)
+	image = f.image(v1alpha1.VMDiskImageReady)
+	f.copied("boot")
 	f.machines.Script(fake.At{Verb: runtime.VerbEnsureDisk}, fake.Fail(runtime.NewUnavailable(nil, "it is away")))
 	for range 2 {
 		_ = f.p.look(f.p.disks, "boot")
 	}
-	if f.get("boot").Status.Image == nil {
-		t.Fatalf("it holds no image: %+v", f.get("boot").Status)
+	if held := f.get("boot").Status.Image; held == nil || !held.Is(image) {
+		t.Fatalf("it holds %+v", held)
 	}
-	i := &v1alpha1.VMDiskImage{}
-	f.must(f.Get(f.ctx, key("ubuntu"), i))
+	return f, image
+}
+
+// A disk that nothing was copied to gives up an image that is being deleted, or that was removed by force: neither waits for the other.
+func TestGivesUpItsImage(t *testing.T) {
+	f, image := holding(t)
+	f.deleteImage()
+	f.rests()
+	f.want(f.shows("boot"), "Pending nobody ImageTerminating")
+	if gone := f.releaseImages(); !slices.Equal(gone, []types.UID{image.UID}) {
+		t.Errorf("the image stays: %+v", f.get("boot").Status)
+	}
+	f.rests()
+	f.want(f.shows("boot"), "Pending nobody ImageMissing")
+
+	f, image = holding(t)
+	image.Finalizers = nil
+	f.must(f.Update(f.ctx, image))
+	f.deleteImage()
+	f.rests()
+	f.want(f.shows("boot"), "Pending nobody ImageMissing")
+	if held := f.get("boot").Status.Image; held != nil {
+		t.Errorf("it holds %+v", held)
+	}
+}
+
+// An image that was created again before anything was copied is used, and people are told.
+func TestImageReplacedBeforeTheCopy(t *testing.T) {
+	f, i := holding(t)
 	i.Finalizers = nil // by force
 	f.must(f.Update(f.ctx, i))
-	f.deleteImage("ubuntu")
-	again := f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	f.deleteImage()
+	again := f.image(v1alpha1.VMDiskImageReady)
 	f.rests()
 	if held := f.get("boot").Status.Image; !held.Is(again) || !slices.Equal(f.copies(), []types.UID{again.UID}) {
 		t.Errorf("it holds %+v, and is a copy of %v", held, f.copies())
@@ -217,13 +248,13 @@ func (f *fixture) said() (all []string) {
 // A disk that exists and is not recorded holds no image that it is no copy of.
 func TestCopyOfAnEarlierImage(t *testing.T) {
 	f := newFixture(t)
-	d := f.copied("boot", "ubuntu")
+	d := f.copied("boot")
 	made := runtime.DiskOf(d)
 	made.Source = &runtime.DiskSource{Image: "uid-earlier"}
 	if _, err := f.machines.Client("them").EnsureDisk(f.ctx, made); err != nil {
 		t.Fatal(err)
 	}
-	f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	f.image(v1alpha1.VMDiskImageReady)
 	f.rests()
 	f.want(f.shows("boot"), "Available nobody DiskReady")
 	if held := f.get("boot").Status.Image; held != nil {
@@ -234,8 +265,8 @@ func TestCopyOfAnEarlierImage(t *testing.T) {
 // So does one whose status was lost, as after a restore, and it holds its image again.
 func TestCopyWhoseStatusWasLost(t *testing.T) {
 	f := newFixture(t)
-	i := f.image("ubuntu", v1alpha1.VMDiskImageReady)
-	f.copied("boot", "ubuntu")
+	i := f.image(v1alpha1.VMDiskImageReady)
+	f.copied("boot")
 	f.rests()
 	d := f.get("boot")
 	d.Status = v1alpha1.VirtualDiskStatus{}
@@ -256,15 +287,15 @@ func TestCopyThroughEverything(t *testing.T) {
 			"dies after":  func(f *fixture, _ *[]types.UID) { f.p.Die(at, true) },
 			"image deleted": func(f *fixture, gone *[]types.UID) {
 				f.p.Before(at, func() {
-					f.deleteImage("ubuntu")
+					f.deleteImage()
 					*gone = f.releaseImages()
 				})
 			},
 		} {
 			t.Run(fmt.Sprintf("%s at %d", what, at), func(t *testing.T) {
 				f := newFixture(t)
-				i := f.image("ubuntu", v1alpha1.VMDiskImageReady)
-				f.copied("boot", "ubuntu")
+				i := f.image(v1alpha1.VMDiskImageReady)
+				f.copied("boot")
 				var gone []types.UID
 				befall(f, &gone)
 				f.machines.Script(fake.At{Verb: runtime.VerbEnsureDisk}, fake.LoseReply())
@@ -300,7 +331,7 @@ func (f *fixture) deleting(image string) bool {
 // Disks that wait for an image are found by its name, until they are made; the progress of an import changes nothing for them.
 func TestDisksOfAnImage(t *testing.T) {
 	f := newFixture(t)
-	d := f.copied("boot", "ubuntu")
+	d := f.copied("boot")
 	if keys := imageKeys(d); !slices.Equal(keys, []string{"team-a/ubuntu"}) {
 		t.Errorf("it is found by %v", keys)
 	}
@@ -308,7 +339,7 @@ func TestDisksOfAnImage(t *testing.T) {
 	if keys := append(imageKeys(d), imageKeys(f.disk("empty"))...); len(keys) > 0 {
 		t.Errorf("disks that wait for nothing are found by %v", keys)
 	}
-	before := f.image("ubuntu", v1alpha1.VMDiskImageImporting)
+	before := f.image(v1alpha1.VMDiskImageImporting)
 	now := before.DeepCopy()
 	now.Status.Attempt = &v1alpha1.VMDiskImageAttempt{Number: 1, Progress: "45.12%"}
 	if drive.ImageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: now}) {

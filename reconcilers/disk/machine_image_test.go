@@ -15,10 +15,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
 
-// booting makes a VirtualMachine that boots from an image.
-func (w *world) booting(name string, of v1alpha1.MachineDiskImage, disks ...string) *v1alpha1.VirtualMachine {
+// booting makes VirtualMachine web, which boots from an image.
+func (w *world) booting(of v1alpha1.MachineDiskImage, disks ...string) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 		Spec: v1alpha1.VirtualMachineSpec{
 			RunPolicy: v1alpha1.RunPolicyAlwaysOn, BlockDeviceRefs: refs(disks...), DiskImage: &of,
 			Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
@@ -37,10 +37,10 @@ func ubuntu(mode v1alpha1.DiskImageMode) v1alpha1.MachineDiskImage {
 }
 
 // waitsFor fails the test unless the machine is not made, and says why in phase and conditions.
-func (f *fixture) waitsFor(name string, reason v1alpha1.ConditionReason, text string) {
+func (f *fixture) waitsFor(reason v1alpha1.ConditionReason, text string) {
 	f.Helper()
 	f.rests()
-	vm := f.vm(name)
+	vm := f.vm("web")
 	ready, image := v1alpha1.ConditionReady.In(vm.Status.Conditions), v1alpha1.ConditionImageReady.In(vm.Status.Conditions)
 	if vm.Status.Phase != v1alpha1.VirtualMachineWaitingForImage || ready.Reason != string(reason) || image == nil || image.Reason != string(reason) ||
 		image.Message != ready.Message || !strings.Contains(ready.Message, text) {
@@ -54,12 +54,12 @@ func (f *fixture) waitsFor(name string, reason v1alpha1.ConditionReason, text st
 func TestMachineWaitsForItsImage(t *testing.T) {
 	f := newFixture(t)
 	f.disk("data")
-	vm := f.booting("web", ubuntu(v1alpha1.FailIfNotExist), "data")
-	f.waitsFor("web", v1alpha1.ReasonImageMissing, "VMDiskImage ubuntu does not exist in namespace team-a: create it")
-	i := f.image("ubuntu", v1alpha1.VMDiskImageImporting)
-	f.waitsFor("web", v1alpha1.ReasonImageImporting, "waiting for VMDiskImage ubuntu (Importing)")
+	f.booting(ubuntu(v1alpha1.FailIfNotExist), "data")
+	f.waitsFor(v1alpha1.ReasonImageMissing, "VMDiskImage ubuntu does not exist in namespace team-a: create it")
+	i := f.image(v1alpha1.VMDiskImageImporting)
+	f.waitsFor(v1alpha1.ReasonImageImporting, "waiting for VMDiskImage ubuntu (Importing)")
 	f.phase(i, v1alpha1.VMDiskImageFailed)
-	f.waitsFor("web", v1alpha1.ReasonImageFailed, "kubectl describe vmdi ubuntu")
+	f.waitsFor(v1alpha1.ReasonImageFailed, "kubectl describe vmdi ubuntu")
 	f.phase(i, v1alpha1.VMDiskImageReady)
 	f.rests()
 	f.want(f.of("web"), "Running DisksAttached web-boot data")
@@ -67,7 +67,7 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 		t.Errorf("the conditions are %+v", f.vm("web").Status.Conditions)
 	}
 	// That it was made may not have been written, as after a crash.
-	vm = f.vm("web")
+	vm := f.vm("web")
 	v1alpha1.SetCondition(&vm.Status.Conditions, v1alpha1.ConditionImageReady.Condition(metav1.ConditionFalse, "ImageImporting", 1, ""), f.now)
 	f.must(f.Status().Update(f.ctx, vm))
 	f.rests()
@@ -89,13 +89,19 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 	if disks := f.allDisks(); len(disks) != 1 || f.vm("web").Status.Phase == v1alpha1.VirtualMachineWaitingForImage {
 		t.Errorf("there are the disks %+v", disks)
 	}
+	// Nor has one that the runtime has lost.
+	f.machines.Lose(vm.UID)
+	f.rests()
+	if disks := f.allDisks(); len(disks) != 1 || f.vm("web").Status.Phase != v1alpha1.VirtualMachineFailed {
+		t.Errorf("it is %s; there are the disks %+v", f.vm("web").Status.Phase, disks)
+	}
 }
 
 // The machine goes first. The garbage collector, which does not run here, then deletes the disk.
 func TestMachineOfAnImageIsDeleted(t *testing.T) {
 	f := newFixture(t)
-	f.image("ubuntu", v1alpha1.VMDiskImageReady)
-	f.booting("web", ubuntu(v1alpha1.FailIfNotExist))
+	f.image(v1alpha1.VMDiskImageReady)
+	f.booting(ubuntu(v1alpha1.FailIfNotExist))
 	f.rests()
 	f.must(f.Delete(f.ctx, f.get("web-boot"))) // as a deletion in the foreground does
 	f.rests()
@@ -109,10 +115,10 @@ func TestMachineOfAnImageIsDeleted(t *testing.T) {
 
 func TestDiskOfAnImageThatIsSomebodyElses(t *testing.T) {
 	f := newFixture(t)
-	f.image("ubuntu", v1alpha1.VMDiskImageReady)
+	f.image(v1alpha1.VMDiskImageReady)
 	f.disk("web-boot")
-	f.booting("web", ubuntu(v1alpha1.FailIfNotExist))
-	f.waitsFor("web", v1alpha1.ReasonOwnedByAnother, "VirtualDisk web-boot exists but does not belong to this VirtualMachine")
+	f.booting(ubuntu(v1alpha1.FailIfNotExist))
+	f.waitsFor(v1alpha1.ReasonOwnedByAnother, "VirtualDisk web-boot exists but does not belong to this VirtualMachine")
 	f.must(f.Delete(f.ctx, f.get("web-boot")))
 	f.rests()
 	f.want(f.of("web"), "Running DisksAttached web-boot")
@@ -121,13 +127,13 @@ func TestDiskOfAnImageThatIsSomebodyElses(t *testing.T) {
 // The garbage collector, which does not run here, deletes the disk of a machine that was deleted a moment later.
 func TestDiskOfAnEarlierMachine(t *testing.T) {
 	f := newFixture(t)
-	f.image("ubuntu", v1alpha1.VMDiskImageReady)
-	f.booting("web", ubuntu(v1alpha1.FailIfNotExist))
+	f.image(v1alpha1.VMDiskImageReady)
+	f.booting(ubuntu(v1alpha1.FailIfNotExist))
 	f.rests()
 	f.must(f.Delete(f.ctx, f.vm("web")))
 	f.rests()
-	f.booting("web", ubuntu(v1alpha1.FailIfNotExist))
-	f.waitsFor("web", v1alpha1.ReasonDiskNotReady, "belongs to an earlier VirtualMachine of this name")
+	f.booting(ubuntu(v1alpha1.FailIfNotExist))
+	f.waitsFor(v1alpha1.ReasonDiskNotReady, "belongs to an earlier VirtualMachine of this name")
 	f.must(f.Delete(f.ctx, f.get("web-boot")))
 	f.rests()
 	f.want(f.of("web"), "Running DisksAttached web-boot")
@@ -137,14 +143,14 @@ func TestImageOfAMachineInAnotherNamespace(t *testing.T) {
 	f := newFixture(t)
 	of := ubuntu(v1alpha1.FailIfNotExist)
 	of.Ref.Namespace = "images"
-	f.booting("web", of)
-	f.waitsFor("web", v1alpha1.ReasonImageNotAllowed, "disks are not copied from other namespaces yet")
+	f.booting(of)
+	f.waitsFor(v1alpha1.ReasonImageNotAllowed, "disks are not copied from other namespaces yet")
 }
 
 // The image is made from the template, as often as it is missing and nothing was copied.
 func TestImageIsCreated(t *testing.T) {
 	f := newFixture(t)
-	f.booting("web", ubuntu(v1alpha1.CreateIfNotExist))
+	f.booting(ubuntu(v1alpha1.CreateIfNotExist))
 	ready := func() *v1alpha1.VMDiskImage {
 		t.Helper()
 		f.rests()
@@ -192,11 +198,11 @@ func (f *fixture) looks(vm string, disks ...string) error {
 // An image that exists is used as it is. People are told once.
 func TestImageDiffersFromTheTemplate(t *testing.T) {
 	f := newFixture(t)
-	f.image("ubuntu", v1alpha1.VMDiskImageImporting)
+	f.image(v1alpha1.VMDiskImageImporting)
 	of := ubuntu(v1alpha1.CreateIfNotExist)
 	of.Template.Checksum = "sha256:0"
-	f.booting("web", of)
-	f.waitsFor("web", v1alpha1.ReasonImageImporting, "")
+	f.booting(of)
+	f.waitsFor(v1alpha1.ReasonImageImporting, "")
 	c := meta.FindStatusCondition(f.vm("web").Status.Conditions, "ImageDiffers")
 	if c == nil || !strings.HasSuffix(c.Message, "it differs from spec.diskImage.template in checksum, diskSize") {
 		t.Errorf("ImageDiffers is %+v", c)
@@ -212,7 +218,7 @@ func TestMachineOfAnImageThroughCrashes(t *testing.T) {
 	for at := 1; at <= 40; at++ {
 		for _, after := range []bool{false, true} {
 			f := newFixture(t)
-			f.booting("web", ubuntu(v1alpha1.CreateIfNotExist))
+			f.booting(ubuntu(v1alpha1.CreateIfNotExist))
 			f.p.Die(at, after)
 			f.rests()
 			f.rests() // a pass that died changed nothing

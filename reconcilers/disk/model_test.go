@@ -32,14 +32,10 @@ var (
 	diskNames    = []string{"a", "b"}
 )
 
-const imageName = "ubuntu"
-
-func (m *model) fromImage(name string) *v1alpha1.VirtualDisk { return m.copied(name, imageName) }
-
 // images has images deleted, and those released that no disk holds.
 func (m *model) images() {
 	if rapid.Bool().Draw(m.T, "deletes the image") {
-		m.deleteImage(imageName)
+		m.deleteImage()
 	}
 	m.releaseImages()
 }
@@ -81,12 +77,12 @@ func (m *model) other() {
 // create makes a machine or a disk that is not there.
 func (m *model) create() {
 	if name := m.draw(diskNames, "disk"); m.Get(m.ctx, key(name), &v1alpha1.VirtualDisk{}) != nil {
-		make := rapid.SampledFrom([]func(string) *v1alpha1.VirtualDisk{m.disk, m.fromImage}).Draw(m.T, "source")
+		make := rapid.SampledFrom([]func(string) *v1alpha1.VirtualDisk{m.disk, m.copied}).Draw(m.T, "source")
 		m.wanted[make(name).UID] = true
 		return
 	}
 	if m.Get(m.ctx, key(imageName), &v1alpha1.VMDiskImage{}) != nil {
-		m.image(imageName, v1alpha1.VMDiskImageReady)
+		m.image(v1alpha1.VMDiskImageReady)
 		return
 	}
 	if name := m.draw(machineNames, "machine"); m.Get(m.ctx, key(name), &v1alpha1.VirtualMachine{}) != nil {
@@ -177,7 +173,7 @@ func (m *model) end() {
 	m.machines.ClearScripts()
 	m.settle(m.processes[0]) // disks give up an image that is being deleted, and that they are no copies of
 	if m.releaseImages(); m.Get(m.ctx, key(imageName), &v1alpha1.VMDiskImage{}) != nil {
-		m.image(imageName, v1alpha1.VMDiskImageReady)
+		m.image(v1alpha1.VMDiskImageReady)
 	}
 	if !m.settle(m.processes[0]) {
 		m.Fatalf("it never comes to rest: %s", m.versions())

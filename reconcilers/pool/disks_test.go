@@ -307,3 +307,19 @@ func TestDiskTakenMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// Each member boots from the image of the template. Its disk is its own, and none of the pool's.
+func TestMembersBootFromAnImage(t *testing.T) {
+	image := &v1alpha1.MachineDiskImage{Ref: v1alpha1.VMDiskImageReference{Name: "ubuntu"}}
+	f := newFixture(t, 2, v1alpha1.ScaleDownNewestFirst, func(s *v1alpha1.VirtualMachinePoolSpec) { s.VirtualMachineTemplate.Spec.DiskImage = image })
+	f.settle()
+	members := f.server.members()
+	for i := range members {
+		if of := members[i].Spec.DiskImage; of == nil || of.Ref.Name != "ubuntu" || members[i].BlockDevices()[0].Name != members[i].Name+"-boot" {
+			t.Errorf("%s boots from %+v", members[i].Name, members[i].BlockDevices())
+		}
+	}
+	if disks := f.server.disks(); len(members) != 2 || len(disks) > 0 {
+		t.Errorf("there are %d members, and disks of the pool: %v", len(members), disks)
+	}
+}
