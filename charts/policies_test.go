@@ -53,9 +53,13 @@ func formatted(t *testing.T, policy *v1alpha1.RegoPolicy) *v1alpha1.RegoPolicy {
 	return policy
 }
 
-// By default the chart ships the policies as they are in the source, but for how their Rego is indented.
+// With all features the chart ships the policies as they are in the source, but for how their Rego is indented. The policy about the data of
+// images matches kinds that are there only with imports.
 func TestShippedPoliciesAreTheSource(t *testing.T) {
-	all := configured(t, "")
+	all := configured(t, "diskImages: {enabled: true}")
+	if by := configured(t, ""); len(by) != len(all)-1 || by["images-children"] != nil {
+		t.Errorf("by default it ships %v", slices.Sorted(maps.Keys(by)))
+	}
 	shipped, err := policies.Shipped()
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/mortal"
@@ -196,13 +200,14 @@ func TestDeletionWaitsForChildren(t *testing.T) {
 	snapshot.Finalizers = []string{"example.org/as-source"}
 	w.must(w.Update(t.Context(), &snapshot))
 	w.must(w.Delete(t.Context(), w.image()))
+	w.now = time.Now().Add(30 * time.Second) // the clock of the fake client is the real one
 	for range 3 {
 		_, _ = w.pass()
 	}
 	if c := w.condition(v1alpha1.ConditionDeletionBlocked); c.Status != "" {
 		t.Errorf("it is blocked at once: %+v", c)
 	}
-	w.now = time.Now().Add(2 * time.Minute) // the clock of the fake client is the real one
+	w.now = w.now.Add(time.Minute)
 	_, _ = w.pass()
 	w.is(v1alpha1.ConditionDeletionBlocked, metav1.ConditionTrue, v1alpha1.ReasonChildrenRemain)
 }
@@ -284,7 +289,7 @@ func TestNotDeletedAfterUnreferenced(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			w := unreferenced(t)
 			tc.happens(w)
-			w.now = w.now.Add(2 * time.Hour)
+			w.now = w.now.Add(48 * time.Hour)
 			for range 3 {
 				_, _ = w.pass()
 			}
@@ -410,6 +415,49 @@ func TestUsedJustBeforeTheDeletion(t *testing.T) {
 			if image := w.image(); image == nil || seen && !image.DeletionTimestamp.IsZero() || len(w.snapshots()) != 1 || len(w.claims()) != 1 {
 				t.Fatalf("call %d, %v: image %+v, left: %s", call, seen, image, w.names())
 			}
+		}
+	}
+}
+
+// noted is a queue that notes what is added to it.
+type noted struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	added []string
+}
+
+func (q *noted) AddAfter(r reconcile.Request, after time.Duration) {
+	q.added = append(q.added, fmt.Sprintf("%s after %v", r.Name, after))
+}
+
+// An image is looked at when a disk begins or ceases to use it, and not when a disk changes otherwise.
+func TestDisksWakeTheirImages(t *testing.T) {
+	disk := func(image string) *v1alpha1.VirtualDisk {
+		d := &v1alpha1.VirtualDisk{}
+		if image != "" {
+			d.Status.Image = &v1alpha1.UsedDiskImage{Namespace: namespace, Name: image, UID: types.UID(image)}
+		}
+		return d
+	}
+	h := onDisks()
+	for what, tc := range map[string]struct {
+		happens func(*noted)
+		want    []string
+	}{
+		"a disk of no image":        {func(q *noted) { h.Create(t.Context(), event.CreateEvent{Object: disk("")}, q) }, nil},
+		"a disk at the start":       {func(q *noted) { h.Create(t.Context(), event.CreateEvent{Object: disk("a")}, q) }, []string{"a after 1s"}},
+		"a disk that is gone":       {func(q *noted) { h.Delete(t.Context(), event.DeleteEvent{Object: disk("a")}, q) }, []string{"a after 1s"}},
+		"a disk that uses one now":  {func(q *noted) { h.Update(t.Context(), event.UpdateEvent{ObjectOld: disk(""), ObjectNew: disk("a")}, q) }, []string{"a after 1s"}},
+		"a disk that uses none now": {func(q *noted) { h.Update(t.Context(), event.UpdateEvent{ObjectOld: disk("a"), ObjectNew: disk("")}, q) }, []string{"a after 1s"}},
+		"another image": {func(q *noted) {
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: disk("a"), ObjectNew: disk("b")}, q)
+		}, []string{"a after 1s", "b after 1s"}},
+		"another change": {func(q *noted) {
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: disk("a"), ObjectNew: disk("a")}, q)
+		}, nil},
+	} {
+		q := &noted{}
+		if tc.happens(q); !slices.Equal(q.added, tc.want) {
+			t.Errorf("%s: %q", what, q.added)
 		}
 	}
 }
