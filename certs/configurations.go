@@ -71,16 +71,6 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 	return all
 }
 
-// announced reports whether every webhook of these configurations trusts an authority.
-func announced(configurations []client.Object, ca *x509.Certificate, now time.Time) bool {
-	for _, trusted := range bundles(configurations, now) {
-		if !slices.ContainsFunc(trusted, ca.Equal) {
-			return false
-		}
-	}
-	return true
-}
-
 // writeBundle writes the caBundle of each webhook of one configuration and touches nothing else. If the configuration was
 // changed since it was read, it is a conflict. It tells whether there was anything to write.
 func writeBundle(ctx context.Context, writer client.Writer, configuration client.Object, bundle []byte) (bool, error) {

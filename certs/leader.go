@@ -3,7 +3,8 @@ package certs
 import (
 	"context"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,126 +15,172 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// Reasons of the events.
 const (
-	fieldOwner = "sallyport-certificates"
-	// again is when to look again after somebody else has written what was to be written.
-	again = time.Second
+	// reasonBroken: data in Sallyport's own Secret could not be used and was replaced.
+	reasonBroken = "CertificateBroken"
+	// reasonAuthorityReplaced: there is a new certificate authority.
+	reasonAuthorityReplaced = "CertificateAuthorityReplaced"
+	// reasonIssued: there is a new serving certificate.
+	reasonIssued = "CertificateIssued"
+	// reasonAuthorityDropped: older authorities are not trusted any more.
+	reasonAuthorityDropped = "CertificateAuthorityDropped"
+	// reasonBundleWritten: the authorities were written into a webhook configuration.
+	reasonBundleWritten = "CABundleWritten"
+	// reasonUnusable: a source has had no usable certificate for some time.
+	reasonUnusable = "CertificateUnusable"
 )
 
-// leader is the reconciler that writes the Secret and the webhook configurations. Whatever asks for it, it looks at all of
-// them, past every cache: they are few, and it is seldom.
+const (
+	fieldOwner = "sallyport-certificates"
+	// again is when to look again after a conflict.
+	again = time.Second
+	// maxTrusted limits the authorities in the caBundle that come from elsewhere than the Secret.
+	maxTrusted = 8
+)
+
+// leader is the reconciler that has the Secrets maintained, and writes the webhook configurations. It reads all of them past every cache:
+// they are few, and it is seldom.
 type leader struct {
 	*Options
+	from     []*source
 	live     client.Reader
 	writer   client.Writer
 	replicas Replicas
 	events   events.EventRecorder
-	self     *server
 
-	announced, takenUp lasting
+	reported lasting         // every live replica serves the preferred certificate
+	said     map[Mode]string // the fault that the last event was about
 }
 
-// Reconcile takes at most one step of a rotation, and puts the webhook configurations in order.
+// Reconcile takes at most one step of a rotation.
 func (l *leader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	now := l.Now()
-	// The configurations come first, the Secret second: see "Who may write" in the package's description.
+	// The configurations come first, the Secrets second: see "Who may write" in the package's description.
 	configurations, err := l.readConfigurations(ctx, func(client.Object) client.Reader { return l.live })
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	secret := l.secret()
-	if err := l.live.Get(ctx, l.Secret, secret); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading Secret %s: %w", l.Secret, err)
+	var all []*offer
+	for _, s := range l.from {
+		secret, err := s.read(ctx, l.live)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if s.maintain != nil {
+			switch err := s.maintain(ctx, l, secret, now); {
+			case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+				return ctrl.Result{RequeueAfter: again}, nil
+			case err != nil:
+				return ctrl.Result{}, err
+			}
+		}
+		all = append(all, l.offer(s, secret, now))
 	}
+	l.complain(ctx, all)
+	want := choose(all)
+	if want == nil {
+		return ctrl.Result{RequeueAfter: glance}, nil
+	}
+	return l.announce(ctx, want, configurations, now)
+}
+
+// announce has the webhook configurations trust the preferred certificate, and those that the replicas may still serve.
+func (l *leader) announce(ctx context.Context, want *offer, configurations []client.Object, now time.Time) (ctrl.Result, error) {
+	taken, err := l.taken(ctx, want, now)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	trusted := slices.Clone(want.roots)
+	older := 0
+	all := bundles(configurations, now)
+	for _, bundle := range slices.Sorted(maps.Keys(all)) {
+		for _, ca := range all[bundle] {
+			if !slices.ContainsFunc(trusted, ca.Equal) && older < maxTrusted {
+				trusted = append(trusted, ca)
+				older++
+			}
+		}
+	}
+	if taken {
+		trusted = trusted[:len(want.roots)]
+	}
+	for _, c := range configurations {
+		written, err := writeBundle(ctx, l.writer, c, encoded(trusted...))
+		switch {
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+			return ctrl.Result{RequeueAfter: again}, nil
+		case err != nil:
+			return ctrl.Result{}, err
+		case written:
+			l.tell(c, told(reasonBundleWritten, "Announce", "The caBundle is that of Secret %s", want.secret))
+		}
+	}
+	if older > 0 && taken {
+		l.tell(want.object(), told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are no longer trusted", older))
+	}
+	if len(trusted) > len(want.roots) {
+		return ctrl.Result{RequeueAfter: l.Poll}, nil
+	}
+	return ctrl.Result{RequeueAfter: want.next()}, nil
+}
+
+// taken reports whether every live replica has served the preferred certificate for long enough.
+func (l *leader) taken(ctx context.Context, want *offer, now time.Time) (bool, error) {
 	reports, err := l.replicas.Serving(ctx)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading which certificates the replicas serve: %w", err)
+		return false, fmt.Errorf("reading which certificates the replicas serve: %w", err)
 	}
-	c := l.parse(secret.Data, now)
-	seen := l.look(&c, configurations, reports, now)
-	all, err := l.advance(&c, seen, now)
-	if err != nil {
-		return ctrl.Result{}, err
+	hash, all := hashOf(want.leaf.Leaf), len(reports) > 0
+	for _, reported := range reports {
+		all = all && reported == hash
 	}
-	switch err := l.write(ctx, secret, &c, all); {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return ctrl.Result{RequeueAfter: again}, nil
-	case err != nil:
-		return ctrl.Result{}, err
-	}
-	switch err := l.writeBundles(ctx, configurations, c.bundle()); {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return ctrl.Result{RequeueAfter: again}, nil
-	case err != nil:
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: l.next(&c, now)}, nil
+	return l.reported.so(hash, all, now, l.Settle), nil
 }
 
-// look tells what there is beside the Secret. Until every live replica has reported that it serves what is in the Secret,
-// the authorities that the webhook configurations trust stay trusted: one of them may have signed what a replica serves.
-func (l *leader) look(c *contents, configurations []client.Object, reports map[string]string, now time.Time) sight {
-	s := sight{served: l.self.hash() != ""}
-	want := ""
-	if c.leaf != nil {
-		want = hashOf(c.leaf.Leaf)
-	}
-	all := c.leaf != nil && len(reports) > 0
-	for _, hash := range reports {
-		s.served = s.served || hash != ""
-		all = all && hash == want
-	}
-	s.takenUp = l.takenUp.so(want, all, now, l.Settle)
-	if !all {
-		for _, trusted := range bundles(configurations, now) {
-			c.trust(trusted...)
+// complain reports what is wrong with the sources, once.
+func (l *leader) complain(ctx context.Context, all []*offer) {
+	for _, o := range all {
+		fault := ""
+		if o.fault != nil {
+			fault = o.fault.Error()
 		}
+		if fault != "" && fault != l.said[o.mode] {
+			l.tell(o.object(), news{corev1.EventTypeWarning, reasonUnusable, "Check", fault})
+			ctrl.LoggerFrom(ctx).Info("the source of the certificate has a problem", "mode", o.mode, "problem", fault)
+		}
+		if l.said == nil {
+			l.said = map[Mode]string{}
+		}
+		l.said[o.mode] = fault
 	}
-	if c.ca != nil {
-		s.announced = l.announced.so(hashOf(c.ca.cert), announced(configurations, c.ca.cert, now), now, l.Settle)
-	}
-	return s
 }
 
-// write writes the Secret, if it is not so already, and tells people.
-func (l *leader) write(ctx context.Context, secret *corev1.Secret, c *contents, all []news) error {
-	data := c.within(secret.Data)
-	if sameData(secret.Data, data) {
-		return nil
-	}
-	secret.Data = data
-	var err error
-	if secret.ResourceVersion == "" {
-		secret.Type = corev1.SecretTypeTLS
-		err = l.writer.Create(ctx, secret, client.FieldOwner(fieldOwner))
-	} else {
-		err = l.writer.Update(ctx, secret, client.FieldOwner(fieldOwner))
-	}
-	if err != nil {
-		return fmt.Errorf("writing Secret %s: %w", l.Secret, err)
-	}
-	if len(c.faults) > 0 {
-		l.tell(secret, news{corev1.EventTypeWarning, reasonBroken, "Repair", "No longer used: " + strings.Join(c.faults, "; ")})
-	}
-	for _, n := range all {
-		l.tell(secret, n)
-	}
-	return nil
-}
+// news is an event to be.
+type news struct{ kind, reason, action, note string }
 
-func (l *leader) writeBundles(ctx context.Context, configurations []client.Object, bundle []byte) error {
-	for _, c := range configurations {
-		written, err := writeBundle(ctx, l.writer, c, bundle)
-		if err != nil {
-			return err
-		}
-		if written {
-			l.tell(c, told(reasonBundleWritten, "Announce", "The caBundle is that of Secret %s", l.Secret))
-		}
-	}
-	return nil
+func told(reason, action, format string, args ...any) news {
+	return news{corev1.EventTypeNormal, reason, action, fmt.Sprintf(format, args...)}
 }
 
 func (l *leader) tell(about runtime.Object, n news) {
 	l.events.Eventf(about, nil, n.kind, n.reason, n.action, "%s", n.note)
+}
+
+// lasting tells how long something has been so without a break, as far as this process has seen.
+type lasting struct {
+	what  string
+	since time.Time
+}
+
+// so notes whether it is so now, of what, and tells whether it has been for long enough.
+func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) bool {
+	if !is {
+		*l = lasting{}
+		return false
+	}
+	if l.what != what || l.since.After(now) {
+		l.what, l.since = what, now
+	}
+	return now.Sub(l.since) >= enough
 }

@@ -59,7 +59,7 @@ func (f *fixture) allow(user string) *rest.Config {
 // start runs a manager with a webhook server, as Sallyport's does.
 func (f *fixture) start(restricted *rest.Config, name string) *replica {
 	f.Helper()
-	certificates, err := NewSelfSigned(f.options)
+	certificates, err := New(f.options)
 	f.Must(err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	f.Must(err)
@@ -103,13 +103,12 @@ func TestManagersWithTheirRights(t *testing.T) {
 	load.pass(f, 0)
 
 	first := f.replicas[0].hash()
-	f.Must(f.api.Delete(t.Context(), f.options.secret())) // which is how people ask for a new authority
+	f.Must(f.api.Delete(t.Context(), f.secret())) // which is how people ask for a new authority
 	f.Eventually("both serve another certificate and the old authority is gone", func() bool {
-		secret := f.options.secret()
-		if err := f.api.Get(t.Context(), f.options.Secret, secret); err != nil {
+		if err := f.api.Get(t.Context(), f.options.Secret, f.secret()); err != nil {
 			return false
 		}
-		c := f.options.parse(secret.Data, time.Now())
+		c := f.state()
 		return c.current() && len(c.trusted) == 0 && hashOf(c.leaf.Leaf) != first &&
 			f.replicas[0].hash() == hashOf(c.leaf.Leaf) && f.replicas[1].hash() == hashOf(c.leaf.Leaf)
 	})
@@ -143,7 +142,7 @@ func TestManagersWithTheirRights(t *testing.T) {
 		return seen["Secret/"+reasonAuthorityReplaced] && seen["Secret/"+reasonIssued] && seen["Secret/"+reasonAuthorityDropped]
 	})
 	other := &corev1.Secret{}
-	if err := f.replicas[0].read(f.options.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
+	if err := f.replicas[0].read(f.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
 		t.Error("other Secrets are read")
 	}
 }

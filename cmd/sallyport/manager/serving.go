@@ -30,8 +30,8 @@ type serving struct {
 	server  webhook.Server
 	ending  *ending
 	replica *replicas.Replica
-	// selfSigned is nil if the certificate comes from files.
-	selfSigned *certs.SelfSigned
+	// certificates is nil if the certificate comes from files.
+	certificates *certs.Certificates
 }
 
 // newServing prepares the server.
@@ -48,10 +48,10 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 	}
 	var configure []func(*tls.Config)
 	if o.CertDir == "" {
-		if s.selfSigned, err = certs.NewSelfSigned(o.certificates(namespace)); err != nil {
+		if s.certificates, err = certs.New(o.certificates(namespace)); err != nil {
 			return nil, fmt.Errorf("preparing the certificate: %w", err)
 		}
-		configure = append(configure, s.selfSigned.TLS)
+		configure = append(configure, s.certificates.TLS)
 	}
 	server, err := o.newServer(configure...)
 	if err != nil {
@@ -96,11 +96,11 @@ func (s *serving) add(mgr ctrl.Manager) error {
 	}
 	started := mgr.GetWebhookServer().StartedChecker()
 	alive := started
-	if s.selfSigned != nil {
-		if err := s.selfSigned.SetupWithManager(mgr, s.replica); err != nil {
+	if s.certificates != nil {
+		if err := s.certificates.SetupWithManager(mgr, s.replica); err != nil {
 			return fmt.Errorf("setting up the certificate: %w", err)
 		}
-		if err := mgr.AddReadyzCheck("certificate", s.selfSigned.Ready); err != nil {
+		if err := mgr.AddReadyzCheck("certificate", s.certificates.Ready); err != nil {
 			return err
 		}
 		alive = healthz.Ping
