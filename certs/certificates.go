@@ -59,7 +59,7 @@ func (c *Certificates) SetupWithManager(mgr ctrl.Manager, replicas Replicas) err
 	c.server.read = func(o client.Object) client.Reader { return watched[keyOf(o)].cache }
 	lead := &leader{
 		Options: &c.options, from: c.server.from, live: mgr.GetAPIReader(), writer: mgr.GetClient(), replicas: replicas,
-		events: mgr.GetEventRecorder("sallyport"),
+		events: mgr.GetEventRecorder("sallyport"), self: c.server,
 	}
 	for _, part := range []struct {
 		name  string

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
@@ -69,6 +70,18 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 		}
 	}
 	return all
+}
+
+// injection returns the annotation by which cainjector writes the caBundle of a webhook configuration, or nothing.
+func injection(configuration client.Object) string {
+	for _, mark := range []string{
+		certmanagerv1.WantInjectAnnotation, certmanagerv1.WantInjectFromSecretAnnotation, certmanagerv1.WantInjectAPIServerCAAnnotation,
+	} {
+		if configuration.GetAnnotations()[mark] != "" {
+			return mark
+		}
+	}
+	return ""
 }
 
 // writeBundle writes the caBundle of each webhook of one configuration and touches nothing else. If the configuration was

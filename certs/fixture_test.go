@@ -122,6 +122,8 @@ type fixture struct {
 	options  Options
 	replicas []*replica
 
+	issuer *authority // cert-manager's
+
 	mu     sync.Mutex
 	writes []string
 	// crash is asked before and after each write, by its number from 1; an error is as if the process had died.
@@ -139,7 +141,7 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 	f.Must(api.Create(t.Context(), namespace))
 	service := "sallyport-webhook." + namespace.Name + ".svc"
 	f.options = Options{
-		Secret:   types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"},
+		Mode: SelfSigned, Secret: types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"}, Issued: "sallyport-webhook-tls",
 		DNSNames: []string{service, service + ".cluster.local"},
 		Mutating: []string{namespace.Name}, Validating: []string{namespace.Name, "not-there"},
 		CAValidity: 90 * day24, ServingValidity: 30 * day24, Now: f.Now,
@@ -249,7 +251,13 @@ func (f *fixture) leader() *leader {
 			return note("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 	})
-	return &leader{Options: &f.options, from: f.options.sources(), live: f.api, writer: writer, replicas: place{&f.board, "leader"}, events: &f.toldEvents}
+	self := &server{Options: &f.options}
+	if len(f.replicas) > 0 {
+		self = f.replicas[0].server
+	}
+	return &leader{
+		Options: &f.options, from: f.options.sources(), live: f.api, writer: writer, replicas: place{&f.board, "leader"}, events: &f.toldEvents, self: self,
+	}
 }
 
 func (f *fixture) written() []string {
@@ -330,7 +338,7 @@ type state struct {
 func (f *fixture) state() state {
 	f.Helper()
 	secret := f.secret()
-	f.Must(f.api.Get(f.Context(), f.options.Secret, secret))
+	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(secret), secret))
 	s := state{offer: f.options.offer(f.options.sources()[0], secret, f.Now())}
 	s.ca, s.faults = ownAuthority(secret.Data, f.Now())
 	if s.fault != nil {

@@ -2,11 +2,13 @@ package certs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,12 +31,18 @@ const (
 	reasonBundleWritten = "CABundleWritten"
 	// reasonUnusable: a source has had no usable certificate for some time.
 	reasonUnusable = "CertificateUnusable"
+	// reasonSourceChanged: the certificate comes from another source.
+	reasonSourceChanged = "CertificateSourceChanged"
+	// reasonTwoWriters: cainjector and Sallyport would both write the caBundle of a webhook configuration, or neither would.
+	reasonTwoWriters = "CABundleWriters"
 )
 
 const (
 	fieldOwner = "sallyport-certificates"
 	// again is when to look again after a conflict.
 	again = time.Second
+	// patience is for how long something may be wrong until people are told, and how often to look again meanwhile.
+	patience = time.Minute
 	// maxTrusted limits the authorities in the caBundle that come from elsewhere than the Secret.
 	maxTrusted = 8
 )
@@ -48,9 +56,11 @@ type leader struct {
 	writer   client.Writer
 	replicas Replicas
 	events   events.EventRecorder
+	self     *server
 
-	reported lasting         // every live replica serves the preferred certificate
-	said     map[Mode]string // the fault that the last event was about
+	reported  lasting // every live replica serves the preferred certificate
+	preferred Mode    // the source of the certificate that replicas should serve
+	warnings  map[string]warning
 }
 
 // Reconcile takes at most one step of a rotation.
@@ -63,26 +73,38 @@ func (l *leader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	}
 	var all []*offer
 	for _, s := range l.from {
-		secret, err := s.read(ctx, l.live)
-		if err != nil {
+		o, err := l.maintained(ctx, s, now)
+		switch {
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+			return ctrl.Result{RequeueAfter: again}, nil
+		case err != nil:
 			return ctrl.Result{}, err
 		}
-		if s.maintain != nil {
-			switch err := s.maintain(ctx, l, secret, now); {
-			case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-				return ctrl.Result{RequeueAfter: again}, nil
-			case err != nil:
-				return ctrl.Result{}, err
-			}
-		}
-		all = append(all, l.offer(s, secret, now))
+		all = append(all, o)
 	}
-	l.complain(ctx, all)
 	want := choose(all)
+	next := l.complain(all, want, now)
 	if want == nil {
 		return ctrl.Result{RequeueAfter: glance}, nil
 	}
-	return l.announce(ctx, want, configurations, now)
+	result, err := l.announce(ctx, want, configurations, now)
+	result.RequeueAfter = min(result.RequeueAfter, next)
+	return result, err
+}
+
+// maintained has a source maintained, and returns what it then offers.
+func (l *leader) maintained(ctx context.Context, s *source, now time.Time) (*offer, error) {
+	secret, err := s.read(ctx, l.live)
+	if err != nil || s.maintain == nil {
+		return l.offer(s, secret, now), err
+	}
+	problem, err := s.maintain(ctx, l, secret, now)
+	if err != nil {
+		return nil, err
+	}
+	o := l.offer(s, secret, now)
+	o.problem = problem
+	return o, nil
 }
 
 // announce has the webhook configurations trust the preferred certificate, and those that the replicas may still serve.
@@ -92,7 +114,7 @@ func (l *leader) announce(ctx context.Context, want *offer, configurations []cli
 		return ctrl.Result{}, err
 	}
 	trusted := slices.Clone(want.roots)
-	older := 0
+	older, wrote := 0, false
 	all := bundles(configurations, now)
 	for _, bundle := range slices.Sorted(maps.Keys(all)) {
 		for _, ca := range all[bundle] {
@@ -106,6 +128,11 @@ func (l *leader) announce(ctx context.Context, want *offer, configurations []cli
 		trusted = trusted[:len(want.roots)]
 	}
 	for _, c := range configurations {
+		mark := injection(c)
+		l.warn(c, reasonTwoWriters, contradiction(mark, l.Injected), now)
+		if l.Injected || mark != "" {
+			continue
+		}
 		written, err := writeBundle(ctx, l.writer, c, encoded(trusted...))
 		switch {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -113,10 +140,11 @@ func (l *leader) announce(ctx context.Context, want *offer, configurations []cli
 		case err != nil:
 			return ctrl.Result{}, err
 		case written:
+			wrote = true
 			l.tell(c, told(reasonBundleWritten, "Announce", "The caBundle is that of Secret %s", want.secret))
 		}
 	}
-	if older > 0 && taken {
+	if wrote && older > 0 && taken {
 		l.tell(want.object(), told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are no longer trusted", older))
 	}
 	if len(trusted) > len(want.roots) {
@@ -138,22 +166,67 @@ func (l *leader) taken(ctx context.Context, want *offer, now time.Time) (bool, e
 	return l.reported.so(hash, all, now, l.Settle), nil
 }
 
-// complain reports what is wrong with the sources, once.
-func (l *leader) complain(ctx context.Context, all []*offer) {
+// complain reports what is wrong with the sources, and that replicas are to serve the certificate of another one. It returns when to look
+// again.
+func (l *leader) complain(all []*offer, want *offer, now time.Time) time.Duration {
+	next := resync
 	for _, o := range all {
-		fault := ""
-		if o.fault != nil {
-			fault = o.fault.Error()
+		wrong := o.wrong()
+		l.warn(o.object(), reasonUnusable, wrong, now)
+		if wrong != nil || o.problem != nil {
+			next = patience
 		}
-		if fault != "" && fault != l.said[o.mode] {
-			l.tell(o.object(), news{corev1.EventTypeWarning, reasonUnusable, "Check", fault})
-			ctrl.LoggerFrom(ctx).Info("the source of the certificate has a problem", "mode", o.mode, "problem", fault)
-		}
-		if l.said == nil {
-			l.said = map[Mode]string{}
-		}
-		l.said[o.mode] = fault
 	}
+	l.self.hint(faults(all))
+	if want != nil && want.mode != l.preferred {
+		kind := corev1.EventTypeNormal
+		if want.mode != all[0].mode {
+			kind = corev1.EventTypeWarning
+		}
+		if l.preferred != "" {
+			l.tell(want.object(), news{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, l.preferred)})
+		}
+		l.preferred = want.mode
+	}
+	return next
+}
+
+// warning is what is wrong with an object.
+type warning struct {
+	since time.Time
+	told  string
+}
+
+// warn tells people once what has been wrong with an object for some time.
+func (l *leader) warn(about client.Object, reason string, wrong error, now time.Time) {
+	key := keyOf(about)
+	if wrong == nil {
+		delete(l.warnings, key)
+		return
+	}
+	w, known := l.warnings[key]
+	if !known {
+		w.since = now
+	}
+	if text := wrong.Error(); now.Sub(w.since) >= patience && text != w.told {
+		w.told = text
+		l.tell(about, news{corev1.EventTypeWarning, reason, "Check", text})
+	}
+	if l.warnings == nil {
+		l.warnings = map[string]warning{}
+	}
+	l.warnings[key] = w
+}
+
+// contradiction says why nobody, or more than one, writes the caBundle of a configuration with that annotation.
+func contradiction(mark string, injected bool) error {
+	switch {
+	case mark != "" && !injected:
+		return fmt.Errorf("annotation %s has cainjector write the caBundle, so Sallyport does not: remove the annotation, or set certs.caBundle to cainjector", mark)
+	case mark == "" && injected:
+		return errors.New("nobody writes the caBundle: certs.caBundle is cainjector, but there is no annotation " + certmanagerv1.WantInjectAnnotation)
+	}
+	return nil
 }
 
 // news is an event to be.

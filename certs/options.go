@@ -18,6 +18,10 @@ type Mode string
 
 // The modes.
 const (
+	// Auto prefers CertManager, and is SelfSigned while the cluster has no cert-manager, or its certificate ends and is not renewed.
+	Auto Mode = "auto"
+	// CertManager has cert-manager issue certificates.
+	CertManager Mode = "cert-manager"
 	// SelfSigned issues certificates from a CA of Sallyport's own.
 	SelfSigned Mode = "self-signed"
 	// Existing reads a Secret that somebody else maintains.
@@ -25,7 +29,7 @@ const (
 )
 
 // Modes are all modes.
-var Modes = []Mode{SelfSigned, Existing}
+var Modes = []Mode{Auto, CertManager, SelfSigned, Existing}
 
 const (
 	defaultCAValidity      = 10 * 365 * 24 * time.Hour
@@ -45,12 +49,19 @@ const (
 
 // Options say what certificates are kept, where, and for whom.
 type Options struct {
-	// Mode is where the certificate comes from. Default SelfSigned.
+	// Mode is where the certificate comes from. Default Auto. What other modes have left in a Secret is served as long as the mode has
+	// no certificate.
 	Mode Mode
-	// Secret has the certificate, and in mode SelfSigned also the CA: the leader creates it if it does not exist.
-	Secret types.NamespacedName
+	// Secret has Sallyport's own CA and its certificate. Issued and Existing name the Secrets of those modes in the same namespace; Issued
+	// also names the Certificate. Existing may be empty in other modes.
+	Secret           types.NamespacedName
+	Issued, Existing string
+	// Issuer issues cert-manager's certificate. Default: an Issuer that the leader creates, with a CA.
+	Issuer *Issuer
 	// Authorities are CA certificates in PEM for a Secret of another source that has no ca.crt.
 	Authorities []byte
+	// Injected says that cert-manager's cainjector writes the caBundle. The leader does not.
+	Injected bool
 	// DNSNames are what the serving certificate is for. The API server calls the first of a Service <name>.<namespace>.svc.
 	DNSNames []string
 	// Mutating and Validating name the webhook configurations whose caBundle is kept. They may be created later.
@@ -82,7 +93,7 @@ type Replicas interface {
 }
 
 func (o *Options) setDefaults() {
-	o.Mode = cmp.Or(o.Mode, SelfSigned)
+	o.Mode = cmp.Or(o.Mode, Auto)
 	o.CAValidity = cmp.Or(o.CAValidity, defaultCAValidity)
 	o.ServingValidity = cmp.Or(o.ServingValidity, defaultServingValidity)
 	o.Settle, o.Poll = cmp.Or(o.Settle, defaultSettle), cmp.Or(o.Poll, defaultPoll)
@@ -100,6 +111,9 @@ func (o *Options) validate() error {
 	}
 	must(slices.Contains(Modes, o.Mode), "invalid mode %q: must be one of %q", o.Mode, Modes)
 	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
+	must(o.Issued != "" && o.Issued != o.Secret.Name && o.Existing != o.Secret.Name && o.Existing != o.Issued,
+		"the Secrets of Sallyport's own certificate, of cert-manager's and the existing one need names that differ")
+	must(o.Existing != "" || o.Mode != Existing, "mode %s needs the name of the existing Secret", Existing)
 	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
 	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "the validity of a serving certificate must be positive, and that of an authority must not be shorter")
 	must(o.Settle > 0 && o.Poll > 0, "the wait for the API servers and the interval between two checks must be positive")

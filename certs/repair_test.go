@@ -296,7 +296,7 @@ func TestAPIServerIsAway(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := Options{Secret: types.NamespacedName{Namespace: "n", Name: "s"}, DNSNames: []string{"w.n.svc"}}
+	good := Options{Secret: types.NamespacedName{Namespace: "n", Name: "s"}, Issued: "i", DNSNames: []string{"w.n.svc"}}
 	if _, err := New(good); err != nil {
 		t.Error(err)
 	}
@@ -304,6 +304,8 @@ func TestOptions(t *testing.T) {
 	for _, spoil := range []func(*Options){
 		func(o *Options) { o.Secret.Name = "" }, func(o *Options) { o.DNSNames = nil },
 		func(o *Options) { o.CAValidity = time.Hour }, func(o *Options) { o.ServingValidity = -1 }, func(o *Options) { o.Settle = -1 },
+		func(o *Options) { o.Mode = "other" }, func(o *Options) { o.Mode = Existing }, func(o *Options) { o.Issued = "" },
+		func(o *Options) { o.Existing = "s" }, func(o *Options) { o.Authorities = []byte("x") },
 	} {
 		o := good
 		spoil(&o)

@@ -19,13 +19,13 @@ import (
 
 // maintainOwn keeps Sallyport's own CA and a certificate of it in the Secret, both replaced in good time. There is nothing to wait for: the
 // replicas serve the new certificate when it is trusted.
-func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) error {
+func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error) {
 	var all []news
 	ca, faults := ownAuthority(secret.Data, now)
 	if ca == nil || !now.Before(due(ca.cert)) {
 		made, err := l.newAuthority(now)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ca = made
 		all = append(all, told(reasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s", ca.cert.Subject.CommonName, day(ca.cert.NotAfter)))
@@ -37,7 +37,7 @@ func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time
 	if leaf == nil || leaf.Leaf.CheckSignatureFrom(ca.cert) != nil || !now.Before(due(leaf.Leaf)) {
 		made, err := l.issue(ca, now)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		leaf = made
 		all = append(all, told(reasonIssued, "Issue", "New serving certificate for %s, valid until %s", strings.Join(l.DNSNames, ", "), day(leaf.Leaf.NotAfter)))
@@ -51,9 +51,9 @@ func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time
 	}
 	data[certKey], data[privateKeyKey], data[caKey], data[caPrivateKeyKey] = leaf.crt, leaf.key, encoded(ca.cert), ca.key
 	if maps.EqualFunc(data, secret.Data, bytes.Equal) {
-		return nil
+		return nil, nil
 	}
-	return l.writeOwn(ctx, secret, data, all)
+	return nil, l.writeOwn(ctx, secret, data, all)
 }
 
 func (l *leader) writeOwn(ctx context.Context, secret *corev1.Secret, data map[string][]byte, all []news) error {

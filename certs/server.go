@@ -25,6 +25,7 @@ type server struct {
 	from    []*source
 	served  atomic.Pointer[offer]
 	trouble atomic.Pointer[error] // why API servers do not trust what is served, or what is wrong if nothing is
+	hinted  atomic.Pointer[error] // what the leader knows of the sources, if this replica leads
 	metrics *metrics
 
 	// These are set before the replica starts.
@@ -52,11 +53,14 @@ func (s *server) ready() error {
 	if served := s.served.Load(); served != nil && s.Now().After(served.leaf.Leaf.NotAfter) {
 		return fmt.Errorf("the serving certificate expired at %s", day(served.leaf.Leaf.NotAfter))
 	}
-	if trouble := s.trouble.Load(); trouble != nil {
+	trouble, hinted := s.trouble.Load(), s.hinted.Load()
+	switch {
+	case s.served.Load() == nil && hinted != nil:
+		return *hinted
+	case trouble != nil:
 		return *trouble
-	}
-	if s.served.Load() == nil {
-		return errors.New("no certificate yet: the Secret has not been read")
+	case s.served.Load() == nil:
+		return errors.New("no certificate yet: the Secrets have not been read")
 	}
 	return nil
 }
@@ -90,7 +94,7 @@ func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	if s.served.Load() == nil {
 		trouble = held
 	}
-	s.note(trouble)
+	note(&s.trouble, trouble)
 	if hash := s.hash(); trouble == nil && hash != s.reported {
 		if err := s.replicas.Report(ctx, hash); err != nil {
 			return ctrl.Result{}, fmt.Errorf("reporting which certificate is served: %w", err)
@@ -115,15 +119,19 @@ func (s *server) take(all []*offer, configurations []client.Object, now time.Tim
 	if hash := hashOf(want.leaf.Leaf); hash == s.hash() {
 		return nil
 	}
-	switch {
-	case was == nil || now.After(was.leaf.Leaf.NotAfter):
-	case distrust != nil:
+	switch useful := was != nil && !now.After(was.leaf.Leaf.NotAfter) && s.trusted(was, configurations, now) == nil; {
+	case useful && distrust != nil:
 		return distrust
-	case s.trusted(was, configurations, now) != nil:
-	case !settled:
+	case useful && !settled:
 		return errUnsettled
-	case now.Before(want.ripe()):
+	case useful && now.Before(want.ripe()):
 		return fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
+	case !useful && distrust != nil: // anything that is trusted, else anything
+		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && s.trusted(o, configurations, now) == nil }); i >= 0 {
+			want, settled = all[i], false
+		} else if was != nil && !now.After(was.leaf.Leaf.NotAfter) {
+			return distrust
+		}
 	}
 	if s.replaced = s.hash(); settled {
 		s.confirmed = hashOf(want.leaf.Leaf)
@@ -131,7 +139,7 @@ func (s *server) take(all []*offer, configurations []client.Object, now time.Tim
 	if distrust == nil && !settled {
 		distrust = errUnsettled
 	}
-	s.note(distrust) // first, or a probe would find it ready
+	note(&s.trouble, distrust) // first, or a probe would find it ready
 	s.served.Store(want)
 	s.metrics.show(want)
 	return nil
@@ -163,13 +171,15 @@ func (s *server) check(ctx context.Context, configurations []client.Object, now 
 	return nil
 }
 
-// note keeps why the replica is not ready; nil if it is.
-func (s *server) note(trouble error) {
-	if trouble == nil {
-		s.trouble.Store(nil)
+// hint keeps what the leader knows.
+func (s *server) hint(err error) { note(&s.hinted, err) }
+
+func note(where *atomic.Pointer[error], err error) {
+	if err == nil {
+		where.Store(nil)
 		return
 	}
-	s.trouble.Store(&trouble)
+	where.Store(&err)
 }
 
 // trusted says which webhook of these configurations does not trust a certificate.

@@ -35,37 +35,50 @@ type source struct {
 	secret types.NamespacedName
 	// names are the DNS names that the certificate must have.
 	names []string
-	// maintain is called by the leader. It updates the Secret, or does what makes somebody else do it. It is nil if nothing can be done.
-	maintain func(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) error
-	// remedy is what people can do if the Secret has no usable certificate.
+	// maintain is called by the leader. It updates the Secret, or has somebody else do that and returns why that one cannot. It is nil if
+	// the mode only uses what there is.
+	maintain func(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error)
+	// needed says that it is a problem if there is no certificate.
+	needed bool
+	// remedy is what people can do then.
 	remedy string
 }
 
-// sources are those of the mode, the preferred one first.
+// sources are those of the mode, the preferred one first. Those of other modes come after it, so that another mode is a rotation.
 func (o *Options) sources() []*source {
-	switch o.Mode {
-	case Existing:
-		return []*source{{
-			mode: Existing, secret: o.Secret, names: o.DNSNames[:1],
-			remedy: fmt.Sprintf("write a certificate for %s to it: kubectl -n %s create secret generic %s --type=kubernetes.io/tls "+
-				"--from-file=tls.crt --from-file=tls.key --from-file=ca.crt --dry-run=client -o yaml | kubectl apply -f -",
-				o.DNSNames[0], o.Secret.Namespace, o.Secret.Name),
-		}}
-	default:
-		return []*source{{
-			mode: SelfSigned, secret: o.Secret, names: o.DNSNames, maintain: maintainOwn,
-			remedy: "waiting for the leader to create one; its log says why it cannot",
-		}}
+	from := func(mode Mode, name, remedy string, args ...any) *source {
+		return &source{mode: mode, secret: types.NamespacedName{Namespace: o.Secret.Namespace, Name: name}, names: o.DNSNames[:1],
+			needed: mode == o.Mode, remedy: fmt.Sprintf(remedy, args...)}
 	}
+	own := from(SelfSigned, o.Secret.Name, "the log of the leader says why it does not replace it")
+	issued := from(CertManager, o.Issued, "see kubectl -n %s describe certificate %s", o.Secret.Namespace, o.Issued)
+	existing := from(Existing, o.Existing, "write a certificate for %s to it: kubectl -n %s create secret generic %s --type=kubernetes.io/tls "+
+		"--from-file=tls.crt --from-file=tls.key --from-file=ca.crt --dry-run=client -o yaml | kubectl apply -f -", o.DNSNames[0], o.Secret.Namespace, o.Existing)
+	own.names = o.DNSNames
+	if o.Mode == Auto || o.Mode == SelfSigned {
+		own.maintain, own.needed = maintainOwn, true
+	}
+	if o.Mode == Auto || o.Mode == CertManager {
+		issued.maintain = maintainIssued
+	}
+	all := []*source{issued, own, existing}
+	slices.SortStableFunc(all, func(a, b *source) int {
+		return strings.Compare(fmt.Sprint(b.mode == o.Mode), fmt.Sprint(a.mode == o.Mode))
+	})
+	if o.Existing == "" {
+		all = slices.DeleteFunc(all, func(s *source) bool { return s == existing })
+	}
+	return all
 }
 
 // offer is what a source has at the moment.
 type offer struct {
 	*source
-	leaf  *serving            // nil if there is none that is valid
-	roots []*x509.Certificate // the authorities in the Secret
-	ca    *x509.Certificate   // the one of them that certifies the leaf
-	fault error               // why there is no leaf, or why there should be another one by now
+	leaf    *serving            // nil if there is none that is valid
+	roots   []*x509.Certificate // the authorities in the Secret
+	ca      *x509.Certificate   // the one of them that certifies the leaf
+	fault   error               // why there is no leaf, or why there should be another one by now
+	problem error               // why whoever maintains the Secret cannot; only the leader knows
 }
 
 // read returns the Secret of the source; one without a resourceVersion does not exist.
@@ -156,12 +169,32 @@ func choose(all []*offer) *offer {
 	return nil
 }
 
-// faults are those of all offers, in one line.
+// wrong says what is wrong with an offer that is needed, nil if nothing is.
+func (o *offer) wrong() error {
+	switch {
+	case errors.Is(o.problem, errNotServed) && !o.needed:
+		return nil // in mode auto, where the cluster has no cert-manager
+	case o.problem != nil, o.fault != nil && (o.needed || o.maintain != nil):
+		return oneLine([]error{o.fault, o.problem})
+	}
+	return nil
+}
+
+// faults are those of all offers.
 func faults(all []*offer) error {
-	var said []string
+	var found []error
 	for _, o := range all {
-		if o.fault != nil {
-			said = append(said, o.fault.Error())
+		found = append(found, o.wrong())
+	}
+	return oneLine(found)
+}
+
+// oneLine joins errors.
+func oneLine(all []error) error {
+	var said []string
+	for _, err := range all {
+		if err != nil {
+			said = append(said, err.Error())
 		}
 	}
 	if said == nil {
