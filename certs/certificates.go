@@ -33,7 +33,7 @@ type Certificates struct {
 // New prepares it. Nothing happens before SetupWithManager, and the manager's start.
 func New(o Options) (*Certificates, error) {
 	o.setDefaults()
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	c := &Certificates{options: o}

@@ -147,7 +147,7 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 		CAValidity: 90 * day24, ServingValidity: 30 * day24, Now: f.Now,
 	}
 	f.options.setDefaults()
-	f.Must(f.options.validate())
+	f.Must(f.options.Validate())
 	f.configure(namespace.Name)
 	for _, name := range replicas {
 		f.serve(name)

@@ -95,12 +95,14 @@ func (l *leader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 // maintained has a source maintained, and returns what it then offers.
 func (l *leader) maintained(ctx context.Context, s *source, now time.Time) (*offer, error) {
 	secret, err := s.read(ctx, l.live)
-	if err != nil || s.maintain == nil {
-		return l.offer(s, secret, now), err
-	}
-	problem, err := s.maintain(ctx, l, secret, now)
 	if err != nil {
 		return nil, err
+	}
+	var problem error
+	if s.maintain != nil {
+		if problem, err = s.maintain(ctx, l, secret, now); err != nil {
+			return nil, err
+		}
 	}
 	o := l.offer(s, secret, now)
 	o.problem = problem
@@ -147,7 +149,7 @@ func (l *leader) announce(ctx context.Context, want *offer, configurations []cli
 	if wrote && older > 0 && taken {
 		l.tell(want.object(), told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are no longer trusted", older))
 	}
-	if len(trusted) > len(want.roots) {
+	if len(trusted) > len(want.roots) && !l.Injected {
 		return ctrl.Result{RequeueAfter: l.Poll}, nil
 	}
 	return ctrl.Result{RequeueAfter: want.next()}, nil

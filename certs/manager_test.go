@@ -34,6 +34,9 @@ func (f *fixture) allow(user string) *rest.Config {
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{f.options.Secret.Name}, Verbs: []string{"get", "list", "watch", "update"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{f.options.Issued}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificates", "issuers"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificates"}, ResourceNames: []string{f.options.Issued, f.options.Issued + "-ca"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{"cert-manager.io"}, Resources: []string{"issuers"}, ResourceNames: []string{f.options.Issued + "-root", f.options.Issued + "-ca"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
 	}}
 	cluster := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
@@ -146,4 +149,17 @@ func TestManagersWithTheirRights(t *testing.T) {
 	if err := f.replicas[0].read(f.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
 		t.Error("other Secrets are read")
 	}
+}
+
+// With its rights a leader has cert-manager issue the certificate, and what replicas serve changes to it.
+func TestManagersWithCertManager(t *testing.T) {
+	installCertManager(t)
+	f := newFixture(t)
+	f.options.Mode, f.options.Now, f.options.Settle, f.options.Poll = Auto, time.Now, time.Second, 100*time.Millisecond
+	config := f.allow(f.options.Secret.Namespace + "-user")
+	f.replicas = append(f.replicas, f.start(config, "a"))
+	f.Eventually("it is ready", func() bool { return f.replicas[0].ready() == nil })
+	f.add(-2 * fresh) // or the certificate would have to wait
+	f.Eventually("cert-manager issues the certificate", f.issue)
+	f.Eventually("it is served", func() bool { return f.replicas[0].served.Load().mode == CertManager && f.replicas[0].ready() == nil })
 }

@@ -102,7 +102,9 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func (o *Options) validate() error {
+// Validate says what is missing or contradictory in the options.
+func (o Options) Validate() error {
+	o.setDefaults()
 	var all []error
 	must := func(holds bool, format string, args ...any) {
 		if !holds {

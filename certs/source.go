@@ -62,9 +62,9 @@ func (o *Options) sources() []*source {
 		issued.maintain = maintainIssued
 	}
 	all := []*source{issued, own, existing}
-	slices.SortStableFunc(all, func(a, b *source) int {
-		return strings.Compare(fmt.Sprint(b.mode == o.Mode), fmt.Sprint(a.mode == o.Mode))
-	})
+	if i := slices.IndexFunc(all, func(s *source) bool { return s.mode == o.Mode }); i > 0 {
+		all[0], all[i] = all[i], all[0]
+	}
 	if o.Existing == "" {
 		all = slices.DeleteFunc(all, func(s *source) bool { return s == existing })
 	}
@@ -80,6 +80,9 @@ type offer struct {
 	fault   error               // why there is no leaf, or why there should be another one by now
 	problem error               // why whoever maintains the Secret cannot; only the leader knows
 }
+
+// ofMode reports whether the source belongs to the mode; one of another mode is only used as long as there is nothing else.
+func (s *source) ofMode() bool { return s.needed || s.maintain != nil }
 
 // read returns the Secret of the source; one without a resourceVersion does not exist.
 func (s *source) read(ctx context.Context, reader client.Reader) (*corev1.Secret, error) {
@@ -156,10 +159,12 @@ func (o *offer) next() time.Duration {
 	return min(resync, o.leaf.Leaf.NotAfter.Sub(o.leaf.Leaf.NotBefore)/24)
 }
 
-// choose returns the offer that replicas should serve: the first one without a fault, else the first one with a certificate, else nil.
+// choose returns the offer that replicas should serve, or nil: the first one of the mode without a fault, else the first one of the mode
+// with a certificate, else what another mode has left.
 func choose(all []*offer) *offer {
 	for _, good := range []func(*offer) bool{
-		func(o *offer) bool { return o.leaf != nil && o.fault == nil },
+		func(o *offer) bool { return o.leaf != nil && o.ofMode() && o.fault == nil },
+		func(o *offer) bool { return o.leaf != nil && o.ofMode() },
 		func(o *offer) bool { return o.leaf != nil },
 	} {
 		if i := slices.IndexFunc(all, good); i >= 0 {
@@ -172,9 +177,9 @@ func choose(all []*offer) *offer {
 // wrong says what is wrong with an offer that is needed, nil if nothing is.
 func (o *offer) wrong() error {
 	switch {
-	case errors.Is(o.problem, errNotServed) && !o.needed:
+	case errors.Is(o.problem, errNotServed) && !o.needed && o.leaf == nil:
 		return nil // in mode auto, where the cluster has no cert-manager
-	case o.problem != nil, o.fault != nil && (o.needed || o.maintain != nil):
+	case o.problem != nil, o.fault != nil && o.ofMode():
 		return oneLine([]error{o.fault, o.problem})
 	}
 	return nil
