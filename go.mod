@@ -147,7 +147,6 @@ require (
 )
 
 // cert-manager's types need neither; these versions would differ from those of the control plane (test/env/programs.mod).
-exclude (
-	github.com/google/cel-go v0.30.0
-	gomodules.xyz/jsonpatch/v2 v2.5.0
-)
+exclude github.com/google/cel-go v0.30.0
+
+exclude gomodules.xyz/jsonpatch/v2 v2.5.0

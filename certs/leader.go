@@ -19,22 +19,14 @@ import (
 
 // Reasons of the events.
 const (
-	// reasonBroken: data in Sallyport's own Secret could not be used and was replaced.
-	reasonBroken = "CertificateBroken"
-	// reasonAuthorityReplaced: there is a new certificate authority.
-	reasonAuthorityReplaced = "CertificateAuthorityReplaced"
-	// reasonIssued: there is a new serving certificate.
-	reasonIssued = "CertificateIssued"
-	// reasonAuthorityDropped: older authorities are not trusted any more.
-	reasonAuthorityDropped = "CertificateAuthorityDropped"
-	// reasonBundleWritten: the authorities were written into a webhook configuration.
-	reasonBundleWritten = "CABundleWritten"
-	// reasonUnusable: a source has had no usable certificate for some time.
-	reasonUnusable = "CertificateUnusable"
-	// reasonSourceChanged: the certificate comes from another source.
-	reasonSourceChanged = "CertificateSourceChanged"
-	// reasonTwoWriters: cainjector and Sallyport would both write the caBundle of a webhook configuration, or neither would.
-	reasonTwoWriters = "CABundleWriters"
+	reasonBroken            = "CertificateBroken"            // data in Sallyport's own Secret could not be used and was replaced
+	reasonAuthorityReplaced = "CertificateAuthorityReplaced" // Sallyport has a new CA
+	reasonIssued            = "CertificateIssued"            // Sallyport has issued a certificate
+	reasonAuthorityDropped  = "CertificateAuthorityDropped"  // older authorities are not trusted any more
+	reasonBundleWritten     = "CABundleWritten"              // the authorities were written into a webhook configuration
+	reasonUnusable          = "CertificateUnusable"          // a source has had no usable certificate for some time
+	reasonSourceChanged     = "CertificateSourceChanged"     // the certificate comes from another source
+	reasonTwoWriters        = "CABundleWriters"              // cainjector and Sallyport would both write the caBundle, or neither would
 )
 
 const (
@@ -179,7 +171,7 @@ func (l *leader) complain(all []*offer, want *offer, now time.Time) time.Duratio
 			next = patience
 		}
 	}
-	l.self.hint(faults(all))
+	note(&l.self.hinted, faults(all))
 	if want != nil && want.mode != l.preferred {
 		kind := corev1.EventTypeNormal
 		if want.mode != all[0].mode {

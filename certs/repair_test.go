@@ -274,18 +274,23 @@ func TestReports(t *testing.T) {
 
 func TestAPIServerIsAway(t *testing.T) {
 	f, l := running(t, "a")
-	away := interceptor.NewClient(f.api, interceptor.Funcs{
-		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-			return errors.New("connection refused")
-		},
-	})
-	l.live, f.replicas[0].read = away, func(client.Object) client.Reader { return away }
 	f.writes = nil
-	for _, r := range []interface {
-		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
-	}{l, f.replicas[0]} {
-		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-			t.Errorf("%T takes no answer for one", r)
+	for _, onlySecrets := range []bool{false, true} {
+		away := interceptor.NewClient(f.api, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, is := o.(*corev1.Secret); onlySecrets && !is {
+					return c.Get(ctx, key, o, opts...)
+				}
+				return errors.New("connection refused")
+			},
+		})
+		l.live, f.replicas[0].read = away, func(client.Object) client.Reader { return away }
+		for _, r := range []interface {
+			Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
+		}{l, f.replicas[0]} {
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+				t.Errorf("%T takes no answer for one", r)
+			}
 		}
 	}
 	f.handshakes()

@@ -22,6 +22,12 @@ import (
 func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error) {
 	var all []news
 	ca, faults := ownAuthority(secret.Data, now)
+	found := &offer{source: &source{names: l.DNSNames}}
+	if ca != nil && len(secret.Data[certKey])+len(secret.Data[privateKeyKey]) > 0 {
+		if err := found.parse(secret.Data, nil, now); err != nil {
+			faults = append(faults, fmt.Sprintf("the serving certificate: %v", err))
+		}
+	}
 	if ca == nil || !now.Before(due(ca.cert)) {
 		made, err := l.newAuthority(now)
 		if err != nil {
@@ -30,10 +36,7 @@ func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time
 		ca = made
 		all = append(all, told(reasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s", ca.cert.Subject.CommonName, day(ca.cert.NotAfter)))
 	}
-	leaf, fault := l.ownLeaf(secret.Data, now)
-	if fault != nil {
-		faults = append(faults, fmt.Sprintf("the serving certificate: %v", fault))
-	}
+	leaf := found.leaf
 	if leaf == nil || leaf.Leaf.CheckSignatureFrom(ca.cert) != nil || !now.Before(due(leaf.Leaf)) {
 		made, err := l.issue(ca, now)
 		if err != nil {
@@ -107,21 +110,4 @@ func parseSigner(key []byte, of *x509.Certificate) (crypto.Signer, error) {
 		return nil, errors.New("it does not match the certificate")
 	}
 	return signer, nil
-}
-
-// ownLeaf returns the serving certificate in the Secret, or nil, and why it cannot be used.
-func (l *leader) ownLeaf(data map[string][]byte, now time.Time) (*serving, error) {
-	if len(data[certKey])+len(data[privateKeyKey]) == 0 {
-		return nil, nil
-	}
-	leaf, err := newServing(data[certKey], data[privateKeyKey])
-	if err != nil {
-		return nil, err
-	}
-	if issuer, err := cert.ParseCertsPEM(data[caKey]); err == nil {
-		if err := leaf.valid(l.DNSNames, issuer, now); err != nil {
-			return nil, err
-		}
-	}
-	return leaf, nil
 }

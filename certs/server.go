@@ -171,9 +171,7 @@ func (s *server) check(ctx context.Context, configurations []client.Object, now 
 	return nil
 }
 
-// hint keeps what the leader knows.
-func (s *server) hint(err error) { note(&s.hinted, err) }
-
+// note stores an error, or nil.
 func note(where *atomic.Pointer[error], err error) {
 	if err == nil {
 		where.Store(nil)

@@ -19,14 +19,10 @@ import (
 
 // The keys of a Secret. Other keys are ignored.
 const (
-	// certKey has the serving certificate, with the intermediate ones.
-	certKey = corev1.TLSCertKey
-	// privateKeyKey has the key of the serving certificate.
-	privateKeyKey = corev1.TLSPrivateKeyKey
-	// caKey has the authorities to be trusted. In the Secret of Sallyport's own CA this is the one that signs.
-	caKey = "ca.crt"
-	// caPrivateKeyKey has the key of Sallyport's own CA.
-	caPrivateKeyKey = "ca.key"
+	certKey         = corev1.TLSCertKey       // the serving certificate, with the intermediate ones
+	privateKeyKey   = corev1.TLSPrivateKeyKey // the key of the serving certificate
+	caKey           = "ca.crt"                // the authorities to be trusted; in the Secret of Sallyport's own CA the one that signs
+	caPrivateKeyKey = "ca.key"                // the key of Sallyport's own CA
 )
 
 // source is where a certificate comes from: a Secret, and whoever maintains it.

@@ -26,6 +26,7 @@ func (w *walk) rights() {
 	w.lifecycle(local)
 	w.confuses()
 	w.insists()
+	w.breaks()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
 	w.Must(err)
 	user := local.sallyport.User()
@@ -48,6 +49,17 @@ func (w *walk) rights() {
 		w.Error(finding)
 	}
 	w.Logf("%d rights are granted, and used in %d ways", len(grants), len(uses))
+}
+
+// breaks breaks the certificate, which the leader then replaces in its Secret.
+func (w *walk) breaks() {
+	w.Helper()
+	secret := "secret " + release + "-certificate --namespace " + namespace
+	w.kubectl("patch "+secret+" --type=merge -p", `{"data": {"tls.crt": "", "tls.key": ""}}`)
+	w.Until("there is another certificate", func() (string, bool) {
+		certificate := w.kubectl("get " + secret + " -o jsonpath={.data['tls\\.crt']}")
+		return certificate, certificate != ""
+	})
 }
 
 // ofCertManager are the rights to use cert-manager, which is not in this cluster. Package certs uses exactly these, by a test of its own.

@@ -55,7 +55,7 @@ sallyport
 {{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" .Release.Namespace (include "sallyport.issuedCertificate" .)) -}}
 {{- end -}}
 {{- end -}}
-{{- merge (deepCopy .Values.webhook.annotations) $annotations | toYaml -}}
+{{- merge (deepCopy (.Values.webhook.annotations | default dict)) $annotations | toYaml -}}
 {{- end -}}
 
 {{- define "sallyport.policiesConfigMap" -}}
