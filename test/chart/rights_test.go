@@ -26,7 +26,7 @@ func (w *walk) rights() {
 	w.lifecycle(local)
 	w.confuses()
 	w.insists()
-	w.breaks()
+	w.mends()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
 	w.Must(err)
 	user := local.sallyport.User()
@@ -51,8 +51,8 @@ func (w *walk) rights() {
 	w.Logf("%d rights are granted, and used in %d ways", len(grants), len(uses))
 }
 
-// breaks breaks the certificate, which the leader then replaces in its Secret.
-func (w *walk) breaks() {
+// mends breaks the certificate, which the leader then replaces in its Secret.
+func (w *walk) mends() {
 	w.Helper()
 	secret := "secret " + release + "-certificate --namespace " + namespace
 	w.kubectl("patch "+secret+" --type=merge -p", `{"data": {"tls.crt": "", "tls.key": ""}}`)
