@@ -160,7 +160,7 @@ func (f *fixture) leader() *Reconciler {
 	return &Reconciler{
 		Client: interceptor.NewClient(f.api, interceptor.Funcs{Patch: f.patch}), Live: f.api, Namespace: home,
 		Configuration: f.name + "-policies", Chart: f.name, ValidatePath: "/validate/policies/", MutatePath: "/mutate/policies/",
-		Catalog: f, Replicas: f, Now: func() time.Time { return f.now },
+		NeedsBundle: true, Catalog: f, Replicas: f, Now: func() time.Time { return f.now },
 		Found: func(name string) { f.found = append(f.found, name) },
 	}
 }

@@ -67,7 +67,9 @@ type Reconciler struct {
 	Configuration, Chart string
 	// ValidatePath and MutatePath are where policies are asked; the name of one follows.
 	ValidatePath, MutatePath string
-	Catalog                  Catalog
+	// NeedsBundle tells that Sallyport's certificate is trusted by a caBundle, so that nothing can be registered without one.
+	NeedsBundle bool
+	Catalog     Catalog
 	// Served tells which resources the cluster has; nil takes it to have all.
 	Served func() (*Served, error)
 	// Changed receives an event whenever the policies of the catalog may have changed.

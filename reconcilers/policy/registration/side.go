@@ -105,7 +105,7 @@ func (r *Reconciler) sample(s *side, chart client.Object) {
 		switch {
 		case w.ClientConfig.Service == nil:
 			s.why = fmt.Sprintf("%s %s does not name the Service of Sallyport", s.kind(), r.Chart)
-		case len(w.ClientConfig.CABundle) == 0:
+		case r.NeedsBundle && len(w.ClientConfig.CABundle) == 0:
 			s.why = fmt.Sprintf("%s %s has no caBundle for the certificate of Sallyport yet", s.kind(), r.Chart)
 		case s.sample == nil:
 			s.sample = &w
