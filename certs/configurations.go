@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
@@ -71,14 +72,16 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 	return all
 }
 
-// announced reports whether every webhook of these configurations trusts an authority.
-func announced(configurations []client.Object, ca *x509.Certificate, now time.Time) bool {
-	for _, trusted := range bundles(configurations, now) {
-		if !slices.ContainsFunc(trusted, ca.Equal) {
-			return false
+// injection returns the annotation by which cainjector writes the caBundle of a webhook configuration, or nothing.
+func injection(configuration client.Object) string {
+	for _, mark := range []string{
+		certmanagerv1.WantInjectAnnotation, certmanagerv1.WantInjectFromSecretAnnotation, certmanagerv1.WantInjectAPIServerCAAnnotation,
+	} {
+		if configuration.GetAnnotations()[mark] != "" {
+			return mark
 		}
 	}
-	return true
+	return ""
 }
 
 // writeBundle writes the caBundle of each webhook of one configuration and touches nothing else. If the configuration was

@@ -1,31 +1,24 @@
 // Package certs keeps the certificate that the webhooks are served with, and what the API server needs to trust it.
 //
-// In mode self-signed ([SelfSigned]) one Secret holds a certificate authority and a serving certificate. The replica that
-// leads makes and renews them and writes the authority into the caBundle of the webhook configurations; every replica reads the
-// Secret through the API and serves what is in it, without a restart.
+// A [Mode] says where the next certificate comes from: from a CA of Sallyport's own, from cert-manager, or from a Secret that somebody else
+// maintains. All else is the same in every mode, so a change of the mode is a rotation:
 //
-// # The order of a rotation
+//  1. The Secret of a source gets another certificate. Nothing else changes yet.
+//  2. The leader adds the CA of that certificate to the caBundle of the webhook configurations, beside those that are trusted already.
+//  3. A replica that has seen it trusted for some time ([Options.Settle]), so that every API server knows, serves it and reports that.
+//  4. When every live replica has reported it for as long, the leader removes the other authorities from the webhook configurations.
 //
-// The API server must trust what any replica serves, at any moment. So an authority is replaced in steps, each of which
-// leaves a state that the next leader can go on from:
+// The state of a rotation is in the Secrets, the webhook configurations and the reports of the replicas alone, so another leader can
+// continue at any point. Two rules hold in addition:
 //
-//  1. The Secret gets the new authority, beside the old one, which has no key any more. The serving certificate stays.
-//  2. The webhook configurations get both.
-//  3. When they have had both for some time ([Options.Settle]), so that every API server knows, the Secret gets a serving
-//     certificate from the new authority. Each replica takes it and reports that.
-//  4. When every live replica has reported it, for as long, the old authority is taken out of the Secret.
-//  5. The webhook configurations follow.
-//
-// Nothing of this is remembered but in the Secret: what comes next is told from the Secret, the webhook configurations and
-// the reports alone. Two rules hold beside the order:
-//
-//   - An authority that the webhook configurations trust is taken away from them only when every live replica has reported
-//     that it serves what is in the Secret, whatever became of the Secret meanwhile.
-//   - A replica that serves a valid certificate changes to another only when the webhook configurations trust that one.
+//   - The leader removes an authority from the webhook configurations only when every live replica has reported that it serves the
+//     certificate of the preferred source.
+//   - A replica that serves a certificate that is valid and trusted replaces it only by another one for which the same is true. A replica
+//     that serves none takes any.
 //
 // # Who may write
 //
-// Two replicas may believe for a moment that they lead. Every write therefore names the resourceVersion that it was worked out
-// from, and the webhook configurations are read before the Secret is: whoever works with an old Secret has old configurations
-// too, and is refused.
+// Two replicas may both believe that they lead. Every write therefore names the resourceVersion that it was derived from, and a
+// leader reads the webhook configurations before the Secrets: if its Secret is outdated, its configurations are, too, and the API
+// server rejects the write.
 package certs

@@ -122,6 +122,8 @@ type fixture struct {
 	options  Options
 	replicas []*replica
 
+	issuer *authority // cert-manager's
+
 	mu     sync.Mutex
 	writes []string
 	// crash is asked before and after each write, by its number from 1; an error is as if the process had died.
@@ -139,13 +141,13 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 	f.Must(api.Create(t.Context(), namespace))
 	service := "sallyport-webhook." + namespace.Name + ".svc"
 	f.options = Options{
-		Secret:   types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"},
+		Mode: SelfSigned, Secret: types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"}, Issued: "sallyport-webhook-tls",
 		DNSNames: []string{service, service + ".cluster.local"},
 		Mutating: []string{namespace.Name}, Validating: []string{namespace.Name, "not-there"},
 		CAValidity: 90 * day24, ServingValidity: 30 * day24, Now: f.Now,
 	}
 	f.options.setDefaults()
-	f.Must(f.options.validate())
+	f.Must(f.options.Validate())
 	f.configure(namespace.Name)
 	for _, name := range replicas {
 		f.serve(name)
@@ -184,9 +186,9 @@ func (f *fixture) ignore(error) {}
 // serve starts a replica that answers TLS handshakes.
 func (f *fixture) serve(name string) *replica {
 	f.Helper()
-	r := &replica{name: name, server: &server{Options: &f.options, metrics: newMetrics(nil), replicas: place{&f.board, name}}}
+	r := &replica{name: name, server: &server{Options: &f.options, from: f.options.sources(), metrics: newMetrics(nil), replicas: place{&f.board, name}}}
 	r.read = func(client.Object) client.Reader { return f.api }
-	r.address = listen(f.T.T, (&SelfSigned{server: r.server}).TLS)
+	r.address = listen(f.T.T, (&Certificates{server: r.server}).TLS)
 	f.board.mu.Lock()
 	f.board.all[name] = ""
 	f.board.mu.Unlock()
@@ -253,7 +255,9 @@ func (f *fixture) leader() *leader {
 	if len(f.replicas) > 0 {
 		self = f.replicas[0].server
 	}
-	return &leader{Options: &f.options, live: f.api, writer: writer, replicas: place{&f.board, "leader"}, events: &f.toldEvents, self: self}
+	return &leader{
+		Options: &f.options, from: f.options.sources(), live: f.api, writer: writer, replicas: place{&f.board, "leader"}, events: &f.toldEvents, self: self,
+	}
 }
 
 func (f *fixture) written() []string {
@@ -323,12 +327,44 @@ func running(t *testing.T, replicas ...string) (*fixture, *leader) {
 	return f, l
 }
 
-// state is the Secret as it is.
-func (f *fixture) state() contents {
+// state is the Secret as it is, with the authorities that are trusted beside those in it.
+type state struct {
+	*offer
+	ca      *authority
+	trusted []*x509.Certificate
+	faults  []string
+}
+
+func (f *fixture) state() state {
 	f.Helper()
-	secret := f.options.secret()
-	f.Must(f.api.Get(f.Context(), f.options.Secret, secret))
-	return f.options.parse(secret.Data, f.Now())
+	secret := f.secret()
+	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(secret), secret))
+	s := state{offer: f.options.offer(f.options.sources()[0], secret, f.Now())}
+	s.ca, s.faults = ownAuthority(secret.Data, f.Now())
+	if s.fault != nil {
+		s.faults = append(s.faults, s.fault.Error())
+	}
+	configurations, err := f.live(f.Context())
+	f.Must(err)
+	for _, authorities := range bundles(configurations, f.Now()) {
+		for _, a := range authorities {
+			if !slices.ContainsFunc(append(s.roots, s.trusted...), a.Equal) {
+				s.trusted = append(s.trusted, a)
+			}
+		}
+	}
+	return s
+}
+
+// secret is the Secret with nothing but its name.
+func (f *fixture) secret() *corev1.Secret { return f.options.sources()[0].object() }
+
+// bundle is what the webhook configurations have when all is at rest.
+func (s state) bundle() []byte { return encoded(s.roots...) }
+
+// current reports whether the authority in the Secret has signed the certificate in it.
+func (s state) current() bool {
+	return s.leaf != nil && s.ca != nil && s.leaf.Leaf.CheckSignatureFrom(s.ca.cert) == nil
 }
 
 // live reads the webhook configurations that are there.
@@ -371,7 +407,7 @@ func (f *fixture) handshake(r *replica, bundle []byte) error {
 // change changes the Secret by hand.
 func (f *fixture) change(how func(map[string][]byte)) {
 	f.Helper()
-	secret := f.options.secret()
+	secret := f.secret()
 	f.Must(f.api.Get(f.Context(), f.options.Secret, secret))
 	how(secret.Data)
 	f.Must(f.api.Update(f.Context(), secret))

@@ -33,6 +33,10 @@ func (f *fixture) allow(user string) *rest.Config {
 	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{f.options.Secret.Name}, Verbs: []string{"get", "list", "watch", "update"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{f.options.Issued}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificates", "issuers"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificates"}, ResourceNames: []string{f.options.Issued, f.options.Issued + "-ca"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{"cert-manager.io"}, Resources: []string{"issuers"}, ResourceNames: []string{f.options.Issued + "-root", f.options.Issued + "-ca"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
 	}}
 	cluster := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
@@ -59,7 +63,7 @@ func (f *fixture) allow(user string) *rest.Config {
 // start runs a manager with a webhook server, as Sallyport's does.
 func (f *fixture) start(restricted *rest.Config, name string) *replica {
 	f.Helper()
-	certificates, err := NewSelfSigned(f.options)
+	certificates, err := New(f.options)
 	f.Must(err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	f.Must(err)
@@ -103,13 +107,12 @@ func TestManagersWithTheirRights(t *testing.T) {
 	load.pass(f, 0)
 
 	first := f.replicas[0].hash()
-	f.Must(f.api.Delete(t.Context(), f.options.secret())) // which is how people ask for a new authority
+	f.Must(f.api.Delete(t.Context(), f.secret())) // which is how people ask for a new authority
 	f.Eventually("both serve another certificate and the old authority is gone", func() bool {
-		secret := f.options.secret()
-		if err := f.api.Get(t.Context(), f.options.Secret, secret); err != nil {
+		if err := f.api.Get(t.Context(), f.options.Secret, f.secret()); err != nil {
 			return false
 		}
-		c := f.options.parse(secret.Data, time.Now())
+		c := f.state()
 		return c.current() && len(c.trusted) == 0 && hashOf(c.leaf.Leaf) != first &&
 			f.replicas[0].hash() == hashOf(c.leaf.Leaf) && f.replicas[1].hash() == hashOf(c.leaf.Leaf)
 	})
@@ -143,7 +146,20 @@ func TestManagersWithTheirRights(t *testing.T) {
 		return seen["Secret/"+reasonAuthorityReplaced] && seen["Secret/"+reasonIssued] && seen["Secret/"+reasonAuthorityDropped]
 	})
 	other := &corev1.Secret{}
-	if err := f.replicas[0].read(f.options.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
+	if err := f.replicas[0].read(f.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
 		t.Error("other Secrets are read")
 	}
+}
+
+// With its rights a leader has cert-manager issue the certificate, and what replicas serve changes to it.
+func TestManagersWithCertManager(t *testing.T) {
+	installCertManager(t)
+	f := newFixture(t)
+	f.options.Mode, f.options.Now, f.options.Settle, f.options.Poll = Auto, time.Now, time.Second, 100*time.Millisecond
+	config := f.allow(f.options.Secret.Namespace + "-user")
+	f.replicas = append(f.replicas, f.start(config, "a"))
+	f.Eventually("it is ready", func() bool { return f.replicas[0].ready() == nil })
+	f.add(-2 * fresh) // or the certificate would have to wait
+	f.Eventually("cert-manager issues the certificate", f.issue)
+	f.Eventually("it is served", func() bool { return f.replicas[0].served.Load().mode == CertManager && f.replicas[0].ready() == nil })
 }

@@ -100,7 +100,12 @@ func encoded(certs ...*x509.Certificate) []byte {
 	return all
 }
 
-// due is when it is time to replace a certificate.
+// part is when that part of the validity of a certificate is over.
+func part(c *x509.Certificate, share float64) time.Time {
+	return c.NotBefore.Add(time.Duration(share * float64(c.NotAfter.Sub(c.NotBefore))))
+}
+
+// due is when to replace an authority or a certificate that Sallyport issued.
 func due(c *x509.Certificate) time.Time {
 	from := c.NotBefore.Add(backdate)
 	return from.Add(time.Duration(renewAt * float64(c.NotAfter.Sub(from))))

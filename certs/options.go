@@ -4,11 +4,32 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
 )
+
+// Mode says where the certificate comes from.
+type Mode string
+
+// The modes.
+const (
+	// Auto prefers CertManager, and is SelfSigned while the cluster has no cert-manager, or its certificate ends and is not renewed.
+	Auto Mode = "auto"
+	// CertManager has cert-manager issue certificates.
+	CertManager Mode = "cert-manager"
+	// SelfSigned issues certificates from a CA of Sallyport's own.
+	SelfSigned Mode = "self-signed"
+	// Existing reads a Secret that somebody else maintains.
+	Existing Mode = "existing"
+)
+
+// Modes are all modes.
+var Modes = []Mode{Auto, CertManager, SelfSigned, Existing}
 
 const (
 	defaultCAValidity      = 10 * 365 * 24 * time.Hour
@@ -16,33 +37,46 @@ const (
 	defaultSettle          = 30 * time.Second
 	defaultPoll            = 5 * time.Second
 
-	// resync is how long to leave alone what needs nothing: whatever changes is watched.
+	// resync is the longest time between two checks without an event.
 	resync = time.Hour
-	// renewAt is the part of its validity after which an authority or a certificate is replaced.
-	renewAt = 2.0 / 3
-	// backdate is by how much other clocks may be behind ours.
-	backdate = time.Hour
+	// renewAt is the part of its validity after which an authority or a certificate is replaced, and lateAt the part after which one of
+	// another source should have been.
+	renewAt, lateAt = 2.0 / 3, 5.0 / 6
+	// backdate is by how much other clocks may be behind, for certificates that Sallyport issues. One of another source that is younger
+	// than fresh replaces no other.
+	backdate, fresh = time.Hour, 5 * time.Minute
 )
 
 // Options say what certificates are kept, where, and for whom.
 type Options struct {
-	// Secret is where authority and certificate are kept. It is made if it is not there.
-	Secret types.NamespacedName
+	// Mode is where the certificate comes from. Default Auto. What other modes have left in a Secret is served as long as the mode has
+	// no certificate.
+	Mode Mode
+	// Secret has Sallyport's own CA and its certificate. Issued and Existing name the Secrets of those modes in the same namespace; Issued
+	// also names the Certificate. Existing may be empty in other modes.
+	Secret           types.NamespacedName
+	Issued, Existing string
+	// Issuer issues cert-manager's certificate. Default: an Issuer that the leader creates, with a CA.
+	Issuer *Issuer
+	// Authorities are CA certificates in PEM for a Secret of another source that has no ca.crt.
+	Authorities []byte
+	// Injected says that cert-manager's cainjector writes the caBundle. The leader does not.
+	Injected bool
 	// DNSNames are what the serving certificate is for. The API server calls the first of a Service <name>.<namespace>.svc.
 	DNSNames []string
-	// Mutating and Validating name the webhook configurations whose caBundle is kept. One that is not there is waited for.
+	// Mutating and Validating name the webhook configurations whose caBundle is kept. They may be created later.
 	Mutating, Validating []string
 
 	// CAValidity is how long an authority is valid. Default 10 years.
 	CAValidity time.Duration
 	// ServingValidity is how long a serving certificate is valid. Default 1 year.
 	ServingValidity time.Duration
-	// Settle is how long API servers may take to learn of a change of a webhook configuration. Default 30 s.
+	// Settle is how long API servers may take to observe a change of a webhook configuration. Default 30 s.
 	Settle time.Duration
 	// Poll is how often the leader looks again while it waits for others. Default 5 s.
 	Poll time.Duration
 
-	// Metrics is where the expiry is shown, if anywhere.
+	// Metrics is where expiry and mode are shown, if anywhere.
 	Metrics prometheus.Registerer
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -59,6 +93,7 @@ type Replicas interface {
 }
 
 func (o *Options) setDefaults() {
+	o.Mode = cmp.Or(o.Mode, Auto)
 	o.CAValidity = cmp.Or(o.CAValidity, defaultCAValidity)
 	o.ServingValidity = cmp.Or(o.ServingValidity, defaultServingValidity)
 	o.Settle, o.Poll = cmp.Or(o.Settle, defaultSettle), cmp.Or(o.Poll, defaultPoll)
@@ -67,16 +102,26 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func (o *Options) validate() error {
+// Validate says what is missing or contradictory in the options.
+func (o Options) Validate() error {
+	o.setDefaults()
 	var all []error
-	must := func(holds bool, what string) {
+	must := func(holds bool, format string, args ...any) {
 		if !holds {
-			all = append(all, errors.New(what))
+			all = append(all, fmt.Errorf(format, args...))
 		}
 	}
+	must(slices.Contains(Modes, o.Mode), "invalid mode %q: must be one of %q", o.Mode, Modes)
 	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
+	must(o.Issued != "" && o.Issued != o.Secret.Name && o.Existing != o.Secret.Name && o.Existing != o.Issued,
+		"the Secrets of Sallyport's own certificate, of cert-manager's and the existing one need names that differ")
+	must(o.Existing != "" || o.Mode != Existing, "mode %s needs the name of the existing Secret", Existing)
 	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
 	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "the validity of a serving certificate must be positive, and that of an authority must not be shorter")
-	must(o.Settle > 0 && o.Poll > 0, "the wait for the API servers and the interval between two checks must not be negative")
+	must(o.Settle > 0 && o.Poll > 0, "the wait for the API servers and the interval between two checks must be positive")
+	if len(o.Authorities) > 0 {
+		_, err := cert.ParseCertsPEM(o.Authorities)
+		must(err == nil, "reading the authorities: %w", err)
+	}
 	return errors.Join(all...)
 }

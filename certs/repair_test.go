@@ -23,7 +23,7 @@ func TestFirstInstallation(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	a.metrics = newMetrics(registry)
 	f.take(a)
-	if _, err := a.getCertificate(nil); err == nil || !strings.Contains(err.Error(), "no certificate to serve yet: Secret "+f.options.Secret.String()) {
+	if _, err := a.getCertificate(nil); err == nil || !strings.Contains(err.Error(), "no certificate yet: Secret "+f.options.Secret.String()) {
 		t.Errorf("before there is a certificate a handshake gets %v", err)
 	}
 	if a.ready() == nil || f.handshake(a, nil) == nil {
@@ -36,7 +36,7 @@ func TestFirstInstallation(t *testing.T) {
 	if got := f.written(); len(got) != 3 {
 		t.Errorf("it takes %v, not one write for the Secret and for each configuration", got)
 	}
-	secret := f.options.secret()
+	secret := f.secret()
 	f.Must(f.api.Get(t.Context(), f.options.Secret, secret))
 	if secret.Type != corev1.SecretTypeTLS {
 		t.Errorf("the Secret is of type %s", secret.Type)
@@ -146,7 +146,7 @@ func TestSecretThatIsBroken(t *testing.T) {
 			f, l := running(t, "a", "b")
 			before, served := f.state(), f.replicas[0].hash()
 			if test.how == nil {
-				f.Must(f.api.Delete(t.Context(), f.options.secret()))
+				f.Must(f.api.Delete(t.Context(), f.secret()))
 			} else {
 				f.change(test.how)
 			}
@@ -176,9 +176,9 @@ func TestSecretThatIsBroken(t *testing.T) {
 // Somebody puts back a Secret of long ago, which is whole but of another authority.
 func TestSecretFromABackup(t *testing.T) {
 	f, l := running(t, "a", "b")
-	backup := f.options.secret()
+	backup := f.secret()
 	f.Must(f.api.Get(t.Context(), f.options.Secret, backup))
-	f.Must(f.api.Delete(t.Context(), f.options.secret()))
+	f.Must(f.api.Delete(t.Context(), f.secret()))
 	f.settle(l)
 	f.change(func(data map[string][]byte) {
 		for k, v := range backup.Data {
@@ -239,10 +239,9 @@ func TestReports(t *testing.T) {
 		t.Error("a leader that cannot ask goes on")
 	}
 	f.err = nil
-	for range 8 { // to where both replicas are to report
-		f.lead(l)
-		f.add(10 * time.Second)
-	}
+	f.lead(l)
+	f.take(f.replicas...)
+	f.add(f.options.Settle) // to where both replicas are to report
 	f.err = errors.New("no Lease")
 	for _, r := range f.replicas {
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
@@ -275,18 +274,23 @@ func TestReports(t *testing.T) {
 
 func TestAPIServerIsAway(t *testing.T) {
 	f, l := running(t, "a")
-	away := interceptor.NewClient(f.api, interceptor.Funcs{
-		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-			return errors.New("connection refused")
-		},
-	})
-	l.live, f.replicas[0].read = away, func(client.Object) client.Reader { return away }
 	f.writes = nil
-	for _, r := range []interface {
-		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
-	}{l, f.replicas[0]} {
-		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-			t.Errorf("%T takes no answer for one", r)
+	for _, onlySecrets := range []bool{false, true} {
+		away := interceptor.NewClient(f.api, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, is := o.(*corev1.Secret); onlySecrets && !is {
+					return c.Get(ctx, key, o, opts...)
+				}
+				return errors.New("connection refused")
+			},
+		})
+		l.live, f.replicas[0].read = away, func(client.Object) client.Reader { return away }
+		for _, r := range []interface {
+			Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
+		}{l, f.replicas[0]} {
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+				t.Errorf("%T takes no answer for one", r)
+			}
 		}
 	}
 	f.handshakes()
@@ -297,18 +301,20 @@ func TestAPIServerIsAway(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := Options{Secret: types.NamespacedName{Namespace: "n", Name: "s"}, DNSNames: []string{"w.n.svc"}}
-	if _, err := NewSelfSigned(good); err != nil {
+	good := Options{Secret: types.NamespacedName{Namespace: "n", Name: "s"}, Issued: "i", DNSNames: []string{"w.n.svc"}}
+	if _, err := New(good); err != nil {
 		t.Error(err)
 	}
 	var all []error
 	for _, spoil := range []func(*Options){
 		func(o *Options) { o.Secret.Name = "" }, func(o *Options) { o.DNSNames = nil },
 		func(o *Options) { o.CAValidity = time.Hour }, func(o *Options) { o.ServingValidity = -1 }, func(o *Options) { o.Settle = -1 },
+		func(o *Options) { o.Mode = "other" }, func(o *Options) { o.Mode = Existing }, func(o *Options) { o.Issued = "" },
+		func(o *Options) { o.Existing = "s" }, func(o *Options) { o.Authorities = []byte("x") },
 	} {
 		o := good
 		spoil(&o)
-		_, err := NewSelfSigned(o)
+		_, err := New(o)
 		all = append(all, err)
 	}
 	if slices.Contains(all, nil) {

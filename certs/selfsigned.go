@@ -1,130 +1,113 @@
 package certs
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
+	"crypto"
+	"crypto/x509"
+	"errors"
 	"fmt"
-	"net/http"
+	"maps"
+	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// The bounds of the wait after an error.
-const (
-	firstRetry = again
-	lastRetry  = 3 * glance
-)
-
-// SelfSigned is the mode in which Sallyport is its own certificate authority.
-type SelfSigned struct {
-	options Options
-	server  *server
-}
-
-// NewSelfSigned prepares it. Nothing happens before SetupWithManager, and the manager's start.
-func NewSelfSigned(o Options) (*SelfSigned, error) {
-	o.setDefaults()
-	if err := o.validate(); err != nil {
-		return nil, err
+// maintainOwn keeps Sallyport's own CA and a certificate of it in the Secret, both replaced in good time. There is nothing to wait for: the
+// replicas serve the new certificate when it is trusted.
+func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error) {
+	var all []news
+	ca, faults := ownAuthority(secret.Data, now)
+	found := &offer{source: &source{names: l.DNSNames}}
+	if ca != nil && len(secret.Data[certKey])+len(secret.Data[privateKeyKey]) > 0 {
+		if err := found.parse(secret.Data, nil, now); err != nil {
+			faults = append(faults, fmt.Sprintf("the serving certificate: %v", err))
+		}
 	}
-	s := &SelfSigned{options: o}
-	s.server = &server{Options: &s.options, metrics: newMetrics(o.Metrics)}
-	return s, nil
+	if ca == nil || !now.Before(due(ca.cert)) {
+		made, err := l.newAuthority(now)
+		if err != nil {
+			return nil, err
+		}
+		ca = made
+		all = append(all, told(reasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s", ca.cert.Subject.CommonName, day(ca.cert.NotAfter)))
+	}
+	leaf := found.leaf
+	if leaf == nil || leaf.Leaf.CheckSignatureFrom(ca.cert) != nil || !now.Before(due(leaf.Leaf)) {
+		made, err := l.issue(ca, now)
+		if err != nil {
+			return nil, err
+		}
+		leaf = made
+		all = append(all, told(reasonIssued, "Issue", "New serving certificate for %s, valid until %s", strings.Join(l.DNSNames, ", "), day(leaf.Leaf.NotAfter)))
+	}
+	if len(faults) > 0 {
+		all = append([]news{{corev1.EventTypeWarning, reasonBroken, "Repair", "Replaced: " + strings.Join(faults, "; ")}}, all...)
+	}
+	data := maps.Clone(secret.Data)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	data[certKey], data[privateKeyKey], data[caKey], data[caPrivateKeyKey] = leaf.crt, leaf.key, encoded(ca.cert), ca.key
+	if maps.EqualFunc(data, secret.Data, bytes.Equal) {
+		return nil, nil
+	}
+	return nil, l.writeOwn(ctx, secret, data, all)
 }
 
-// TLS makes a server serve the certificate, whichever it is at the moment. It is one of the TLSOpts of a webhook server.
-func (s *SelfSigned) TLS(config *tls.Config) { config.GetCertificate = s.server.getCertificate }
-
-// Ready is a readiness probe: a certificate is served that is valid and that the webhook configurations trust. It must not be
-// a liveness probe, because a restart would lose what is served while the API server is away.
-func (s *SelfSigned) Ready(*http.Request) error { return s.server.ready() }
-
-// SetupWithManager registers what every replica does and what the one that leads does. It watches the Secret and the webhook
-// configurations by their names, so that nothing else of their kinds is read, or needs to be allowed.
-func (s *SelfSigned) SetupWithManager(mgr ctrl.Manager, replicas Replicas) error {
-	watched, err := s.watch(mgr)
+func (l *leader) writeOwn(ctx context.Context, secret *corev1.Secret, data map[string][]byte, all []news) error {
+	secret.Data = data
+	var err error
+	if secret.ResourceVersion == "" {
+		secret.Type = corev1.SecretTypeTLS
+		err = l.writer.Create(ctx, secret, client.FieldOwner(fieldOwner))
+	} else {
+		err = l.writer.Update(ctx, secret, client.FieldOwner(fieldOwner))
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("writing Secret %s: %w", client.ObjectKeyFromObject(secret), err)
 	}
-	s.server.replicas = replicas
-	s.server.read = func(o client.Object) client.Reader { return watched[keyOf(o)].cache }
-	lead := &leader{
-		Options: &s.options, live: mgr.GetAPIReader(), writer: mgr.GetClient(), replicas: replicas,
-		events: mgr.GetEventRecorder("sallyport"), self: s.server,
-	}
-	for _, c := range []struct {
-		name  string
-		leads bool
-		does  reconcile.Reconciler
-	}{{"certificate-serving", false, s.server}, {"certificate-rotation", true, lead}} {
-		options := controller.Options{
-			NeedLeaderElection: ptr.To(c.leads),
-			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}
-		b := ctrl.NewControllerManagedBy(mgr).Named(c.name).WithOptions(options).WatchesRawSource(once)
-		for _, w := range watched {
-			b = b.WatchesRawSource(source.Kind(w.cache, w.object, one))
-		}
-		if err := b.Complete(c.does); err != nil {
-			return fmt.Errorf("setting up controller %s: %w", c.name, err)
-		}
+	for _, n := range all {
+		l.tell(secret, n)
 	}
 	return nil
 }
 
-var (
-	// one asks for the one thing that there is to reconcile.
-	one = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{}}
-	})
-	// once asks for it in the beginning, when none of the objects may be there.
-	once = source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		queue.Add(reconcile.Request{})
-		return nil
-	})
-)
-
-// watched is one object, with a cache that holds nothing else.
-type watched struct {
-	object client.Object
-	cache  cache.Cache
-}
-
-func (s *SelfSigned) watch(mgr ctrl.Manager) (map[string]watched, error) {
-	all := map[string]watched{}
-	for _, o := range append(s.options.configurations(), s.options.secret()) {
-		options := cache.Options{
-			HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", o.GetName()), DefaultTransform: cache.TransformStripManagedFields(),
-		}
-		if o.GetNamespace() != "" {
-			options.DefaultNamespaces = map[string]cache.Config{o.GetNamespace(): {}}
-		}
-		c, err := cache.New(mgr.GetConfig(), options)
-		if err != nil {
-			return nil, fmt.Errorf("making a cache for %T %s: %w", o, o.GetName(), err)
-		}
-		if err := mgr.Add(inEveryReplica{c}); err != nil {
-			return nil, fmt.Errorf("adding a cache for %T %s: %w", o, o.GetName(), err)
-		}
-		all[keyOf(o)] = watched{o, c}
+// ownAuthority returns the CA in the Secret, or nil, and what is wrong with it. An empty Secret has no fault.
+func ownAuthority(data map[string][]byte, now time.Time) (*authority, []string) {
+	if len(data[caKey])+len(data[caPrivateKeyKey]) == 0 {
+		return nil, nil
 	}
-	return all, nil
+	all, err := cert.ParseCertsPEM(data[caKey])
+	if err != nil {
+		return nil, []string{fmt.Sprintf("the authority: %v", err)}
+	}
+	if err := certifies(all[0], now); err != nil {
+		return nil, []string{fmt.Sprintf("authority %s: %v", all[0].Subject.CommonName, err)}
+	}
+	signer, err := parseSigner(data[caPrivateKeyKey], all[0])
+	if err != nil {
+		return nil, []string{fmt.Sprintf("the key of authority %s: %v", all[0].Subject.CommonName, err)}
+	}
+	return &authority{cert: all[0], signer: signer, key: data[caPrivateKeyKey]}, nil
 }
 
-// inEveryReplica is a cache that is not only for the one that leads, as one for a namespace would be by itself.
-type inEveryReplica struct{ cache.Cache }
-
-// NeedLeaderElection is for the manager.
-func (inEveryReplica) NeedLeaderElection() bool { return false }
-
-func keyOf(o client.Object) string { return fmt.Sprintf("%T/%s", o, o.GetName()) }
+// parseSigner returns the key, if it is that of the certificate.
+func parseSigner(key []byte, of *x509.Certificate) (crypto.Signer, error) {
+	parsed, err := keyutil.ParsePrivateKeyPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("it cannot sign")
+	}
+	if public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(of.PublicKey) {
+		return nil, errors.New("it does not match the certificate")
+	}
+	return signer, nil
+}

@@ -3,9 +3,10 @@ package certs
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
+	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,46 +14,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// glance is how often a replica looks again while it cannot serve what is in the Secret.
+// glance is how often to look again while there is no certificate that can be served.
 const glance = 10 * time.Second
 
-// server is the part of every replica: it reads the Secret and serves what is in it.
+var errUnsettled = errors.New("waiting until every API server trusts the certificate")
+
+// server is the part of every replica: it reads the Secrets and serves the preferred certificate when API servers trust it.
 type server struct {
 	*Options
-	served  atomic.Pointer[serving]
-	trouble atomic.Pointer[error] // why API servers do not trust what is served
+	from    []*source
+	served  atomic.Pointer[offer]
+	trouble atomic.Pointer[error] // why API servers do not trust what is served, or what is wrong if nothing is
+	hinted  atomic.Pointer[error] // what the leader knows of the sources, if this replica leads
 	metrics *metrics
 
 	// These are set before the replica starts.
 	read     func(client.Object) client.Reader
 	replicas Replicas
 
-	reported string // the hash that Reconcile has reported last
+	// These are of Reconcile.
+	settled   lasting // the authorities of the preferred certificate are trusted
+	proven    lasting // what is served is trusted
+	confirmed string  // the hash of the certificate that every API server trusts
+	replaced  string  // the hash of the certificate that was of no use any more
+	reported  string  // the hash that was reported last
 }
 
 // getCertificate is for [tls.Config].
 func (s *server) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if served := s.served.Load(); served != nil {
-		return &served.Certificate, nil
+		return &served.leaf.Certificate, nil
 	}
-	return nil, s.none()
+	return nil, s.ready()
 }
 
-func (s *server) none() error {
-	return fmt.Errorf("no certificate to serve yet: Secret %s does not exist or has no valid certificate", s.Secret)
-}
-
-// ready tells why API servers cannot call this replica.
+// ready says why API servers cannot call this replica.
 func (s *server) ready() error {
-	served := s.served.Load()
-	if served == nil {
-		return s.none()
+	if served := s.served.Load(); served != nil && s.Now().After(served.leaf.Leaf.NotAfter) {
+		return fmt.Errorf("the serving certificate expired at %s", day(served.leaf.Leaf.NotAfter))
 	}
-	if now := s.Now(); now.After(served.Leaf.NotAfter) {
-		return fmt.Errorf("the serving certificate expired at %s", day(served.Leaf.NotAfter))
-	}
-	if trouble := s.trouble.Load(); trouble != nil {
+	trouble, hinted := s.trouble.Load(), s.hinted.Load()
+	switch {
+	case s.served.Load() == nil && hinted != nil:
+		return *hinted
+	case trouble != nil:
 		return *trouble
+	case s.served.Load() == nil:
+		return errors.New("no certificate yet: the Secrets have not been read")
 	}
 	return nil
 }
@@ -63,80 +71,119 @@ func (s *server) hash() string {
 	if served == nil {
 		return ""
 	}
-	return hashOf(served.Leaf)
+	return hashOf(served.leaf.Leaf)
 }
 
-// Reconcile takes what is in the Secret and reports it. Nothing takes away what is served but something better.
+// Reconcile serves the preferred certificate and reports it. Nothing takes away what is served but something better.
 func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	now := s.Now()
-	secret := s.secret()
-	if err := s.read(secret).Get(ctx, s.Secret, secret); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading Secret %s: %w", s.Secret, err)
+	var all []*offer
+	for _, from := range s.from {
+		secret, err := from.read(ctx, s.read(from.object()))
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		all = append(all, s.offer(from, secret, now))
 	}
 	configurations, err := s.readConfigurations(ctx, s.read)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	held := s.take(s.parse(secret.Data, now), configurations, now)
-	s.judge(s.served.Load(), configurations, now)
-	if hash := s.hash(); hash != "" && hash != s.reported {
+	held := s.take(all, configurations, now)
+	trouble := s.check(ctx, configurations, now)
+	if s.served.Load() == nil {
+		trouble = held
+	}
+	note(&s.trouble, trouble)
+	if hash := s.hash(); trouble == nil && hash != s.reported {
 		if err := s.replicas.Report(ctx, hash); err != nil {
 			return ctrl.Result{}, fmt.Errorf("reporting which certificate is served: %w", err)
 		}
 		s.reported = hash
 	}
-	if held != nil {
-		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "secret", s.Secret, "because", held.Error())
-		return ctrl.Result{RequeueAfter: glance}, nil
+	if held != nil || trouble != nil {
+		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", errors.Join(held, trouble).Error())
+		return ctrl.Result{RequeueAfter: min(glance, s.Settle)}, nil
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: s.served.Load().next()}, nil
 }
 
-// take serves what is in the Secret, or tells why not.
-func (s *server) take(c contents, configurations []client.Object, now time.Time) error {
-	if c.leaf == nil {
-		return fmt.Errorf("it has no valid serving certificate: [%s]", strings.Join(c.faults, "; "))
+// take serves the preferred certificate, or says why not.
+func (s *server) take(all []*offer, configurations []client.Object, now time.Time) error {
+	want, was := choose(all), s.served.Load()
+	if want == nil {
+		return faults(all)
 	}
-	was := s.served.Load()
-	if was != nil && hashOf(was.Leaf) == hashOf(c.leaf.Leaf) {
+	distrust := s.trusted(want, configurations, now)
+	settled := s.settled.so(string(encoded(want.roots...)), distrust == nil, now, s.Settle)
+	if hash := hashOf(want.leaf.Leaf); hash == s.hash() {
 		return nil
 	}
-	if was != nil && now.Before(was.Leaf.NotAfter) {
-		if err := s.trusted(c.leaf, configurations, now); err != nil {
-			return err
+	switch useful := was != nil && !now.After(was.leaf.Leaf.NotAfter) && s.trusted(was, configurations, now) == nil; {
+	case useful && distrust != nil:
+		return distrust
+	case useful && !settled:
+		return errUnsettled
+	case useful && now.Before(want.ripe()):
+		return fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
+	case !useful && distrust != nil: // anything that is trusted, else anything
+		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && s.trusted(o, configurations, now) == nil }); i >= 0 {
+			want, settled = all[i], false
+		} else if was != nil && !now.After(was.leaf.Leaf.NotAfter) {
+			return distrust
 		}
 	}
-	s.judge(c.leaf, configurations, now) // first, or whoever asks now would be told that it is trusted
-	s.served.Store(c.leaf)
-	s.metrics.show(c.leaf.Leaf, signer(c))
+	if s.replaced = s.hash(); settled {
+		s.confirmed = hashOf(want.leaf.Leaf)
+	}
+	if distrust == nil && !settled {
+		distrust = errUnsettled
+	}
+	note(&s.trouble, distrust) // first, or a probe would find it ready
+	s.served.Store(want)
+	s.metrics.show(want)
 	return nil
 }
 
-// signer is the authority that has signed the serving certificate.
-func signer(c contents) *x509.Certificate {
-	for _, a := range c.authorities() {
-		if c.leaf.Leaf.CheckSignatureFrom(a) == nil {
-			return a
-		}
+// check says why API servers may reject what is served.
+func (s *server) check(ctx context.Context, configurations []client.Object, now time.Time) error {
+	served, hash := s.served.Load(), s.hash()
+	if served == nil {
+		return nil
 	}
+	err := s.trusted(served, configurations, now)
+	proven := s.proven.so(hash, err == nil, now, s.Settle)
+	if err != nil || hash == s.confirmed {
+		return err
+	}
+	// It was taken in haste, as there was nothing else. Others that still serve something else are of more use until every API server has
+	// observed that this one is trusted.
+	reports, err := s.replicas.Serving(ctx)
+	if err != nil {
+		return fmt.Errorf("reading which certificates the replicas serve: %w", err)
+	}
+	all := slices.Collect(maps.Values(reports))
+	useful := func(other string) bool { return other != "" && other != s.replaced }
+	if !proven && slices.ContainsFunc(all, useful) && !slices.Contains(all, hash) {
+		return errUnsettled
+	}
+	s.confirmed = hash
 	return nil
 }
 
-// judge notes whether API servers trust what is served, if anything is.
-func (s *server) judge(served *serving, configurations []client.Object, now time.Time) {
-	var trouble *error
-	if served != nil {
-		if err := s.trusted(served, configurations, now); err != nil {
-			trouble = &err
-		}
+// note stores an error, or nil.
+func note(where *atomic.Pointer[error], err error) {
+	if err == nil {
+		where.Store(nil)
+		return
 	}
-	s.trouble.Store(trouble)
+	where.Store(&err)
 }
 
-// trusted reports whether each webhook of these configurations trusts a certificate.
-func (s *server) trusted(leaf *serving, configurations []client.Object, now time.Time) error {
+// trusted says which webhook of these configurations does not trust a certificate.
+func (s *server) trusted(o *offer, configurations []client.Object, now time.Time) error {
 	for _, authorities := range bundles(configurations, now) {
-		if err := leaf.valid(s.DNSNames, authorities, now); err != nil {
+		if err := o.leaf.valid(s.DNSNames[:1], authorities, now); err != nil {
 			return fmt.Errorf("a webhook configuration does not trust the serving certificate: %w", err)
 		}
 	}

@@ -26,6 +26,7 @@ func (w *walk) rights() {
 	w.lifecycle(local)
 	w.confuses()
 	w.insists()
+	w.mends()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
 	w.Must(err)
 	user := local.sallyport.User()
@@ -40,13 +41,40 @@ func (w *walk) rights() {
 	}})
 	// What policies read live they may get and list, and Nodes are only read by name.
 	uses = append(uses, rbac.Use{Times: 1, Right: rbac.Right{Verb: "list", Resource: "nodes"}})
-	if len(uses) == 2 {
+	uses = append(uses, ofCertManager()...)
+	if len(uses) == 2+len(ofCertManager()) {
 		w.Fatalf("the audit log says nothing of %s", user)
 	}
 	for _, finding := range rbac.Compare(grants, uses, namespace) {
 		w.Error(finding)
 	}
 	w.Logf("%d rights are granted, and used in %d ways", len(grants), len(uses))
+}
+
+// mends breaks the certificate, which the leader then replaces in its Secret.
+func (w *walk) mends() {
+	w.Helper()
+	secret := "secret " + release + "-certificate --namespace " + namespace
+	w.kubectl("patch "+secret+" --type=merge -p", `{"data": {"tls.crt": "", "tls.key": ""}}`)
+	w.Until("there is another certificate", func() (string, bool) {
+		certificate := w.kubectl("get " + secret + " -o jsonpath={.data['tls\\.crt']}")
+		return certificate, certificate != ""
+	})
+}
+
+// ofCertManager are the rights to use cert-manager, which is not in this cluster. Package certs uses exactly these, by a test of its own.
+func ofCertManager() (all []rbac.Use) {
+	for resource, names := range map[string][]string{
+		"certificates": {release + "-webhook-tls", release + "-webhook-tls-ca"}, "issuers": {release + "-webhook-tls-root", release + "-webhook-tls-ca"},
+	} {
+		right := rbac.Right{Namespace: namespace, Group: "cert-manager.io", Resource: resource, Verb: "create"}
+		all = append(all, rbac.Use{Times: 1, Right: right})
+		for _, right.Name = range names {
+			right.Verb = "patch"
+			all = append(all, rbac.Use{Times: 1, Right: right})
+		}
+	}
+	return all
 }
 
 // lifecycle has machines come, do what is asked of them, and go. They are simulated, for which replicas are run that know how.

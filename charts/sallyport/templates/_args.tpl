@@ -16,7 +16,21 @@
 {{- end }}
 {{- end }}
 - --webhook-configuration={{ include "sallyport.webhookConfiguration" . }}
+- --certificate-mode={{ include "sallyport.certificateMode" . }}
 - --certificate-secret={{ include "sallyport.certificateSecret" . }}
+{{- with .Values.certs }}
+{{- with .existingSecret }}
+- --existing-secret={{ . }}
+{{- end }}
+{{- with .issuerRef }}
+{{- if .name }}
+- --certificate-issuer={{ .kind | default "Issuer" }}.{{ .group | default "cert-manager.io" }}/{{ .name }}
+{{- end }}
+{{- end }}
+{{- with .caBundle }}
+- {{ printf "--ca-bundle=%s" (trim .) | quote }}
+{{- end }}
+{{- end }}
 - --metrics-bind-address=:{{ .Values.metrics.port }}
 - --health-probe-bind-address=:{{ .Values.health.port }}
 - --shutdown-delay={{ .Values.shutdownDelaySeconds }}s

@@ -20,6 +20,21 @@
 {{- fail "webhook.clientNames needs webhook.clientCA or webhook.clientCAConfigMap: without a CA, client names are not verified" -}}
 {{- end -}}
 {{- end -}}
+{{- $mode := include "sallyport.certificateMode" . -}}
+{{- with .Values.certs -}}
+{{- if and (eq $mode "existing") (not .existingSecret) -}}
+{{- fail "certs.mode=existing needs certs.existingSecret: the name of a Secret with tls.crt, tls.key and ca.crt" -}}
+{{- end -}}
+{{- if and .existingSecret (has .existingSecret (list (include "sallyport.certificateSecret" $) (include "sallyport.issuedCertificate" $))) -}}
+{{- fail (printf "certs.existingSecret=%s is the name of a Secret that another mode writes: choose another name" .existingSecret) -}}
+{{- end -}}
+{{- if and (eq (.caBundle | default "" | trim) "cainjector") (not (has $mode (list "cert-manager" "existing"))) -}}
+{{- fail (printf "certs.caBundle=cainjector needs certs.mode cert-manager or existing, but it is %s: cainjector does not know Sallyport's own CA" $mode) -}}
+{{- end -}}
+{{- if contains "PRIVATE KEY" (.caBundle | default "") -}}
+{{- fail "certs.caBundle contains a private key: set only CA certificates" -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.runtimes.pod.snapshots -}}
 {{- if and .caConfigMap (not .repository) -}}
 {{- fail "runtimes.pod.snapshots.caConfigMap needs runtimes.pod.snapshots.repository" -}}

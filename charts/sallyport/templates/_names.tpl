@@ -36,6 +36,28 @@ sallyport
 {{ include "sallyport.fullname" . }}-certificate
 {{- end -}}
 
+{{/* The Certificate of cert-manager, and its Secret: the manager has it by the name of the Service. */}}
+{{- define "sallyport.issuedCertificate" -}}
+{{ include "sallyport.webhookService" . }}-tls
+{{- end -}}
+
+{{- define "sallyport.certificateMode" -}}
+{{- (.Values.certs).mode | default "auto" -}}
+{{- end -}}
+
+{{/* The annotations of the webhook configurations: with those for cainjector. */}}
+{{- define "sallyport.webhookAnnotations" -}}
+{{- $annotations := dict -}}
+{{- if eq ((.Values.certs).caBundle | default "" | trim) "cainjector" -}}
+{{- if eq (include "sallyport.certificateMode" .) "existing" -}}
+{{- $_ := set $annotations "cert-manager.io/inject-ca-from-secret" (printf "%s/%s" .Release.Namespace .Values.certs.existingSecret) -}}
+{{- else -}}
+{{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" .Release.Namespace (include "sallyport.issuedCertificate" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- merge (deepCopy (.Values.webhook.annotations | default dict)) $annotations | toYaml -}}
+{{- end -}}
+
 {{- define "sallyport.policiesConfigMap" -}}
 {{ include "sallyport.fullname" . }}-policies
 {{- end -}}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"sallyport.dev/sallyport/certs"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/webhooks/grants"
@@ -21,10 +22,15 @@ type Options struct {
 	// WebhookHost and WebhookPort are the address of the webhooks.
 	WebhookHost string
 	WebhookPort int
-	// CertDir is the folder of the webhooks' certificate. If it is empty, the manager creates a certificate for WebhookService, stores
-	// it in CertificateSecret and sets its authority in WebhookConfiguration. Policies are registered in separate configurations.
-	CertDir                                                 string
-	CertificateSecret, WebhookService, WebhookConfiguration string
+	// CertificateMode says where the certificate for WebhookService comes from. Its authority is set in WebhookConfiguration. Policies are
+	// registered in separate configurations.
+	CertificateMode, WebhookService, WebhookConfiguration string
+	// CertificateSecret has the manager's own authority and certificate, and ExistingSecret one that somebody else maintains.
+	CertificateSecret, ExistingSecret string
+	// CertificateIssuer is the [KIND[.GROUP]/]NAME of an issuer of cert-manager. If it is empty, the manager creates one.
+	CertificateIssuer string
+	// CABundle says who sets the authority: sallyport or cainjector. Anything else is the authority in PEM.
+	CABundle string
 	// CertificateSettle is how long API servers may take to use a new authority. CertificatePoll is how often the leader checks a
 	// rotation.
 	CertificateSettle, CertificatePoll time.Duration
@@ -92,7 +98,10 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.WebhookHost, "webhook-host", "", "`address` to serve the webhooks on; if empty, all addresses")
 	flags.IntVar(&o.WebhookPort, "webhook-port", 9443, "port to serve the webhooks on")
-	flags.StringVar(&o.CertDir, "cert-dir", "", "`folder` with tls.crt and tls.key of the webhooks, reloaded when they change; if empty, the manager creates its own certificate")
+	flags.StringVar(&o.CertificateMode, "certificate-mode", string(certs.Auto), "`source` of the certificate of the webhooks: cert-manager, self-signed, existing, or auto, which is cert-manager if the cluster has it and self-signed otherwise")
+	flags.StringVar(&o.ExistingSecret, "existing-secret", "", "name of a `Secret` with tls.crt, tls.key and ca.crt that somebody else maintains, for --certificate-mode=existing")
+	flags.StringVar(&o.CertificateIssuer, "certificate-issuer", "", "`[KIND[.GROUP]/]NAME` of the issuer of cert-manager's certificate, of kind Issuer by default; if empty, the manager creates one")
+	flags.StringVar(&o.CABundle, "ca-bundle", bySallyport, "`who` sets the caBundle of the webhook configurations: sallyport, or cainjector of cert-manager; or the PEM text of the authority of --existing-secret or --certificate-issuer, for a Secret without ca.crt, which Sallyport then sets")
 	flags.StringVar(&o.ClientCAFile, "client-ca-file", "", "PEM `file` with the authorities that sign the client certificates of API servers, reloaded when it changes; if empty, the webhooks do not require a client certificate")
 	flags.StringSliceVar(&o.ClientNames, "client-names", nil, "common `names` of accepted client certificates; if empty, all certificates that an authority of --client-ca-file signed")
 	flags.StringVar(&o.CertificateSecret, "certificate-secret", "sallyport-certificate", "name of the `Secret` that stores the manager's own certificate")
@@ -180,12 +189,12 @@ func (o *Options) validate() error {
 	for _, flag := range []struct{ name, value string }{
 		{"--certificate-secret", o.CertificateSecret}, {"--webhook-service", o.WebhookService}, {"--webhook-configuration", o.WebhookConfiguration},
 	} {
-		if o.CertDir == "" && flag.value == "" {
-			return fmt.Errorf("%s must not be empty unless --cert-dir is set: the manager needs it to create its certificate", flag.name)
+		if flag.value == "" {
+			return fmt.Errorf("%s must not be empty", flag.name)
 		}
 	}
-	if o.WebhookConfiguration == "" {
-		return errors.New("--webhook-configuration must not be empty: the manager reads from it how API servers reach the webhooks")
+	if err := o.validateCertificates(); err != nil {
+		return err
 	}
 	if len(o.ClientNames) > 0 && o.ClientCAFile == "" {
 		return errors.New("--client-names requires --client-ca-file")

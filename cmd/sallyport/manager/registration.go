@@ -31,8 +31,7 @@ func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace,
 		Configuration: o.policiesConfiguration(), Chart: o.WebhookConfiguration,
 		ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath,
-		NeedsBundle: o.CertDir == "", // else whoever gives the certificate sees to that
-		Catalog:     active{kept}, Changed: kept.Subscribe(), Replicas: replica, Found: found, Now: time.Now,
+		NeedsBundle: true, Catalog: active{kept}, Changed: kept.Subscribe(), Replicas: replica, Found: found, Now: time.Now,
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the registration of policies: %w", err)

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
@@ -37,7 +35,7 @@ type server struct {
 	started        atomic.Bool
 }
 
-// newServer prepares a server. Its certificate comes from --cert-dir unless another source is configured.
+// newServer prepares a server, whose certificate is configured by the arguments.
 func (o *Options) newServer(configure ...func(*tls.Config)) (*server, error) {
 	if o.ClientCAFile != "" {
 		clients, err := newClients(o.ClientCAFile, o.ClientNames)
@@ -54,14 +52,6 @@ func (s *server) Start(ctx context.Context) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	for _, configure := range s.configure {
 		configure(config)
-	}
-	if config.GetCertificate == nil {
-		watcher, err := certwatcher.New(filepath.Join(s.options.CertDir, "tls.crt"), filepath.Join(s.options.CertDir, "tls.key"))
-		if err != nil {
-			return fmt.Errorf("reading the certificate: %w", err)
-		}
-		config.GetCertificate = watcher.GetCertificate
-		go func() { _ = watcher.Start(ctx) }() // it goes on with what it has
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(s.options.WebhookHost, strconv.Itoa(s.options.WebhookPort)))
 	if err != nil {

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"os"
 	"strings"
@@ -27,11 +26,10 @@ const leavePatience = 5 * time.Second
 
 // serving is the webhook server of a replica and its identity.
 type serving struct {
-	server  webhook.Server
-	ending  *ending
-	replica *replicas.Replica
-	// selfSigned is nil if the certificate comes from files.
-	selfSigned *certs.SelfSigned
+	server       webhook.Server
+	ending       *ending
+	replica      *replicas.Replica
+	certificates *certs.Certificates
 }
 
 // newServing prepares the server.
@@ -46,14 +44,10 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the replica (--replica-name): %w", err)
 	}
-	var configure []func(*tls.Config)
-	if o.CertDir == "" {
-		if s.selfSigned, err = certs.NewSelfSigned(o.certificates(namespace)); err != nil {
-			return nil, fmt.Errorf("preparing the certificate: %w", err)
-		}
-		configure = append(configure, s.selfSigned.TLS)
+	if s.certificates, err = certs.New(o.certificates(namespace)); err != nil {
+		return nil, fmt.Errorf("preparing the certificate: %w", err)
 	}
-	server, err := o.newServer(configure...)
+	server, err := o.newServer(s.certificates.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +55,23 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 	return s, nil
 }
 
-// certificates are the certificates of mode self-signed.
+// Who sets the caBundle.
+const bySallyport, byInjector = "sallyport", "cainjector"
+
+// certificates are the options of the certificate.
 func (o *Options) certificates(namespace string) certs.Options {
 	service := o.WebhookService + "." + namespace
+	var authorities []byte
+	if o.CABundle != bySallyport && o.CABundle != byInjector {
+		authorities = []byte(o.CABundle)
+	}
 	return certs.Options{
+		Mode:     certs.Mode(o.CertificateMode),
 		Secret:   types.NamespacedName{Namespace: namespace, Name: o.CertificateSecret},
+		Issued:   o.WebhookService + "-tls",
+		Existing: o.ExistingSecret,
+		Issuer:   o.issuer(),
+		Injected: o.CABundle == byInjector, Authorities: authorities,
 		DNSNames: []string{service + ".svc", service + ".svc.cluster.local", service},
 		// The chart's own come first: see registration.
 		Mutating:   []string{o.WebhookConfiguration, o.policiesConfiguration()},
@@ -74,6 +80,34 @@ func (o *Options) certificates(namespace string) certs.Options {
 		Poll:       o.CertificatePoll,
 		Metrics:    ctrlmetrics.Registry,
 	}
+}
+
+// issuer returns the reference that --certificate-issuer is, or nil.
+func (o *Options) issuer() *certs.Issuer {
+	if o.CertificateIssuer == "" {
+		return nil
+	}
+	kind, name, found := strings.Cut(o.CertificateIssuer, "/")
+	if !found {
+		kind, name = "Issuer", o.CertificateIssuer
+	}
+	kind, group, found := strings.Cut(kind, ".")
+	if !found {
+		group = "cert-manager.io"
+	}
+	return &certs.Issuer{Kind: kind, Group: group, Name: name}
+}
+
+// validateCertificates checks the flags about the certificate.
+func (o *Options) validateCertificates() error {
+	if mode := certs.Mode(o.CertificateMode); o.CABundle == byInjector && mode != certs.CertManager && mode != certs.Existing {
+		return fmt.Errorf("--ca-bundle=%s requires --certificate-mode=%s or %s: cainjector does not know the manager's own authority", byInjector, certs.CertManager, certs.Existing)
+	}
+	options := o.certificates("default")
+	if err := options.Validate(); err != nil {
+		return fmt.Errorf("checking --certificate-mode, --certificate-secret, --existing-secret and --ca-bundle: %w", err)
+	}
+	return nil
 }
 
 // replicaName returns the name that identifies this replica.
@@ -88,27 +122,22 @@ func (o *Options) replicaName() (string, error) {
 	return strings.ToLower(host), nil
 }
 
-// add adds the parts that run in every replica, and its probes, to the manager. A replica that creates its own certificate is alive
-// as long as it answers: without a certificate it waits for the leader, and a restart would not help.
+// add adds the parts that run in every replica, and its probes, to the manager. A replica is alive as long as it answers: without a
+// certificate it waits for the leader or for somebody else, and a restart would not help.
 func (s *serving) add(mgr ctrl.Manager) error {
 	if err := mgr.Add(s.replica); err != nil {
 		return fmt.Errorf("adding the Lease of this replica: %w", err)
 	}
-	started := mgr.GetWebhookServer().StartedChecker()
-	alive := started
-	if s.selfSigned != nil {
-		if err := s.selfSigned.SetupWithManager(mgr, s.replica); err != nil {
-			return fmt.Errorf("setting up the certificate: %w", err)
-		}
-		if err := mgr.AddReadyzCheck("certificate", s.selfSigned.Ready); err != nil {
-			return err
-		}
-		alive = healthz.Ping
+	if err := s.certificates.SetupWithManager(mgr, s.replica); err != nil {
+		return fmt.Errorf("setting up the certificate: %w", err)
 	}
-	if err := mgr.AddHealthzCheck("webhooks", alive); err != nil {
+	if err := mgr.AddReadyzCheck("certificate", s.certificates.Ready); err != nil {
 		return err
 	}
-	if err := mgr.AddReadyzCheck("webhooks", started); err != nil {
+	if err := mgr.AddHealthzCheck("webhooks", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
 		return err
 	}
 	return mgr.AddReadyzCheck("ending", s.ending.ready)

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/certs"
 )
 
 // A replica that has no certificate yet waits for one: it is alive, not ready, and its webhooks are served as soon as there is one.
@@ -51,9 +53,24 @@ func TestServingFlags(t *testing.T) {
 	} {
 		refuses(t, line, name)
 	}
-	refuses(t, "--cert-dir /x --webhook-configuration=", "--webhook-configuration")
-	if err := parsed(t, "--cert-dir /x --webhook-service=").validate(); err != nil {
-		t.Error(err)
+	for line, want := range map[string]string{
+		"--certificate-mode=other":                `invalid mode "other": must be one of ["auto" "cert-manager" "self-signed" "existing"]`,
+		"--certificate-mode=existing":             "needs the name of the existing Secret",
+		"--ca-bundle=none":                        "reading the authorities",
+		"--ca-bundle=cainjector":                  "requires --certificate-mode=cert-manager or existing",
+		"--existing-secret=sallyport-certificate": "need names that differ",
+	} {
+		if err := parsed(t, line).validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+	for given, want := range map[string]certs.Issuer{
+		"corp": {Kind: "Issuer", Group: "cert-manager.io", Name: "corp"}, "ClusterIssuer/corp": {Kind: "ClusterIssuer", Group: "cert-manager.io", Name: "corp"},
+		"AWSPCAClusterIssuer.awspca.cert-manager.io/corp": {Kind: "AWSPCAClusterIssuer", Group: "awspca.cert-manager.io", Name: "corp"},
+	} {
+		if got := parsed(t, "--certificate-issuer="+given).certificates("n").Issuer; *got != want {
+			t.Errorf("--certificate-issuer=%s is %v, want %v", given, *got, want)
+		}
 	}
 	certificates := parsed(t, "--webhook-service w --webhook-configuration c --certificate-secret s").certificates("n")
 	if got := certificates.DNSNames[0]; got != "w.n.svc" {

@@ -1,0 +1,161 @@
+package certs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Issuer is an Issuer or ClusterIssuer that somebody else maintains.
+type Issuer = cmmeta.IssuerReference
+
+// errNotServed says that the cluster has no cert-manager.
+var errNotServed = errors.New("cert-manager.io/v1 is not served: install cert-manager, or set certs.mode to self-signed")
+
+// How long cert-manager's certificates are valid, and when a CA is renewed: so early that no certificate outlives the CA that signed it.
+const (
+	issuedValidity   = 90 * 24 * time.Hour
+	issuedCAValidity = 10 * 365 * 24 * time.Hour
+	issuedCARenewal  = 2*issuedValidity + 24*time.Hour
+)
+
+// maintainIssued writes the Certificate, with Issuers unless there is one, and says why cert-manager has not issued it.
+func maintainIssued(ctx context.Context, l *leader, secret *corev1.Secret, _ time.Time) (problem, err error) {
+	var all []error
+	if l.Issuer != nil {
+		all = append(all, l.checkIssuer(ctx, secret.Namespace))
+	}
+	for _, o := range l.issued(secret) {
+		written, err := l.apply(ctx, o)
+		switch {
+		case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+			return errNotServed, nil
+		case apierrors.IsConflict(err):
+			return fmt.Errorf("%s has another manager: delete it, or resolve the conflict: %w", described(o), err), nil
+		case err != nil:
+			return fmt.Errorf("writing %s: %w", described(o), err), nil
+		}
+		all = append(all, unready(written))
+	}
+	return oneLine(all), nil
+}
+
+// issued are the objects that cert-manager issues a certificate for, into a Secret with the name of the last of them.
+func (l *leader) issued(secret *corev1.Secret) []client.Object {
+	name := secret.Name
+	called := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: secret.Namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "sallyport"}}
+	}
+	certificate := func(name string, issuer Issuer) *certmanagerv1.Certificate {
+		return &certmanagerv1.Certificate{
+			TypeMeta: metav1.TypeMeta{APIVersion: certmanagerv1.SchemeGroupVersion.String(), Kind: certmanagerv1.CertificateKind}, ObjectMeta: called(name),
+			Spec: certmanagerv1.CertificateSpec{
+				SecretName: name, IssuerRef: issuer, RevisionHistoryLimit: ptr.To[int32](1),
+				PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm, Size: 256, RotationPolicy: certmanagerv1.RotationPolicyAlways},
+			},
+		}
+	}
+	issuer := func(name string, config certmanagerv1.IssuerConfig) *certmanagerv1.Issuer {
+		return &certmanagerv1.Issuer{
+			TypeMeta: metav1.TypeMeta{APIVersion: certmanagerv1.SchemeGroupVersion.String(), Kind: certmanagerv1.IssuerKind}, ObjectMeta: called(name),
+			Spec: certmanagerv1.IssuerSpec{IssuerConfig: config},
+		}
+	}
+	ours := func(name string) Issuer {
+		return Issuer{Group: certmanagerv1.SchemeGroupVersion.Group, Kind: certmanagerv1.IssuerKind, Name: name}
+	}
+	leaf := certificate(name, ptr.Deref(l.Issuer, ours(name+"-ca")))
+	leaf.Spec.DNSNames, leaf.Spec.Duration = l.DNSNames, &metav1.Duration{Duration: issuedValidity}
+	leaf.Spec.Usages = []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth}
+	if l.Issuer != nil {
+		return []client.Object{leaf}
+	}
+	ca := certificate(name+"-ca", ours(name+"-root"))
+	ca.Spec.IsCA, ca.Spec.CommonName = true, name+"-ca"
+	ca.Spec.Duration, ca.Spec.RenewBefore = &metav1.Duration{Duration: issuedCAValidity}, &metav1.Duration{Duration: issuedCARenewal}
+	return []client.Object{
+		issuer(name+"-root", certmanagerv1.IssuerConfig{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}), ca,
+		issuer(name+"-ca", certmanagerv1.IssuerConfig{CA: &certmanagerv1.CAIssuer{SecretName: name + "-ca"}}), leaf,
+	}
+}
+
+// apply writes an object, if it is not so already, and returns it with its status. Fields that somebody else has set are a conflict.
+func (l *leader) apply(ctx context.Context, o client.Object) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	delete(content, "status")
+	u := &unstructured.Unstructured{Object: content}
+	return u, l.writer.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldOwner))
+}
+
+// checkIssuer says why the Issuer of somebody else cannot issue. One of another group is not known here.
+func (l *leader) checkIssuer(ctx context.Context, namespace string) error {
+	if cmp.Or(l.Issuer.Group, certmanagerv1.SchemeGroupVersion.Group) != certmanagerv1.SchemeGroupVersion.Group {
+		return nil
+	}
+	issuer := &unstructured.Unstructured{}
+	issuer.SetGroupVersionKind(certmanagerv1.SchemeGroupVersion.WithKind(cmp.Or(l.Issuer.Kind, certmanagerv1.IssuerKind)))
+	issuer.SetName(l.Issuer.Name)
+	if issuer.GetKind() == certmanagerv1.IssuerKind {
+		issuer.SetNamespace(namespace)
+	}
+	err := l.live.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
+	switch {
+	case meta.IsNoMatchError(err):
+		return errNotServed
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s of certs.issuerRef does not exist: create it, or correct certs.issuerRef", described(issuer))
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", described(issuer), err)
+	}
+	return unready(issuer)
+}
+
+// unready says why an object of cert-manager is not ready, in cert-manager's words.
+func unready(u *unstructured.Unstructured) error {
+	status := struct {
+		Status certmanagerv1.CertificateStatus `json:"status"`
+	}{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &status); err != nil {
+		return fmt.Errorf("reading the status of %s: %w", described(u), err)
+	}
+	said := ""
+	for _, c := range status.Status.Conditions {
+		switch {
+		case c.Type == certmanagerv1.CertificateConditionReady && c.Status == cmmeta.ConditionTrue:
+			return nil
+		case c.Type == certmanagerv1.CertificateConditionReady || c.Type == certmanagerv1.CertificateConditionIssuing && c.Status == cmmeta.ConditionFalse:
+			said += fmt.Sprintf("; %s %s: %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	if said == "" {
+		said = "; it has no condition: is the controller of cert-manager running?"
+	}
+	if n := ptr.Deref(status.Status.FailedIssuanceAttempts, 0); n > 0 {
+		said += fmt.Sprintf("; %d failed attempts", n)
+	}
+	return fmt.Errorf("%s is not ready%s", described(u), said)
+}
+
+func described(o client.Object) string {
+	name := o.GetName()
+	if o.GetNamespace() != "" {
+		name = o.GetNamespace() + "/" + name
+	}
+	return o.GetObjectKind().GroupVersionKind().Kind + " " + name
+}
