@@ -156,14 +156,14 @@ func TestSmallerThanItsImage(t *testing.T) {
 // A retired image takes no new disks. One that holds it already, and is not copied yet, is not new.
 func TestRetiredImage(t *testing.T) {
 	f := newFixture(t)
-	i := f.image("ubuntu", v1alpha1.VMDiskImageReady)
-	f.copied("held", "ubuntu")
+	i := f.image(v1alpha1.VMDiskImageReady)
+	f.copied("held")
 	for f.get("held").Status.Image == nil {
 		f.must(f.p.look(f.p.disks, "held"))
 	}
 	i.Spec.Retired = true
 	f.must(f.Update(f.ctx, i))
-	f.copied("late", "ubuntu")
+	f.copied("late")
 	f.rests()
 	f.want(f.shows("held"), "Available nobody DiskReady")
 	f.want(f.shows("late"), "Pending nobody ImageRetired")

@@ -16,7 +16,7 @@ import (
 )
 
 // booting makes VirtualMachine web, which boots from an image.
-func (w *world) booting(of v1alpha1.MachineDiskImage, disks ...string) *v1alpha1.VirtualMachine {
+func (w *world) booting(of v1alpha1.MachineDiskImage, disks ...string) {
 	vm := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 		Spec: v1alpha1.VirtualMachineSpec{
@@ -25,7 +25,6 @@ func (w *world) booting(of v1alpha1.MachineDiskImage, disks ...string) *v1alpha1
 		},
 	}
 	w.must(w.Create(w.ctx, vm))
-	return vm
 }
 
 func ubuntu(mode v1alpha1.DiskImageMode) v1alpha1.MachineDiskImage {

@@ -113,7 +113,7 @@ func (m *model) check() {
 	for _, d := range m.copies {
 		image := m.image()
 		if image == nil || image.UID != d.Status.Image.UID || len(m.snapshots()) != 1 || len(m.claims()) != 1 {
-			m.T.Fatalf(depth.Effect+"disk %s copies from an image of which is left: %+v, %s", d.Name, image, m.names())
+			m.Fatalf(depth.Effect+"disk %s copies from an image of which is left: %+v, %s", d.Name, image, m.names())
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (m *model) end() {
 			_, _ = m.passBy(&m.processes[0])
 		}
 		if m.image() == nil || m.image().Status.UnreferencedSince != nil || m.image().Status.References.Count != int32(len(m.disks())) {
-			m.T.Fatalf("an image with %d users is %+v", len(m.disks()), m.image())
+			m.Fatalf("an image with %d users is %+v", len(m.disks()), m.image())
 		}
 	}
 	for _, d := range m.disks() {
@@ -156,7 +156,7 @@ func (m *model) end() {
 		m.now = m.now.Add(2 * time.Hour)
 	}
 	if m.image() != nil || m.names() != "" {
-		m.T.Fatalf("it never ends: %+v, %s", m.image(), m.names())
+		m.Fatalf("it never ends: %+v, %s", m.image(), m.names())
 	}
 }
 

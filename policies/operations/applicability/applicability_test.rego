@@ -108,7 +108,7 @@ _expected("y", "-", "Failed") := "InstanceLost"
 _expected("-", _, _) := "RunPolicyForbids"
 
 test_the_tables_have_a_cell_for_each_phase_and_operation if {
-	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 11 * 9 }
+	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 12 * 9 }
 }
 
 test_table_of_always_on[note] if {
