@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/commands"
 )
 
 // The keys of a Secret. Other keys are ignored.
@@ -42,14 +44,15 @@ type source struct {
 
 // sources are those of the mode, the preferred one first. Those of other modes come after it, so that another mode is a rotation.
 func (o *Options) sources() []*source {
-	from := func(mode Mode, name, remedy string, args ...any) *source {
+	from := func(mode Mode, name, remedy string) *source {
 		return &source{mode: mode, secret: types.NamespacedName{Namespace: o.Secret.Namespace, Name: name}, names: o.DNSNames[:1],
-			needed: mode == o.Mode, remedy: fmt.Sprintf(remedy, args...)}
+			needed: mode == o.Mode, remedy: remedy}
 	}
 	own := from(SelfSigned, o.Secret.Name, "the log of the leader says why it does not replace it")
-	issued := from(CertManager, o.Issued, "see kubectl -n %s describe certificate %s", o.Secret.Namespace, o.Issued)
-	existing := from(Existing, o.Existing, "write a certificate for %s to it: kubectl -n %s create secret generic %s --type=kubernetes.io/tls "+
-		"--from-file=tls.crt --from-file=tls.key --from-file=ca.crt --dry-run=client -o yaml | kubectl apply -f -", o.DNSNames[0], o.Secret.Namespace, o.Existing)
+	issued := from(CertManager, o.Issued, "see "+commands.Line("kubectl", "-n", o.Secret.Namespace, "describe", "certificate", o.Issued))
+	existing := from(Existing, o.Existing, "write a certificate for "+o.DNSNames[0]+" to it: "+
+		commands.Line("kubectl", "-n", o.Secret.Namespace, "create", "secret", "generic", o.Existing, "--type=kubernetes.io/tls",
+			"--from-file=tls.crt", "--from-file=tls.key", "--from-file=ca.crt", "--dry-run=client", "-o", "yaml")+" | kubectl apply -f -")
 	own.names = o.DNSNames
 	if o.Mode == Auto || o.Mode == SelfSigned {
 		own.maintain, own.needed = maintainOwn, true

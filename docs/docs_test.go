@@ -82,7 +82,7 @@ func TestCommands(t *testing.T) {
 
 // others are the resources of Kubernetes that pages have kubectl do something with.
 var others = []string{
-	"clusterreports.openreports.io", "crd", "deployments", "events", "events.events.k8s.io", "leases", "mutatingwebhookconfiguration", "namespaces", "node", "pod", "reports.openreports.io",
+	"certificates", "clusterreports.openreports.io", "crd", "deployments", "events", "events.events.k8s.io", "issuers", "leases", "mutatingwebhookconfiguration", "namespaces", "node", "pod", "reports.openreports.io",
 	"secret", "validatingwebhookconfiguration",
 }
 

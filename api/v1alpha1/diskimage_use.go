@@ -136,7 +136,7 @@ func (u *UsedDiskImage) Is(i *VMDiskImage) bool {
 // Unusable says why no disk can be copied from the image now, as the reason and message of a condition. The reason is empty if a disk can
 // be copied.
 func (i *VMDiskImage) Unusable() (ConditionReason, string) {
-	see := fmt.Sprintf("for the cause, run `kubectl describe vmdi %s --namespace %s`", i.Name, i.Namespace)
+	const see = "see the condition Ready of the image"
 	state := string(cmp.Or(i.Status.Phase, VMDiskImagePending))
 	if ready := ConditionReady.In(i.Status.Conditions); ready != nil {
 		state += ", " + ready.Reason

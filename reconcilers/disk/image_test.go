@@ -103,7 +103,7 @@ func TestWaitsForItsImage(t *testing.T) {
 	}
 	shows(v1alpha1.ReasonImageMissing, "VMDiskImage ubuntu does not exist in namespace team-a: create it")
 	i := f.image("")
-	shows(v1alpha1.ReasonImageImporting, "waiting for VMDiskImage ubuntu (Pending): for the cause, run `kubectl describe vmdi ubuntu --namespace team-a`")
+	shows(v1alpha1.ReasonImageImporting, "waiting for VMDiskImage ubuntu (Pending): see the condition Ready of the image")
 	for phase, reason := range map[v1alpha1.VMDiskImagePhase]v1alpha1.ConditionReason{
 		v1alpha1.VMDiskImageImporting: v1alpha1.ReasonImageImporting, v1alpha1.VMDiskImageFailed: v1alpha1.ReasonImageFailed,
 		v1alpha1.VMDiskImageLost: v1alpha1.ReasonImageLost,

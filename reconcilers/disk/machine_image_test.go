@@ -58,7 +58,7 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 	i := f.image(v1alpha1.VMDiskImageImporting)
 	f.waitsFor(v1alpha1.ReasonImageImporting, "waiting for VMDiskImage ubuntu (Importing)")
 	f.phase(i, v1alpha1.VMDiskImageFailed)
-	f.waitsFor(v1alpha1.ReasonImageFailed, "kubectl describe vmdi ubuntu")
+	f.waitsFor(v1alpha1.ReasonImageFailed, "see the condition Ready of the image")
 	f.phase(i, v1alpha1.VMDiskImageReady)
 	f.rests()
 	f.want(f.of("web"), "Running DisksAttached web-boot data")
