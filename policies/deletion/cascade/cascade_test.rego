@@ -69,17 +69,20 @@ _verdict := "allow" if {
 }
 
 test_facts_of_a_namespace if {
-	policy.facts == object.union_n([_nothing, {fact: query |
-		some fact, kind in _kinds
-		kind != null
-		query := {
-			"apiVersion": kind[0], "kind": kind[1], "namespace": "team-a",
-			"labels": {_label: "enabled"},
-		}
-	}, {"borrowers": {
-		"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk",
-		"fields": {"status.image.namespace": "team-a"},
-	}}]) with input.request as _of_namespace(_namespace)
+	policy.facts == object.union_n([
+		_nothing, {fact: query |
+			some fact, kind in _kinds
+			kind != null
+			query := {
+				"apiVersion": kind[0], "kind": kind[1], "namespace": "team-a",
+				"labels": {_label: "enabled"},
+			}
+		},
+		{"borrowers": {
+			"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk",
+			"fields": {"status.image.namespace": "team-a"},
+		}},
+	]) with input.request as _of_namespace(_namespace)
 }
 
 test_facts_of_a_definition[plural] if {
