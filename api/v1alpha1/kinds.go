@@ -59,7 +59,7 @@ var Kinds = []Kind{
 	{
 		Name: "VMDiskImage", ShortName: "vmdi", Object: &VMDiskImage{}, List: &VMDiskImageList{},
 		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
-		Verbs: []string{"get", "list", "watch", "create", "patch"}, // finalizers; images from templates of machines
+		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
 	},
 	{
 		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},
