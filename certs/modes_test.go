@@ -130,7 +130,7 @@ func TestAYearOfEachMode(t *testing.T) {
 				}
 				rest := f.replicas[0].hash() == hashOf(f.state().leaf.Leaf) && len(f.state().trusted) == 0
 				if rest {
-					f.add(time.Duration(depth.Of(48, 6)) * time.Hour)
+					f.add(time.Duration(depth.Of(48, 24)) * time.Hour)
 				} else {
 					f.add(20 * time.Second)
 				}

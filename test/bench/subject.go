@@ -131,10 +131,10 @@ func cpuTime() time.Duration {
 }
 
 // heap is how much memory is in use.
-func heap() uint64 {
+func heap() int64 {
 	runtime.GC()
 	runtime.GC() // what the first one found is swept now
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc
+	return int64(stats.HeapAlloc)
 }

@@ -35,7 +35,7 @@ type world struct {
 	policies   []v1alpha1.RegoPolicy
 	cache      cache.Cache
 	store      *facts.Store
-	cached     uint64 // memory that the caches take, in bytes
+	cached     int64 // memory that the caches take, in bytes; less than nothing in a small world, if the collector found more meanwhile
 	gates      map[string]*webhooks.Gate
 	registries map[string]*prometheus.Registry
 	handlers   map[string]http.Handler
