@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Issuer is an Issuer or ClusterIssuer that somebody else maintains.
+// Issuer names the Issuer or ClusterIssuer of certs.issuerRef, which Sallyport does not change.
 type Issuer = cmmeta.IssuerReference
 
 // errNotServed says that the cluster has no cert-manager.
@@ -92,7 +92,7 @@ func (l *leader) issued(secret *corev1.Secret) []client.Object {
 	}
 }
 
-// apply writes an object, if it is not so already, and returns it with its status. Fields that somebody else has set are a conflict.
+// apply writes an object by server-side apply, and returns it with its status. It returns a conflict if another manager owns a field.
 func (l *leader) apply(ctx context.Context, o client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *leader) apply(ctx context.Context, o client.Object) (*unstructured.Unst
 	return u, l.writer.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldOwner))
 }
 
-// checkIssuer says why the Issuer of somebody else cannot issue. One of another group is not known here.
+// checkIssuer returns why the Issuer of certs.issuerRef cannot issue. It does not check issuers of other API groups than cert-manager's.
 func (l *leader) checkIssuer(ctx context.Context, namespace string) error {
 	if cmp.Or(l.Issuer.Group, certmanagerv1.SchemeGroupVersion.Group) != certmanagerv1.SchemeGroupVersion.Group {
 		return nil

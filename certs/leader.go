@@ -33,7 +33,7 @@ const (
 	fieldOwner = "sallyport-certificates"
 	// again is when to look again after a conflict.
 	again = time.Second
-	// patience is for how long something may be wrong until people are told, and how often to look again meanwhile.
+	// patience is how long a problem must last before it is recorded as an event, and the time between two checks meanwhile.
 	patience = time.Minute
 	// maxTrusted limits the authorities in the caBundle that come from elsewhere than the Secret.
 	maxTrusted = 8
@@ -185,13 +185,13 @@ func (l *leader) complain(all []*offer, want *offer, now time.Time) time.Duratio
 	return next
 }
 
-// warning is what is wrong with an object.
+// warning is a problem of an object: since when it lasts, and the text of the last event about it.
 type warning struct {
 	since time.Time
 	told  string
 }
 
-// warn tells people once what has been wrong with an object for some time.
+// warn records an event about a problem of an object once the problem has lasted for patience, and again if its text changes.
 func (l *leader) warn(about client.Object, reason string, wrong error, now time.Time) {
 	key := keyOf(about)
 	if wrong == nil {
@@ -223,7 +223,7 @@ func contradiction(mark string, injected bool) error {
 	return nil
 }
 
-// news is an event to be.
+// news is an event that is to be recorded.
 type news struct{ kind, reason, action, note string }
 
 func told(reason, action, format string, args ...any) news {
