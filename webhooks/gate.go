@@ -37,7 +37,8 @@ type Gate struct {
 const mostEvaluations = 2
 
 // NewGate makes a gate over a set of policies, or over none yet: until the first Swap nothing is judged then, and nothing
-// admitted but what can repair policies. The recorder, if there is one, is given the decisions about requests that are really made.
+// admitted but what can repair policies. The recorder is given the decisions about requests that are really made; without one they are not recorded, and
+// the gate cannot be registered with a server ([Gate.Register]).
 func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func() time.Time) *Gate {
 	g := &Gate{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(mostEvaluations, math.MaxInt)}
 	g.set.Store(set)

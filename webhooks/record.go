@@ -178,7 +178,11 @@ func (r *Recorder) Close(patience time.Duration) {
 	}
 }
 
+// record does nothing without a recorder.
 func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) {
+	if r == nil {
+		return
+	}
 	r.metrics.count(d)
 	switch {
 	case d.Review.dryRun():

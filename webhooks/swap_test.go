@@ -210,3 +210,17 @@ func TestRequestsUnderSwaps(t *testing.T) {
 	close(stop)
 	swapping.Wait()
 }
+
+// Without a recorder, decisions are made and answered like with one.
+func TestGateWithoutRecorder(t *testing.T) {
+	set, _ := setOf(t, &catalog.Catalog{}, policyOf("p", denies("red", "TooRed", 403)))
+	g := NewGate(set, world{}, nil, time.Now)
+	q := &Question{Endpoint: Validating, Review: reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)}
+	if got := g.Answer(t.Context(), q); got == nil || got.Allowed {
+		t.Errorf("got %+v, want a denial", got)
+	}
+	operation := svmop("stop", v1alpha1.OperationStop, false)
+	if ruling, err := g.Arbitrate(t.Context(), &operation, svm("Running"), nil); err != nil {
+		t.Errorf("got %v, %v", ruling, err)
+	}
+}

@@ -157,7 +157,8 @@ func (s *show) leave() {
 	s.helm("uninstall sallyport"+namespace, "uninstalled")
 	s.tell("Now the objects can be deleted without waiting for finalizers. The machines do not change:")
 	s.kubectl("delete crd -l app.kubernetes.io/part-of=sallyport --timeout=2m", "virtualmachines")
-	s.kubectl("delete namespace sallyport-system " + team + " " + strangers + " --timeout=2m")
+	// Kubernetes waits for five seconds before it empties a namespace, and nothing here waits for that.
+	s.kubectl("delete namespace sallyport-system " + team + " " + strangers + " --wait=false")
 	s.vCenterSays(web1, on, s.home(), 2)
 	s.vCenterSays(web2, off, s.home(), 2)
 	s.vCenterSays(db1, on, s.home(), 2)

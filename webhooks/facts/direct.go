@@ -42,7 +42,7 @@ func (s *Store) reach(ctx context.Context, policy string, r engine.Read) error {
 // pave finds out whether a kind can be read, again and again while it cannot, and from time to time, or when a read is refused,
 // while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
 func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
-	for {
+	for wait := time.Duration(0); ; {
 		resource, err := s.readable(ctx, gvk, directVerbs)
 		asked, changed := s.passable(gvk, way, resource, err)
 		switch {
@@ -52,9 +52,12 @@ func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *rout
 			s.changed()
 		}
 		var doubt <-chan struct{}
-		pause := s.pace.lacking
+		pause := s.pace.recheck
 		if err == nil {
-			doubt, pause = way.doubt, s.pace.recheck
+			doubt, wait = way.doubt, 0
+		} else {
+			wait = s.pace.next(wait)
+			pause = wait
 		}
 		select {
 		case <-ctx.Done():

@@ -6,7 +6,7 @@ import "time"
 func (s *Store) Hasten() {
 	s.pace = pace{
 		patience: 100 * time.Millisecond, first: 50 * time.Millisecond, longest: 200 * time.Millisecond,
-		grace: time.Hour, doubt: 100 * time.Millisecond, stale: 100 * time.Millisecond, lacking: 100 * time.Millisecond, recheck: time.Hour,
+		grace: time.Hour, doubt: 100 * time.Millisecond, stale: 100 * time.Millisecond, recheck: time.Hour,
 	}
 }
 

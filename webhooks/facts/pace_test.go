@@ -1,25 +1,19 @@
 package facts
 
 import (
-	"errors"
-	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
 
-// What is granted or installed counts within seconds, however long it was missing; what else is wrong is tried ever less often.
-func TestWhatIsMissingIsLookedForOften(t *testing.T) {
+// A right that nobody grants, or a kind that nobody installs, is asked for less and less often, but every half minute at least.
+func TestAttemptsAreMadeLessAndLessOften(t *testing.T) {
 	p := NewStore(nil, nil).pace
-	missing, other := fmt.Errorf("watching: %w", &ForbiddenError{Verbs: verbs}), errors.New("timeout")
-	wait := p.first / 2
-	for range 20 {
-		if wait = p.next(wait, other); wait < p.first || wait > p.longest {
-			t.Errorf("%v", wait)
-		}
+	var waits []time.Duration
+	for wait := p.next(0); len(waits) < 8; wait = p.next(wait) {
+		waits = append(waits, wait/time.Second)
 	}
-	for _, err := range []error{missing, ErrNotServed} {
-		if got := p.next(wait, err); got > 2*time.Second {
-			t.Errorf("after %v it is looked for again in %v", err, got)
-		}
+	if want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 30}; !slices.Equal(waits, want) {
+		t.Errorf("got %v, want %v", waits, want)
 	}
 }

@@ -75,8 +75,7 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 		relisted: make(chan struct{}),
 		pace: pace{
 			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
-			stale:   time.Minute,
-			lacking: 2 * time.Second, recheck: time.Minute,
+			stale: time.Minute, recheck: time.Minute,
 		},
 	}
 	s.live.refused = s.doubted

@@ -89,7 +89,6 @@ type pace struct {
 	patience       time.Duration // with a cache that does not sync, before asking why
 	first, longest time.Duration // before trying again what failed
 	grace          time.Duration // with what nobody wants any more: an edit that is taken back reads nothing anew
-	lacking        time.Duration // before asking again for a right, or a kind, that is missing, or what keeps from reading live
 	recheck        time.Duration // before asking again whether a kind that is read live still can be
 	doubt          time.Duration // with a watch that is refused: API servers that start may refuse what is granted
 	stale          time.Duration // with a kind whose list goes on failing
@@ -188,7 +187,7 @@ func (s *Store) forget(gvk schema.GroupVersionKind, k *kind) {
 
 // pursue has a kind watched, with every index that is wanted, until it is or nobody wants it.
 func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	for wait := s.pace.first / 2; ; {
+	for wait := time.Duration(0); ; {
 		relisted := s.untilRelisted()
 		err := s.begin(ctx, gvk, k)
 		if err == nil {
@@ -202,7 +201,7 @@ func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind
 		if err == nil { // more indexes are wanted by now
 			continue
 		}
-		wait = s.pace.next(wait, err)
+		wait = s.pace.next(wait)
 		select {
 		case <-ctx.Done():
 			return
@@ -218,15 +217,9 @@ func (s *Store) untilRelisted() <-chan struct{} {
 	return s.relisted
 }
 
-// next gives how long to wait before the next attempt. What somebody grants or installs is to count within seconds: asking whether
-// that is done costs the API server next to nothing.
-func (p pace) next(wait time.Duration, err error) time.Duration {
-	var forbidden *ForbiddenError
-	if errors.As(err, &forbidden) || errors.Is(err, ErrNotServed) || errors.Is(err, errUnlisted) {
-		return p.lacking
-	}
-	return min(2*wait, p.longest)
-}
+// next returns how long to wait before the next attempt after one that followed wait. It doubles from first to longest, also while a right or
+// a kind is missing: every replica asks, and a policy may read a kind that nobody ever installs.
+func (p pace) next(wait time.Duration) time.Duration { return max(p.first, min(2*wait, p.longest)) }
 
 // begin makes the informer and its indexes. Nothing of it waits for anybody while the store is locked.
 func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {

@@ -25,6 +25,8 @@ const (
 	leaderLease = "sallyport-manager"
 	// defaultLease is the duration in seconds of a Lease without spec.leaseDurationSeconds.
 	defaultLease = 15
+	// stopPoll is the interval at which Pods and Leases are read until the manager has stopped.
+	stopPoll = 250 * time.Millisecond
 )
 
 // errScaled means that another client scales the manager up.
@@ -136,7 +138,7 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 		}
 		select {
 		case <-limited.Done():
-		case <-time.After(lookAgain):
+		case <-time.After(stopPoll):
 		}
 	}
 }
