@@ -173,7 +173,7 @@ func (w *walk) upgrade(settings ...string) {
 // rolledOut returns when all replicas are as the Deployment wants them.
 func (w *walk) rolledOut() {
 	w.Helper()
-	w.kubectl("rollout status deployment/" + release + " --timeout=1m --namespace " + namespace)
+	w.kubectl("rollout status deployment/" + release + " --timeout=3m --namespace " + namespace)
 	w.Until("nothing but two replicas is left", func() (string, bool) {
 		pods := &corev1.PodList{}
 		w.Must(w.client.List(w.Context(), pods, client.InNamespace(namespace)))

@@ -54,7 +54,7 @@ func (w *walk) registers() {
 	const refused = "create configmap walk-refused --dry-run=server --namespace " + team
 	w.throughout("a policy on another kind", w.usual, func() {
 		w.create(foreignPolicy)
-		w.kubectl("wait rego/walk-configmaps --for=condition=" + string(v1alpha1.ConditionRegistered) + " --timeout=1m")
+		w.kubectl("wait rego/walk-configmaps --for=condition=" + string(v1alpha1.ConditionRegistered) + " --timeout=3m")
 		w.Until("it is enforced", func() (string, bool) {
 			r := w.try("", strings.Fields(refused)...)
 			return r.stdout + r.stderr, strings.Contains(r.stderr, "[walk-configmaps/NameRefused] that is no name for a ConfigMap")

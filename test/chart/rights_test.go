@@ -97,13 +97,13 @@ func (w *walk) lifecycle(local *localSite) {
 	w.kubectl("create namespace " + team)
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: sim-1, namespace: ` + team + `},
 		spec: {runPolicy: Manual, runtime: {pod: {}}}}`)
-	w.kubectl("wait svm/sim-1 --for=condition=Ready --timeout=1m --namespace " + team)
+	w.kubectl("wait svm/sim-1 --for=condition=Ready --timeout=3m --namespace " + team)
 	w.kubectl("sallyport start sim-1 --wait --namespace " + team)
 	w.refused("sallyport migrate sim-1 --to nowhere --namespace "+team, "[placement-migration/NodeUnknown]")
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
 		spec: {type: Stop, virtualMachineName: sim-1, ttlSecondsAfterFinished: 1}}`)
-	w.kubectl("wait svmop/short --for=delete --timeout=1m --namespace " + team)
-	w.kubectl("delete svm sim-1 --timeout=1m --namespace " + team)
+	w.kubectl("wait svmop/short --for=delete --timeout=3m --namespace " + team)
+	w.kubectl("delete svm sim-1 --timeout=3m --namespace " + team)
 	w.pools()
 	w.templates()
 	w.image()
@@ -113,17 +113,17 @@ func (w *walk) lifecycle(local *localSite) {
 // pools has a pool with disks grow, change and shrink.
 func (w *walk) pools() {
 	w.Helper()
-	steady := func() { w.kubectl("wait svmpool/sims --for=condition=Ready --timeout=1m --namespace " + team) }
+	steady := func() { w.kubectl("wait svmpool/sims --for=condition=Ready --timeout=3m --namespace " + team) }
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachinePool, metadata: {name: sims, namespace: ` + team + `},
 		spec: {replicas: 2, scaleDownPolicy: NewestFirst,
 			virtualDiskTemplates: [{name: data, reclaim: {onScaleDown: Delete}, spec: {size: 1Gi, runtime: {pod: {}}}}],
 			virtualMachineTemplate: {spec: {runtime: {pod: {}}, blockDeviceRefs: [{kind: VirtualDisk, name: data}]}}}}`)
 	steady()
 	w.kubectl("patch svmpool sims --type=merge --namespace "+team+" -p", `{"spec": {"virtualMachineTemplate": {"metadata": {"labels": {"ring": "1"}}}}}`)
-	w.kubectl("wait svm -l ring=1 --for=create --timeout=1m --namespace " + team)
+	w.kubectl("wait svm -l ring=1 --for=create --timeout=3m --namespace " + team)
 	w.kubectl("scale svmpool sims --replicas=1 --namespace " + team)
-	w.kubectl("wait svm/sims-1 --for=delete --timeout=1m --namespace " + team)
-	w.kubectl("wait svd/sims-data-1 --for=delete --timeout=1m --namespace " + team)
+	w.kubectl("wait svm/sims-1 --for=delete --timeout=3m --namespace " + team)
+	w.kubectl("wait svd/sims-data-1 --for=delete --timeout=3m --namespace " + team)
 	steady()
 }
 
@@ -132,8 +132,8 @@ func (w *walk) image() {
 	w.Helper()
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VMDiskImage, metadata: {name: image, namespace: ` + team + `},
 		spec: {url: "https://images.invalid/1.qcow2", diskSize: 1Gi}}`)
-	w.kubectl("wait vmdi/image --for=jsonpath={.status.conditions[0].reason}=ImportsDisabled --timeout=1m --namespace " + team)
-	w.kubectl("delete vmdi image --timeout=1m --namespace " + team)
+	w.kubectl("wait vmdi/image --for=jsonpath={.status.conditions[0].reason}=ImportsDisabled --timeout=3m --namespace " + team)
+	w.kubectl("delete vmdi image --timeout=3m --namespace " + team)
 }
 
 // templates has a template come and go that is never made.
@@ -145,8 +145,8 @@ func (w *walk) templates() {
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereTemplate, metadata: {name: image, namespace: ` + team + `}, spec: {
 		serverRef: {name: nowhere}, name: image, release: "1", paused: true, source: {url: "https://images.invalid/1.ova", sha256: ` + strings.Repeat("a", 64) + `},
 		failureDomains: [{name: a, folder: /dc/vm/a, resourcePool: /dc/host/a, datastore: /dc/datastore/a, network: /dc/network/a}]}}`)
-	w.kubectl("wait svst/image --for=jsonpath={.status.conditions[0].reason}=Paused --timeout=1m --namespace " + team)
-	w.kubectl("delete svst image --timeout=1m --namespace " + team)
+	w.kubectl("wait svst/image --for=jsonpath={.status.conditions[0].reason}=Paused --timeout=3m --namespace " + team)
+	w.kubectl("delete svst image --timeout=3m --namespace " + team)
 	w.kubectl("delete vsphereserver nowhere")
 }
 

@@ -57,11 +57,17 @@ func (w *walk) installs() {
 	w.watchesMarks()
 	w.Log(w.kubectl("get pods --namespace " + namespace))
 	for _, name := range []string{policy, "servers-tenancy", "lib-operations"} {
-		w.kubectl("wait rego/" + name + " --for=condition=Ready --timeout=1m")
+		w.policyIsReady(name)
 	}
 	if n := len(w.pods()); n != 2 {
 		w.Errorf("there are %d replicas", n)
 	}
+}
+
+// policyIsReady waits for a policy, which the leader may still have to apply when the replicas are ready.
+func (w *walk) policyIsReady(name string) {
+	w.kubectl("wait rego/" + name + " --for=create --timeout=3m")
+	w.kubectl("wait rego/" + name + " --for=condition=Ready --timeout=3m")
 }
 
 func (w *walk) requests() {
@@ -203,10 +209,9 @@ func (w *walk) switches() {
 	const other = "operations-applicability"
 	w.throughout("a policy that is switched off and on", w.usual, func() {
 		w.upgrade("policies." + other + ".enabled=false")
-		w.kubectl("wait rego/" + other + " --for=delete --timeout=1m")
+		w.kubectl("wait rego/" + other + " --for=delete --timeout=3m")
 		w.upgrade("policies." + other + ".enabled=true")
-		w.kubectl("wait rego/" + other + " --for=create --timeout=1m")
-		w.kubectl("wait rego/" + other + " --for=condition=Ready --timeout=1m")
+		w.policyIsReady(other)
 	})
 }
 
@@ -398,12 +403,12 @@ func (w *walk) reinstalls() {
 }
 
 func (w *walk) uninstallsAgain() {
-	w.kubectl("wait rego/" + policy + " --for=condition=Ready --timeout=1m")
+	w.policyIsReady(policy)
 	const scale = "scale deployment/" + release + " --namespace " + namespace + " --replicas="
 	w.kubectl(scale + "0")
 	w.unattended()
 	w.kubectl(scale + "2")
-	w.kubectl("wait rego/" + policy + " --for=condition=Ready --timeout=1m")
+	w.policyIsReady(policy)
 	w.rolledOut()
 	w.kubectl("sallyport release --all")
 	w.unattended()

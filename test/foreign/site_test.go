@@ -93,6 +93,7 @@ func newSite(t *testing.T, args ...string) *site {
 	})
 	s.Must(err)
 	s.rolledOut()
+	s.kubectl("wait rego/policies-self --for=create --timeout=3m") // replicas are ready before the leader has applied the policies
 	s.kubectl("wait rego --all --for=condition=Ready --timeout=3m")
 	return s
 }
