@@ -71,7 +71,9 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./webhooks/explain ./webhooks/load ./webhooks/offline
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
 # through govmomi's simulator, which takes long with it; and what computes.
-walks = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh | hack/longest.sh test)
+walks = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh '$(followed)' | hack/longest.sh test)
+# FOLLOWED=1 says that make test-deep follows: of these packages, what it runs in depth does not run before that.
+followed := $(if $(FOLLOWED),$(shell hack/followed.sh))
 plain = $(filter-out $(walks),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
 units = $(filter-out $(walks) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
@@ -98,7 +100,7 @@ test-unit: bin ## Run the Go tests of one process, with the race detector where 
 # -count=1: the test cache does not look at the programs that tests build and run.
 .PHONY: test-walks
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
-	@$(gotest) -count=1 $(walks) | $(keep)
+	@$(gotest) -count=1 $(if $(followed),'-skip=$(followed)') $(walks) | $(keep)
 
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth

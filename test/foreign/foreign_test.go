@@ -30,12 +30,10 @@ const (
 func TestPoliciesOnOtherKinds(t *testing.T) {
 	s := newSite(t, onlyOwn(t)...)
 	s.step("a policy on Deployments", (*site).comes)
-	if !depth.Deep() { // no step in depth needs these
-		s.step("one from policy new", (*site).begun)
-		s.step("objects that there were before", (*site).sparesWhatWas)
-		s.step("labels of namespaces", (*site).relabelled)
-		s.step("what there is not", (*site).missed)
-	}
+	s.step("one from policy new", (*site).begun)
+	s.step("objects that there were before", (*site).sparesWhatWas)
+	s.step("labels of namespaces", (*site).relabelled)
+	s.step("what there is not", (*site).missed)
 	s.step("under load", (*site).loaded)
 	s.step("subresources and deletions and changes", (*site).others)
 	if depth.Deep() {
