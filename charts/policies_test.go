@@ -1,25 +1,31 @@
 package charts_test
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/open-policy-agent/opa/v1/format"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 )
 
-// configured gives the policies that the chart ships with values, by name.
+// configured gives the policies that the chart ships with values, by name, with the Rego that it refers to.
 func configured(t *testing.T, text string) map[string]*v1alpha1.RegoPolicy {
 	t.Helper()
 	all := map[string]*v1alpha1.RegoPolicy{}
+	sources, err := builtin.Sources()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for key, value := range rendered[corev1.ConfigMap](t, render(t, text), "ConfigMap", "sallyport-policies").Data {
 		policy := &v1alpha1.RegoPolicy{}
 		if err := yaml.UnmarshalStrict([]byte(value), policy); err != nil {
@@ -27,6 +33,12 @@ func configured(t *testing.T, text string) map[string]*v1alpha1.RegoPolicy {
 		}
 		if key != policy.Name+".yaml" {
 			t.Errorf("policy %s has the key %s", policy.Name, key)
+		}
+		for i, m := range policy.Spec.Modules {
+			policy.Spec.Modules[i].Source = cmp.Or(sources[m.Source], m.Source)
+		}
+		for i, m := range policy.Spec.Tests {
+			policy.Spec.Tests[i].Source = cmp.Or(sources[m.Source], m.Source)
 		}
 		all[policy.Name] = policy
 	}
@@ -81,7 +93,7 @@ func TestShippedPoliciesAreTheSource(t *testing.T) {
 		}
 		got = formatted(t, got)
 		// As text, parameters may differ by the order of their keys.
-		if diff := cmp.Diff(decoded(t, want), decoded(t, got)); diff != "" {
+		if diff := gocmp.Diff(decoded(t, want), decoded(t, got)); diff != "" {
 			t.Errorf("%s (-source +shipped):\n%s", want.Name, diff)
 		}
 	}
@@ -157,7 +169,7 @@ policies:
 	list := func(words ...any) any { return append([]any{}, words...) }
 	before, after := configured(t, ""), configured(t, changes)
 	for _, untouched := range []string{"defaults", "servers-tenancy", "lib-operations"} {
-		if diff := cmp.Diff(before[untouched], after[untouched]); diff != "" {
+		if diff := gocmp.Diff(before[untouched], after[untouched]); diff != "" {
 			t.Errorf("%s changed:\n%s", untouched, diff)
 		}
 	}
@@ -195,7 +207,7 @@ policies:
 		{"a text that looks like a number", "operations-supersede", "parameters/version", "1.10"},
 		{"a text of several lines", "operations-supersede", "parameters/text", "a\n\tb\n\n"},
 	} {
-		if diff := cmp.Diff(test.want, at(decoded(t, after[test.policy])["spec"], strings.Split(test.path, "/")...)); diff != "" {
+		if diff := gocmp.Diff(test.want, at(decoded(t, after[test.policy])["spec"], strings.Split(test.path, "/")...)); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", test.what, test.path, diff)
 		}
 	}
@@ -224,10 +236,10 @@ policies:
 `)
 	spec := all["operations-supersede"].Spec
 	want := []v1alpha1.PolicyModule{{Name: "supersede.rego", Source: "package a"}, {Name: "another.rego", Source: "package c"}, {Name: "more.rego", Source: "package b"}}
-	if diff := cmp.Diff(want, spec.Modules); diff != "" {
+	if diff := gocmp.Diff(want, spec.Modules); diff != "" {
 		t.Errorf("modules (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]v1alpha1.PolicyTest{{Name: "supersede_test.rego", Source: "package a_test"}}, spec.Tests); diff != "" {
+	if diff := gocmp.Diff([]v1alpha1.PolicyTest{{Name: "supersede_test.rego", Source: "package a_test"}}, spec.Tests); diff != "" {
 		t.Errorf("tests (-want +got):\n%s", diff)
 	}
 	if got := all["lib-operations"].Spec.Modules; len(got) != 1 || got[0].Source != "package d" {
@@ -255,7 +267,7 @@ policies: {operations-supersede: {match: {excludeUsers: [other, robot]}}}
 			"policies-self": // or who is excluded could rewrite every policy
 			want.ExcludeNamespaces, want.ExcludeUsers, want.ExcludeGroups = nil, nil, nil
 		}
-		if diff := cmp.Diff(want, *match); diff != "" {
+		if diff := gocmp.Diff(want, *match); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

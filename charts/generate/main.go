@@ -1,5 +1,5 @@
 // Command generate writes into a folder, charts/sallyport/files, what the chart is made of: the webhooks and roles of Sallyport's own
-// kinds, and the shipped policies, a file for each. Files of policies that are not shipped any more are removed. The custom resource
+// kinds, and the shipped policies, a file for each, which refers to their Rego in the program. Files of policies that are not shipped any more are removed. The custom resource
 // definitions that controller-gen wrote there get bounds for the types of Kubernetes.
 package main
 
@@ -10,8 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"sallyport.dev/sallyport/policies"
-	"sallyport.dev/sallyport/webhooks/catalog"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
 func main() {
@@ -30,7 +32,7 @@ func generate(files string) error {
 		return err
 	}
 	folder := filepath.Join(files, "policies")
-	shipped, err := policies.Shipped()
+	shipped, err := asked.Shipped()
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,8 @@ func generate(files string) error {
 	}
 	var written []string
 	for i := range shipped {
-		text, err := catalog.Manifest(&shipped[i])
+		shipping.Refer(&shipped[i])
+		text, err := yaml.Marshal(&shipped[i])
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
@@ -97,6 +98,8 @@ type Reconciler struct {
 	ConfigMap string
 	// Release is the version of this release. A ConfigMap of another one is left alone.
 	Release string
+	// Sources are the Rego files in the program, to which the ConfigMap refers.
+	Sources shipping.Sources
 	// Catalog knows what became of policies.
 	Catalog Catalog
 	// Changed has a RegoPolicy with its name whenever the catalog's State of it changes. It may be nil.

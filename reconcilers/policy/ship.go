@@ -142,7 +142,7 @@ func (c *consignment) look(ctx context.Context) error {
 
 // plan finds out what is to be done to one shipped policy.
 func (c *consignment) plan(ctx context.Context, name string) {
-	shipped, err := shipping.ReadPolicy(c.source, name)
+	shipped, err := shipping.ReadPolicy(c.source, name, c.Sources)
 	if err != nil {
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonUnreadable, err.Error()}, nil}
 		return

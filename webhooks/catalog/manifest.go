@@ -30,15 +30,21 @@ func Manifest(policy *v1alpha1.RegoPolicy) ([]byte, error) {
 	return text, nil
 }
 
-// untabbed gives the same Rego without tabs at the beginning of lines. Rego that would not be the same, because the tabs are in
-// a text of several lines, and Rego that does not parse stay as they are.
-func untabbed(source string) string {
+// Spaced returns Rego with spaces in place of the tabs at the beginning of lines. That is other Rego if a text of several lines has such tabs;
+// none of the shipped policies has.
+func Spaced(source string) string {
 	lines := strings.Split(source, "\n")
 	for i, line := range lines {
 		text := strings.TrimLeft(line, "\t")
 		lines[i] = strings.Repeat(indent, len(line)-len(text)) + text
 	}
-	spaced := strings.Join(lines, "\n")
+	return strings.Join(lines, "\n")
+}
+
+// untabbed returns the same Rego without tabs at the beginning of lines. Rego that would not be the same, because the tabs are in
+// a text of several lines, and Rego that does not parse stay as they are.
+func untabbed(source string) string {
+	spaced := Spaced(source)
 	before, errBefore := parsed(source)
 	after, errAfter := parsed(spaced)
 	if errBefore != nil || errAfter != nil || !after.Equal(before) {

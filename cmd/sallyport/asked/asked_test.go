@@ -5,10 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // What is shipped can be asked.
@@ -99,5 +102,30 @@ func TestRulesAreHeldAgainstTheMatch(t *testing.T) {
 				t.Errorf("it says %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// The Rego that the leader applies is that of the source: catalog.Manifest compares what both parse to.
+func TestShippedRegoIsTheSource(t *testing.T) {
+	source, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped, err := Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range source {
+		text, err := catalog.Manifest(&source[i])
+		want := v1alpha1.RegoPolicy{}
+		if err == nil {
+			err = yaml.Unmarshal(text, &want)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want.Spec, shipped[i].Spec); diff != "" {
+			t.Errorf("%s (-manifest +shipped):\n%s", want.Name, diff)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/decoding"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
@@ -93,8 +94,12 @@ func (o *Options) addPolicies(
 		return fmt.Errorf("setting up the test runs of policies: %w", err)
 	}
 	store.RunTestsWith(runner)
+	sources, err := asked.Sources()
+	if err != nil {
+		return fmt.Errorf("reading the policies in the program: %w", err)
+	}
 	r := &policy.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release, Sources: sources,
 		Changed: kept.Subscribe(), Checker: checker{runner}, Tester: tester{runner},
 		Events: mgr.GetEventRecorder(eventSource), Now: time.Now,
 	}

@@ -11,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -118,28 +116,9 @@ func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, erro
 
 // releasedSources are the policies of the release in the engine's terms, by name.
 var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {
-	all, err := releasedPolicies()
+	all, err := asked.Shipped()
 	return catalog.Compose(all), err
 })
-
-// releasedPolicies are the policies that this program was made with, as the chart has them.
-func releasedPolicies() ([]v1alpha1.RegoPolicy, error) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		return nil, err
-	}
-	for i := range shipped {
-		text, err := catalog.Manifest(&shipped[i])
-		if err == nil {
-			shipped[i] = v1alpha1.RegoPolicy{}
-			err = yaml.UnmarshalStrict(text, &shipped[i])
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return shipped, nil
-}
 
 // runOf is the test run of one policy of a world for itself.
 func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {

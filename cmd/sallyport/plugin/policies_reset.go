@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -207,7 +208,11 @@ func (c *cluster) shipped(ctx context.Context, namespace string) (*shippedPolici
 		return nil, fmt.Errorf("no ConfigMap with shipped policies found (label %s=%s, annotation %s); check whether Sallyport is installed",
 			nameLabel, name, releaseAnnotation)
 	}
-	policies, err := shipping.Read(maps[0])
+	sources, err := builtin.Sources()
+	if err != nil {
+		return nil, err
+	}
+	policies, err := shipping.Read(maps[0], sources)
 	return &shippedPolicies{policies: policies, release: maps[0].Annotations[releaseAnnotation]}, err
 }
 

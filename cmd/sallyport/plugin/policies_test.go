@@ -213,7 +213,7 @@ func (w *world) release(version string, policies ...*v1alpha1.RegoPolicy) *corev
 		cm.Data[p.Name+".yaml"] = string(text)
 	}
 	w.make(cm)
-	shipped, err := shipping.Read(cm)
+	shipped, err := shipping.Read(cm, nil)
 	w.Must(err)
 	for i := range shipped {
 		w.Must(shipping.Reset(w.Context(), w.Client, &shipped[i]))

@@ -73,7 +73,7 @@ func (f *fixture) release(version string, changes ...change) *v1alpha1.RegoPolic
 		read, err := Read(&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cm", Annotations: map[string]string{ReleaseAnnotation: version}},
 			Data:       map[string]string{p.Name + ".yaml": string(text)},
-		})
+		}, nil)
 		f.Must(err)
 		return &read[0]
 	}

@@ -34,13 +34,13 @@ const (
 )
 
 // Read returns the policies that a ConfigMap ships, libraries first, each kind by name. They have the label and the annotation
-// of shipped policies, and what they leave to a default is written out. The error joins all that is wrong and names the keys;
-// with it come those policies that could be read.
-func Read(cm *corev1.ConfigMap) ([]v1alpha1.RegoPolicy, error) {
+// of shipped policies, the Rego that the ConfigMap refers to, and what they leave to a default is written out. The error joins all that is
+// wrong and names the keys; with it come those policies that could be read.
+func Read(cm *corev1.ConfigMap, sources Sources) ([]v1alpha1.RegoPolicy, error) {
 	var errs []error
 	var policies []v1alpha1.RegoPolicy
 	for _, name := range Names(cm) {
-		policy, err := ReadPolicy(cm, name)
+		policy, err := ReadPolicy(cm, name, sources)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -64,7 +64,7 @@ func Names(cm *corev1.ConfigMap) []string {
 }
 
 // ReadPolicy gives one of the policies that Read gives.
-func ReadPolicy(cm *corev1.ConfigMap, name string) (*v1alpha1.RegoPolicy, error) {
+func ReadPolicy(cm *corev1.ConfigMap, name string, sources Sources) (*v1alpha1.RegoPolicy, error) {
 	in := fmt.Sprintf("ConfigMap %s/%s", cm.Namespace, cm.Name)
 	release := cm.Annotations[ReleaseAnnotation]
 	if release == "" || release == ResetAsked {
@@ -78,6 +78,9 @@ func ReadPolicy(cm *corev1.ConfigMap, name string) (*v1alpha1.RegoPolicy, error)
 		return nil, fmt.Errorf("%s ships no policy %s", in, name)
 	}
 	policy, err := read(key, text, release)
+	if err == nil {
+		err = sources.resolve(policy)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s, key %s: %w", in, key, err)
 	}

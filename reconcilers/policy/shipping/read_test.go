@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 )
 
@@ -32,7 +34,7 @@ func TestReadGivesLibrariesFirst(t *testing.T) {
 		data[p.Name+".yaml"] = string(text)
 		want = append(want, p.Name)
 	}
-	read, err := Read(configMap("1.0.0", data))
+	read, err := Read(configMap("1.0.0", data), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +61,7 @@ func TestReadRefuses(t *testing.T) {
 		"a line":          {"1", "p.yaml", head + "spec:\n\tmode: Warn\n", "ConfigMap ns/cm, key p.yaml: error converting YAML to JSON: yaml: line 5: "},
 		"a field twice":   {"1", "p.yaml", head + "spec:\n  mode: Warn\n  mode: Audit\n", "ConfigMap ns/cm, key p.yaml: error converting YAML to JSON: yaml: "},
 		"a module twice":  {"1", "p.yaml", head + "spec: {modules: [{name: a.rego, source: x}, {name: a.rego, source: y}]}\n", "ConfigMap ns/cm, key p.yaml: "},
+		"another build":   {"1", "p.yaml", head + "spec: {modules: [{name: a.rego, source: \"" + Reference("package a") + "\"}]}\n", "ConfigMap ns/cm, key p.yaml: spec.modules.a.rego: this program does not contain the file sha256:"},
 		"no release":      {"", "p.yaml", head, "ConfigMap ns/cm: annotation sallyport.dev/release must be the version of the release"},
 		"an odd release":  {"reset", "p.yaml", head, "ConfigMap ns/cm: annotation sallyport.dev/release must be the version of the release"},
 		"nothing at all":  {"1", "p.yaml", "", "ConfigMap ns/cm, key p.yaml: apiVersion and kind must be"},
@@ -66,7 +69,7 @@ func TestReadRefuses(t *testing.T) {
 		"what is correct": {"1", "p.yaml", head, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Read(configMap(tc.release, map[string]string{tc.key: tc.text}))
+			_, err := Read(configMap(tc.release, map[string]string{tc.key: tc.text}), nil)
 			if tc.want == "" && err == nil {
 				return
 			}
@@ -74,5 +77,36 @@ func TestReadRefuses(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 		})
+	}
+}
+
+// A reference stands for the file that was referred to, and Rego that is written out stays as it is.
+func TestReferencesAreResolved(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := NewSources(shipped)
+	want := shipped[len(shipped)-1]
+	want.Spec.Modules = append(want.Spec.Modules, v1alpha1.PolicyModule{Name: "helper.rego", Source: "package helper"})
+	referring := want.DeepCopy()
+	Refer(referring)
+	referring.Spec.Modules[len(referring.Spec.Modules)-1].Source = "package helper"
+	text, err := yaml.Marshal(referring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "deny contains") {
+		t.Errorf("there is Rego in what refers to it:\n%s", text)
+	}
+	got, err := ReadPolicy(configMap("1", map[string]string{want.Name + ".yaml": string(text)}), want.Name, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Spec.Modules, got.Spec.Modules); diff != "" {
+		t.Errorf("modules (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Spec.Tests, got.Spec.Tests); diff != "" {
+		t.Errorf("tests (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,70 @@
+package shipping
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Sources are the Rego files in the program, by what refers to them. A ConfigMap refers to the files of the release, instead of holding
+// a second copy of them: Helm stores each release in a Secret of at most 1 MiB.
+type Sources map[string]string
+
+// NewSources returns the Rego files of policies.
+func NewSources(policies []v1alpha1.RegoPolicy) Sources {
+	s := Sources{}
+	for i := range policies {
+		for _, source := range sourcesOf(&policies[i]) {
+			s[Reference(*source)] = *source
+		}
+	}
+	return s
+}
+
+// Refer replaces the Rego of a policy by references to it.
+func Refer(policy *v1alpha1.RegoPolicy) {
+	for _, source := range sourcesOf(policy) {
+		*source = Reference(*source)
+	}
+}
+
+const digestPrefix = "sha256:"
+
+// Reference returns what refers to a Rego file. It is not Rego, so that it cannot be meant as a file.
+func Reference(source string) string {
+	digest := sha256.Sum256([]byte(source))
+	return digestPrefix + hex.EncodeToString(digest[:])
+}
+
+// resolve replaces the references in a policy by what they refer to. The error names what the program does not contain.
+func (s Sources) resolve(policy *v1alpha1.RegoPolicy) error {
+	var errs []error
+	for field, source := range sourcesOf(policy) {
+		if !strings.HasPrefix(*source, digestPrefix) {
+			continue
+		}
+		text, ok := s[*source]
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: this program does not contain the file %s; use a program and a chart of the same build", field, *source))
+			continue
+		}
+		*source = text
+	}
+	return errors.Join(errs...)
+}
+
+// sourcesOf returns the Rego files of a policy by field.
+func sourcesOf(policy *v1alpha1.RegoPolicy) map[string]*string {
+	sources := map[string]*string{}
+	for i := range policy.Spec.Modules {
+		sources["spec.modules."+policy.Spec.Modules[i].Name] = &policy.Spec.Modules[i].Source
+	}
+	for i := range policy.Spec.Tests {
+		sources["spec.tests."+policy.Spec.Tests[i].Name] = &policy.Spec.Tests[i].Source
+	}
+	return sources
+}
