@@ -42,7 +42,7 @@ var (
 )
 
 // trials returns how many broken requests a test validates.
-func trials() int { return cmp.Or(*count, depth.Of(500, 2000)) }
+func trials() int { return cmp.Or(*count, depth.Of(500, 1000)) }
 
 type object = map[string]any
 

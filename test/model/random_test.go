@@ -316,7 +316,7 @@ func (d *dice) touchSomething() {
 // check makes so many runs at random, and five times as many in depth, and says what there was in them.
 func check(t *testing.T, o options, runs int) stats {
 	t.Helper()
-	depth.Checks(t, runs, 5*runs)
+	depth.Checks(t, runs, 3*runs)
 	var total stats
 	rapid.Check(t, func(rt *rapid.T) {
 		m := inBubble(t, o, func(m *model) {

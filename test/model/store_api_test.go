@@ -202,7 +202,7 @@ func (w *twins) compare(t *rapid.T, of id) {
 // The store answers as an API server does, and has the same in the end.
 func TestStoreIsLikeTheAPIServer(t *testing.T) {
 	w := newTwins(t)
-	depth.Checks(t, 20, 80)
+	depth.Checks(t, 20, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		w.renew()
 		for range 25 {

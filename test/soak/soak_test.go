@@ -41,7 +41,7 @@ func duration(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("SALLYPORT_SOAK")
 	if text == "" {
-		return 15 * time.Second
+		return 10 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

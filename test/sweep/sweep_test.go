@@ -20,8 +20,8 @@ import (
 // atOnce is how many points are looked at at the same time. They often wait, for each other and for timeouts.
 const atOnce = 8
 
-// TestFaultSweep runs every operation with every fault, in depth at every fifth point.
-func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 5)) }
+// TestFaultSweep runs every operation with every fault, in depth at every ninth point.
+func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 9)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
 // points, unless more are asked for by -every 0.
