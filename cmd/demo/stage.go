@@ -21,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/storage"
 )
 
 // The machines of the demo.
@@ -46,6 +47,7 @@ type stage struct {
 	kubelet   *install.Kubelet // nil until there are pods
 	registry  *nodeagent.Registry
 	agent     *nodeagent.Agent // nil until there are nodes
+	storage   *storage.Storage // nil until a machine boots from an image
 	undo      []func() error
 }
 

@@ -23,7 +23,7 @@ func (s *show) walk(all, toTheEnd bool) error {
 		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards, s.rules,
 	}
 	if all {
-		chapters = append(chapters, s.keeps, s.outlasts)
+		chapters = append(chapters, s.images, s.keeps, s.outlasts)
 	}
 	chapters = append(chapters, s.reset)
 	if toTheEnd {
@@ -46,7 +46,7 @@ func (s *show) install() {
 		"Two replicas evaluate requests; the leader also reconciles. This control plane has no nodes: pods run as processes on this\n"+
 			"machine with their ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
 	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,runtimes.pod.enabled=true,"+
-		"runtimes.pod.snapshots.repository=%s", install.Release, namespace, install.Port, s.registry.Repository()), "deployed")
+		"diskImages.enabled=true,runtimes.pod.snapshots.repository=%s", install.Release, namespace, install.Port, s.registry.Repository()), "deployed")
 	s.attempt("running the pods", s.runPods)
 	s.kubectl(rollout, "successfully rolled out")
 	s.kubectl("get pods"+namespace, "1/1")
