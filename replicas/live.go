@@ -65,6 +65,11 @@ func (r *Replica) Policies(ctx context.Context) (map[string]string, error) {
 	return r.reported(ctx, PoliciesAnnotation)
 }
 
+// Versions returns the version of each live replica, as Serving does.
+func (r *Replica) Versions(ctx context.Context) (map[string]string, error) {
+	return r.reported(ctx, VersionAnnotation)
+}
+
 func (r *Replica) reported(ctx context.Context, annotation string) (map[string]string, error) {
 	leases, err := r.list(ctx)
 	if err != nil {

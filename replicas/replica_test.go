@@ -44,10 +44,16 @@ func TestReplicasKnowOfEachOther(t *testing.T) {
 	f := newFixture(t)
 	config := f.allow()
 	o := quick("a")
-	o.UID = "uid-of-the-pod"
+	o.UID, o.Version = "uid-of-the-pod", "v1"
 	a, stop := f.start(config, o)
 	b, _ := f.start(config, quick("b"))
 	f.Eventually("each sees the other", func() bool { return f.sees(a, b) && f.sees(b, a) })
+
+	versions, err := b.Versions(t.Context())
+	f.Must(err)
+	if diff := cmp.Diff(map[string]string{a.identity: "v1", b.identity: ""}, versions); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
 
 	f.Must(a.Report(t.Context(), "certificate-a"))
 	want := map[string]string{a.identity: "certificate-a", b.identity: ""}
