@@ -198,7 +198,9 @@ func TestReadinessConnectsToTheServer(t *testing.T) {
 		certificates := []*tls.Certificate{own.leaf("server", x509.ExtKeyUsageServerAuth), own.leaf("other", x509.ExtKeyUsageServerAuth)}
 		var calls, differ atomic.Int32
 		s, err := o.newServer(func(c *tls.Config) {
-			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificates[calls.Add(1)*differ.Load()%2], nil }
+			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return certificates[calls.Add(1)*differ.Load()%2], nil
+			}
 		})
 		if err != nil {
 			t.Fatal(err)
