@@ -103,7 +103,7 @@ func TestALeaseIsPutRight(t *testing.T) {
 	whole := func() bool {
 		lease := f.leases()[name]
 		return lease != nil && lease.Labels[Label] == "true" &&
-			lease.Annotations[certificateAnnotation] == "certificate" && lease.Annotations[PoliciesAnnotation] == "policies"
+			lease.Annotations[CertificateAnnotation] == "certificate" && lease.Annotations[PoliciesAnnotation] == "policies"
 	}
 	f.Eventually("all is reported", whole)
 
@@ -215,7 +215,7 @@ func TestRepliesAreLost(t *testing.T) {
 		if err := r.Report(t.Context(), hash); err == nil {
 			t.Errorf("%s: it cannot know", what)
 		}
-		if got := f.lease("sallyport-replica-a").Annotations[certificateAnnotation]; got != hash {
+		if got := f.lease("sallyport-replica-a").Annotations[CertificateAnnotation]; got != hash {
 			t.Fatalf("%s: got %q", what, got)
 		}
 		api.how.Store(fine)
@@ -256,7 +256,7 @@ func TestManyWriteAtATime(t *testing.T) {
 	_, reports := r.own() // whichever was last
 	f.Eventually("the last report stands", func() bool {
 		all := f.lease("sallyport-replica-a").Annotations
-		return all[certificateAnnotation] == reports[certificateAnnotation] && all[PoliciesAnnotation] == reports[PoliciesAnnotation] && all["theirs"] == "x"
+		return all[CertificateAnnotation] == reports[CertificateAnnotation] && all[PoliciesAnnotation] == reports[PoliciesAnnotation] && all["theirs"] == "x"
 	})
 }
 
