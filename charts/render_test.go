@@ -36,6 +36,7 @@ runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled:
 decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
+readOnly: true
 diskImages: {enabled: true, networkPolicy: {namespaces: [default], except: [169.254.0.0/16, "fe80::/10"]}}
 extraArgs: [--webhook-host=0.0.0.0]
 extraEnv: [{name: A, value: b}]

@@ -82,7 +82,7 @@ func (r *Replica) next() *coordinationv1.Lease {
 	spec.RenewTime = &now
 	spec.LeaseDurationSeconds = ptr.To(int32(r.options.Duration / time.Second))
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, Label, "true")
-	for _, annotation := range []string{VersionAnnotation, certificateAnnotation, PoliciesAnnotation} {
+	for _, annotation := range []string{VersionAnnotation, CertificateAnnotation, PoliciesAnnotation} {
 		delete(lease.Annotations, annotation)
 		if hash := reports[annotation]; hash != "" {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, annotation, hash)

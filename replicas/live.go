@@ -57,12 +57,17 @@ type sighted struct {
 // Serving returns the hash of the certificate that each live replica has reported, by a name of its process; empty for one that has
 // reported none. This replica is among them, whether others can see it or not.
 func (r *Replica) Serving(ctx context.Context) (map[string]string, error) {
-	return r.reported(ctx, certificateAnnotation)
+	return r.reported(ctx, CertificateAnnotation)
 }
 
 // Policies returns the hash of the policies that each live replica has reported, as Serving does.
 func (r *Replica) Policies(ctx context.Context) (map[string]string, error) {
 	return r.reported(ctx, PoliciesAnnotation)
+}
+
+// Versions returns the version of each live replica, as Serving does.
+func (r *Replica) Versions(ctx context.Context) (map[string]string, error) {
+	return r.reported(ctx, VersionAnnotation)
 }
 
 func (r *Replica) reported(ctx context.Context, annotation string) (map[string]string, error) {

@@ -23,8 +23,8 @@ import (
 const (
 	// Label is what the Lease of every replica carries, with the value "true".
 	Label = "sallyport.dev/replica"
-	// certificateAnnotation says which certificate a replica serves, by its hash.
-	certificateAnnotation = "sallyport.dev/certificate"
+	// CertificateAnnotation says which certificate a replica serves, by its hash.
+	CertificateAnnotation = "sallyport.dev/certificate"
 	// PoliciesAnnotation says which policies decide in a replica, by a hash of all of them.
 	PoliciesAnnotation = "sallyport.dev/policies"
 
@@ -171,7 +171,7 @@ func tell(log logr.Logger, before, now error) {
 // Report makes known which certificate this replica serves. It stands until the next call, also after an error: it is then
 // written with the next renewal.
 func (r *Replica) Report(ctx context.Context, hash string) error {
-	r.note(certificateAnnotation, hash)
+	r.note(CertificateAnnotation, hash)
 	return r.write(ctx, ctrl.LoggerFrom(ctx))
 }
 

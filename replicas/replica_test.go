@@ -44,10 +44,16 @@ func TestReplicasKnowOfEachOther(t *testing.T) {
 	f := newFixture(t)
 	config := f.allow()
 	o := quick("a")
-	o.UID = "uid-of-the-pod"
+	o.UID, o.Version = "uid-of-the-pod", "v1"
 	a, stop := f.start(config, o)
 	b, _ := f.start(config, quick("b"))
 	f.Eventually("each sees the other", func() bool { return f.sees(a, b) && f.sees(b, a) })
+
+	versions, err := b.Versions(t.Context())
+	f.Must(err)
+	if diff := cmp.Diff(map[string]string{a.identity: "v1", b.identity: ""}, versions); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
 
 	f.Must(a.Report(t.Context(), "certificate-a"))
 	want := map[string]string{a.identity: "certificate-a", b.identity: ""}
@@ -97,7 +103,7 @@ func TestALeaseIsPutRight(t *testing.T) {
 	whole := func() bool {
 		lease := f.leases()[name]
 		return lease != nil && lease.Labels[Label] == "true" &&
-			lease.Annotations[certificateAnnotation] == "certificate" && lease.Annotations[PoliciesAnnotation] == "policies"
+			lease.Annotations[CertificateAnnotation] == "certificate" && lease.Annotations[PoliciesAnnotation] == "policies"
 	}
 	f.Eventually("all is reported", whole)
 
@@ -209,7 +215,7 @@ func TestRepliesAreLost(t *testing.T) {
 		if err := r.Report(t.Context(), hash); err == nil {
 			t.Errorf("%s: it cannot know", what)
 		}
-		if got := f.lease("sallyport-replica-a").Annotations[certificateAnnotation]; got != hash {
+		if got := f.lease("sallyport-replica-a").Annotations[CertificateAnnotation]; got != hash {
 			t.Fatalf("%s: got %q", what, got)
 		}
 		api.how.Store(fine)
@@ -250,7 +256,7 @@ func TestManyWriteAtATime(t *testing.T) {
 	_, reports := r.own() // whichever was last
 	f.Eventually("the last report stands", func() bool {
 		all := f.lease("sallyport-replica-a").Annotations
-		return all[certificateAnnotation] == reports[certificateAnnotation] && all[PoliciesAnnotation] == reports[PoliciesAnnotation] && all["theirs"] == "x"
+		return all[CertificateAnnotation] == reports[CertificateAnnotation] && all[PoliciesAnnotation] == reports[PoliciesAnnotation] && all["theirs"] == "x"
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 // What keeps a request out where objects are changed is that a policy failed, and no override helps: an object without what the policy
 // would have put there, such as who asked for it, is not what others take it for.
 func (g *Gate) Answer(ctx context.Context, q *Question) *admissionv1.AdmissionResponse {
+	q.Open = g.opening(q)
 	d, err := g.Decide(ctx, q)
 	if err != nil {
 		return nil

@@ -20,7 +20,7 @@ var order = [][]string{
 	{"denial_events.go", "override_events.go", "omitted.go", "response.go"},
 	{"events.go", "wayout.go"},
 	{"metrics.go"},
-	{"override.go", "patch.go", "secrets.go"},
+	{"opening.go", "override.go", "patch.go", "secrets.go"},
 	{"reads.go"},
 	{"decision.go"},
 	{"question.go"},

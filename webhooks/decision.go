@@ -28,6 +28,7 @@ type Decision struct {
 	verdicts []verdict
 	override carried
 	patch    []byte // of all policies together
+	eased    bool   // the open gate admits what would have been refused, or leaves out a patch
 	asked    map[string]engine.Fact
 }
 

@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -30,6 +31,8 @@ type Gate struct {
 	set      atomic.Pointer[catalog.Set]
 	// evaluations limits the evaluations that run at once for each user.
 	evaluations *fair.Each
+	// opened is asked whether the gate is open; nil is never.
+	opened func(now time.Time) *Opening
 }
 
 // mostEvaluations is how many evaluations run at once for one user in one namespace. Some inputs make an evaluation run until its deadline,
@@ -47,6 +50,19 @@ func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func()
 
 // Swap has all requests from here on judged by another set. One that is being judged keeps the set that it began with.
 func (g *Gate) Swap(set *catalog.Set) { g.set.Store(set) }
+
+// OpenBy has the gate ask for each request about a kind that is not Sallyport's whether it is open; nil is not. It is for before the first
+// request.
+func (g *Gate) OpenBy(opened func(now time.Time) *Opening) { g.opened = opened }
+
+// opening returns the opening that a request of an API server meets, or nil. Requests about Sallyport's own kinds meet none: what they
+// ask for is carried out on machines.
+func (g *Gate) opening(q *Question) *Opening {
+	if g.opened == nil || q.Review.Request.Resource.Group == v1alpha1.GroupName {
+		return nil
+	}
+	return g.opened(g.now())
+}
 
 // errNoSet means that nothing can be judged yet.
 var errNoSet = errors.New("policies not loaded")
@@ -79,6 +95,7 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	d.ask(ctx, in, of)
 	d.join()
 	d.conceal()
+	d.ease()
 	d.hear(ctx)
 	return d, nil
 }

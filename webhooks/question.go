@@ -24,6 +24,13 @@ const (
 	Auditing = "audit"
 )
 
+// Opening has requests about kinds that are not Sallyport's admitted, with a warning, whatever policies say. Policies change nothing in their
+// objects.
+type Opening struct {
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+}
+
 // Question is what the policies are asked. All of it but Facts is in the record of its decision.
 type Question struct {
 	// Endpoint is what for.
@@ -32,6 +39,8 @@ type Question struct {
 	Review *Review
 	// Only is the one policy that is asked; empty asks every policy that the request meets.
 	Only string
+	// Open is set if the gate is open for the request.
+	Open *Opening
 	// At is the time of the decision; zero is the time at which the gate is asked.
 	At time.Time
 	// Facts gives the reader that answers the policy of that name, and for "" the one that answers what is asked beside the policies;

@@ -35,9 +35,11 @@ type Record struct {
 	Time     string    `json:"time"`
 	Endpoint string    `json:"endpoint"`
 	// Only is the policy that was asked alone, at a path of its own.
-	Only    string `json:"only,omitempty"`
-	Allowed bool   `json:"allowed"`
-	DryRun  bool   `json:"dryRun,omitempty"`
+	Only string `json:"only,omitempty"`
+	// GateOpen is set if the gate was open for the request.
+	GateOpen *Opening `json:"gateOpen,omitempty"`
+	Allowed  bool     `json:"allowed"`
+	DryRun   bool     `json:"dryRun,omitempty"`
 	// Verified tells that the request, with its user, is from a verified API server or from Sallyport. Anybody who reaches the port
 	// can have made up another one.
 	Verified bool `json:"verified"`
@@ -103,7 +105,7 @@ func (r *Record) Question(review *Review) (*Question, error) {
 	if r.Endpoint != Validating && r.Endpoint != Mutating && r.Endpoint != Arbitrating {
 		return nil, fmt.Errorf("endpoint: %q is not %s, %s or %s", r.Endpoint, Validating, Mutating, Arbitrating)
 	}
-	return &Question{Endpoint: r.Endpoint, Review: review, Only: r.Only, At: at}, nil
+	return &Question{Endpoint: r.Endpoint, Review: review, Only: r.Only, Open: r.GateOpen, At: at}, nil
 }
 
 // ReviewOf is the request of a record.
@@ -248,7 +250,7 @@ func (r *Recorder) line(next line) {
 
 func (d *Decision) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
-		Version: RecordVersion, ID: d.id, Time: d.At.UTC().Format(engine.TimeFormat), Endpoint: d.Endpoint, Only: d.Only, Allowed: response.Allowed,
+		Version: RecordVersion, ID: d.id, Time: d.At.UTC().Format(engine.TimeFormat), Endpoint: d.Endpoint, Only: d.Only, GateOpen: d.Open, Allowed: response.Allowed,
 		DryRun: d.Review.dryRun(), Verified: d.Review.Verified, Request: d.Review.onRecord(), TooLarge: d.Review.large(), Warnings: response.Warnings,
 		Facts: recordsOf(d.asked), Policies: d.Said(),
 	}

@@ -16,7 +16,7 @@ import (
 // Response makes one response out of all verdicts.
 func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	var refusing []objection
-	warnings := d.override.warnings()
+	warnings := append(d.openWarnings(), d.override.warnings()...)
 	var said []string
 	for i := range d.verdicts {
 		v := &d.verdicts[i]

@@ -21,7 +21,7 @@ var (
 // runtimeReasons are told with one kind and shown by every kind that has to do with a runtime.
 var runtimeReasons = []v1alpha1.ConditionReason{
 	v1alpha1.ReasonInstanceNotFound, v1alpha1.ReasonInstanceLost, v1alpha1.ReasonOwnedByAnother, v1alpha1.ReasonPermissionDenied, v1alpha1.ReasonRuntimeFailed,
-	v1alpha1.ReasonRuntimeNotSupported, v1alpha1.ReasonRuntimeUnavailable, v1alpha1.ReasonTakingOver,
+	v1alpha1.ReasonRuntimeNotSupported, v1alpha1.ReasonRuntimeUnavailable, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly,
 }
 
 // conditionText is about conditions in general.

@@ -179,10 +179,10 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 // wrong reports whether the condition is a problem that an event should tell. A resize is one only if the runtime refuses it.
 func (l *look) wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
-	case v1alpha1.ReasonDiskReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonImageImporting:
+	case v1alpha1.ReasonDiskReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly, v1alpha1.ReasonImageImporting:
 		return false
 	case v1alpha1.ReasonResizing:
-		return l.trouble != nil
+		return l.trouble != nil && !runtime.IsReadOnly(l.trouble)
 	}
 	return true
 }

@@ -144,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if apierrors.IsConflict(err) { // somebody else was faster: look again
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	if err == nil && l.trouble != nil && !runtime.IsTakingOver(l.trouble) {
+	if err == nil && l.trouble != nil && !runtime.IsTakingOver(l.trouble) && !runtime.IsReadOnly(l.trouble) {
 		err = fmt.Errorf("VirtualDisk %s: %w", request, l.trouble)
 	}
 	if err != nil {

@@ -604,6 +604,35 @@ func TestDeletionWhereDisabled(t *testing.T) {
 	w.says("diskImages.enabled=true")
 }
 
+// A read-only process imports and deletes nothing, and what is pending goes on in the next one that is not.
+func TestReadOnlyImages(t *testing.T) {
+	w := newImage(t, nil)
+	w.readOnly = true
+	w.settle()
+	w.says("Sallyport is read-only")
+	if w.image().Status.Attempt != nil {
+		t.Error("an import was begun")
+	}
+	w.readOnly = false
+	w.settle()
+	if w.image().Status.Attempt == nil {
+		t.Error("no import was begun after read-only")
+	}
+	w = ready(t)
+	w.readOnly = true
+	w.settle()
+	w.shows(v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+	w.must(w.Delete(t.Context(), w.image()))
+	w.settle()
+	w.shows(v1alpha1.VMDiskImageTerminating, v1alpha1.ReasonTerminating)
+	w.says("Sallyport is read-only")
+	w.readOnly = false
+	w.settle()
+	if w.image() != nil {
+		t.Error("it is not deleted after read-only")
+	}
+}
+
 // Only what has the labels and the name is of an attempt.
 func TestAttemptOf(t *testing.T) {
 	meta := func(name, uid, attempt string) *corev1.PersistentVolumeClaim {

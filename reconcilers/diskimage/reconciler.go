@@ -57,6 +57,8 @@ type Reconciler struct {
 	Metrics *Metrics
 	// Disabled says that images are not imported, because the rights for that are not granted.
 	Disabled bool
+	// ReadOnly says that nothing is imported or deleted for now.
+	ReadOnly bool
 }
 
 // SetupWithManager registers the reconciler.
@@ -140,6 +142,11 @@ func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 		return true, nil // nothing was ever created
 	case r.Disabled:
 		l.disabled()
+		return false, nil
+	case r.ReadOnly && deleted && l.Status.Attempt == nil:
+		return true, nil
+	case r.ReadOnly:
+		l.readOnly()
 		return false, nil
 	}
 	if err := l.observe(ctx, r.Live); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 func (l *look) deadline() time.Duration { return limit(l.Spec.Import.Deadline, defaultDeadline) }
@@ -71,12 +72,19 @@ func (l *look) rests() bool {
 
 // disabled says that images are not imported, and what changes that.
 func (l *look) disabled() {
-	const text = "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true"
+	l.idle(v1alpha1.ReasonImportsDisabled, "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true")
+}
+
+// readOnly says that nothing is imported or deleted for now.
+func (l *look) readOnly() { l.idle(v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly)) }
+
+// idle says why nothing is imported or deleted.
+func (l *look) idle(reason v1alpha1.ConditionReason, text string) {
 	if !l.DeletionTimestamp.IsZero() {
-		l.blocks(v1alpha1.ReasonImportsDisabled, "the data cannot be deleted: "+text)
+		l.blocks(reason, "the data cannot be deleted: "+text)
 	}
 	if !l.rests() {
-		l.imported(metav1.ConditionFalse, v1alpha1.ReasonImportsDisabled, text)
+		l.imported(metav1.ConditionFalse, reason, text)
 	}
 }
 

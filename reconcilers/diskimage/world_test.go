@@ -47,6 +47,7 @@ type world struct {
 	now      time.Time
 	events   *events.FakeRecorder
 	disabled bool
+	readOnly bool
 	metrics  *Metrics
 	// unserved are kinds that the API server does not have, and refused what it refuses: VERB KIND.
 	unserved map[string]bool
@@ -214,7 +215,7 @@ func (w *world) passBy(p *mortal.Process) (ctrl.Result, error) {
 			return nil
 		},
 	})
-	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, Metrics: w.metrics}
+	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, ReadOnly: w.readOnly, Metrics: w.metrics}
 	result, err := r.Reconcile(w.Context(), ctrl.Request{NamespacedName: imageKey})
 	if errors.Is(err, mortal.ErrDied) {
 		p.Begin()

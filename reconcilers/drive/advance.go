@@ -130,6 +130,9 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 	if send == nil {
 		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotMove})
 	}
+	if x.ReadOnly { // before anything is written down
+		return x.notSent(ctx, runtime.ErrReadOnly)
+	}
 	if !told { // or it is not known, after a crash or a lost reply: that nothing is in flight shows that it may be sent again
 		if _, err := x.holder.Write(ctx, Progress{State: Sending, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())}); err != nil {
 			return false, err

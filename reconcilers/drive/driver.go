@@ -59,6 +59,9 @@ type Driver struct {
 	AdmitsSize func(ctx context.Context, vm *v1alpha1.VirtualMachine) (reason v1alpha1.ConditionReason, message string, err error)
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
 	Poll time.Duration
+	// ReadOnly has no machine claimed but for its deletion, and nothing written down as being sent. That nothing is sent is up to the
+	// clients that Runtimes gives, see [runtime.Client.ReadOnly].
+	ReadOnly bool
 }
 
 // Options are those of a controller whose keys are machines. Namespaces take turns. An error is waited for lastRetry at most, which is

@@ -169,5 +169,8 @@ func (t *Turn) Troubled(doing string, err error) {
 		t.Later()
 		return
 	}
+	if runtime.IsReadOnly(err) {
+		return // until a manager starts that is not
+	}
 	t.Trouble(fmt.Errorf("%s: %w", doing, err))
 }

@@ -13,6 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // arbitrate has the operations that wait judged, oldest first, each against the holder and those that are older. Who is
@@ -127,6 +128,9 @@ func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 func (r *Reconciler) take(
 	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
+	if r.ReadOnly {
+		return r.note(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(runtime.ErrReadOnly))
+	}
 	if _, err := r.Finalize(ctx, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
 		return false, err
 	}

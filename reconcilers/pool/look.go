@@ -60,12 +60,13 @@ type look struct {
 	release string                             // that members are brought to, if the pool follows a VSphereTemplate and one is ready
 	now     time.Time
 
-	blocked []blocked     // members that should go and do not
-	held    []blocked     // members that should be replaced and are not
-	failed  error         // why no more members were made
-	unread  error         // a member or disk does not decode, so nothing is done
-	lags    error         // why a member was not given the template
-	again   time.Duration // when to look again, 0 for when something changes
+	blocked  []blocked     // members that should go and do not
+	held     []blocked     // members that should be replaced and are not
+	failed   error         // why no more members were made
+	readOnly bool          // there is something to do, and nothing is done
+	unread   error         // a member or disk does not decode, so nothing is done
+	lags     error         // why a member was not given the template
+	again    time.Duration // when to look again, 0 for when something changes
 }
 
 // look reads a pool and its members. It gives nil for a pool that is gone or going.

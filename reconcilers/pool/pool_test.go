@@ -51,6 +51,24 @@ func newFixture(t *testing.T, replicas int, policy v1alpha1.ScaleDownPolicy, cha
 	return f
 }
 
+// A read-only process makes and deletes no members, and the next one that is not does.
+func TestReadOnlyPool(t *testing.T) {
+	for _, replicas := range []int{1, 5} {
+		f := newFixture(t, 3, v1alpha1.ScaleDownNewestFirst)
+		f.ReadOnly = true
+		f.scale(replicas)
+		status := f.settle()
+		if status.Replicas != 3 || len(status.Removing) > 0 {
+			t.Errorf("scaled to %d: %+v", replicas, status)
+		}
+		f.is(status, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonReadOnly, "read-only")
+		f.ReadOnly = false
+		if status := f.settle(); int(status.Replicas) != replicas {
+			t.Errorf("after read-only: %+v, want %d members", status, replicas)
+		}
+	}
+}
+
 func (f *fixture) must(err error) {
 	f.Helper()
 	if err != nil {

@@ -48,6 +48,8 @@ type Reconciler struct {
 	Now func() time.Time
 	// Metrics is where metrics of the pools are registered, nil for none.
 	Metrics prometheus.Registerer
+	// ReadOnly has pools create, change and delete no members and disks.
+	ReadOnly bool
 }
 
 // SetupWithManager registers the reconciler.
@@ -86,7 +88,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil || l == nil {
 		return ctrl.Result{}, err
 	}
-	if l.due() {
+	switch {
+	case l.due() && r.ReadOnly:
+		l.readOnly = true
+	case l.due():
 		live, unread := r.look(ctx, r.Live, request.NamespacedName, page)
 		switch {
 		case apierrors.ReasonForError(unread) == undecodable:

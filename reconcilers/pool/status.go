@@ -10,6 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // mostNamed is how many members a message names.
@@ -98,6 +99,8 @@ func (l *look) stuck() (text string) {
 func (l *look) progressing() metav1.Condition {
 	t := v1alpha1.ConditionProgressing
 	switch {
+	case l.readOnly:
+		return l.condition(t, false, v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly))
 	case l.unread != nil:
 		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.unread.Error())
 	case l.failed != nil:
@@ -157,6 +160,9 @@ func whoStays(all []blocked) string {
 
 // ready is true when nothing is left to be done, and otherwise says what is.
 func (l *look) ready(of []metav1.Condition) metav1.Condition {
+	if l.readOnly {
+		return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly))
+	}
 	for _, c := range of {
 		good := c.Status == metav1.ConditionTrue
 		if l.unread != nil && c.Type != string(v1alpha1.ConditionProgressing) {

@@ -10,6 +10,7 @@ import (
 type Client struct {
 	runtime      Runtime
 	interceptors []Interceptor
+	readOnly     bool
 }
 
 // Call is one call of a runtime.
@@ -31,10 +32,21 @@ type Interceptor func(ctx context.Context, call *Call, next func(context.Context
 // NewClient returns a client of the runtime. The first interceptor is the outermost; those of a Client are inside of them.
 func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	if inner, ok := rt.(*Client); ok {
-		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...)}
+		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...), readOnly: inner.readOnly}
 	}
 	return &Client{runtime: rt, interceptors: interceptors}
 }
+
+// ReadOnly returns a client of the same runtime that observes, and makes no other call: these give [ErrReadOnly]. Its interceptors see all
+// calls.
+func (c *Client) ReadOnly() *Client {
+	only := *c
+	only.readOnly = true
+	return &only
+}
+
+// observing are the calls that change nothing. A verb that is not here is refused by a read-only client.
+var observing = []Verb{VerbObserve, VerbObserveDisk}
 
 // Can reports whether the runtime has an ability that only some have, an interface such as [Migrator].
 func Can[Ability any](c *Client) bool {
@@ -62,6 +74,9 @@ func use[Ability any](ctx context.Context, c *Client, of *Call, call func(contex
 
 // call makes a call through the interceptors.
 func (c *Client) call(ctx context.Context, call *Call, make func(context.Context) error) error {
+	if c.readOnly && !slices.Contains(observing, call.Verb) {
+		make = func(context.Context) error { return ErrReadOnly }
+	}
 	for _, intercept := range slices.Backward(c.interceptors) {
 		next := make
 		make = func(ctx context.Context) error { return intercept(ctx, call, next) }

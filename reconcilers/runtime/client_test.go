@@ -65,6 +65,37 @@ func TestInterceptors(t *testing.T) {
 	}
 }
 
+// A read-only client observes and sends nothing, whatever is made of it later.
+func TestReadOnlyClient(t *testing.T) {
+	w := fake.New()
+	var seen []runtime.Verb
+	c := runtime.NewClient(runtime.NewClient(w.Client("a")).ReadOnly(), func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
+		seen = append(seen, call.Verb)
+		return next(ctx)
+	})
+	ctx, m := t.Context(), testMachine()
+	calls := all(ctx, c, m)
+	for _, verb := range []runtime.Verb{runtime.VerbEnsureDisk, runtime.VerbDeleteDisk, runtime.VerbAttach, runtime.VerbDetach} {
+		calls[verb] = runtime.UseDisk(ctx, c, verb, runtime.Disk{}, m, func(context.Context, runtime.Disks) error { return nil })
+	}
+	for verb, err := range calls {
+		if !runtime.IsReadOnly(err) || runtime.MayHaveActed(err) || runtime.Reason(err) != "ReadOnly" {
+			t.Errorf("%s: got error %v", verb, err)
+		}
+	}
+	if _, err := c.Observe(ctx, m); err != nil {
+		t.Errorf("it does not observe: %v", err)
+	}
+	looked := false
+	err := runtime.UseDisk(ctx, c, runtime.VerbObserveDisk, runtime.Disk{}, m, func(context.Context, runtime.Disks) error { looked = true; return nil })
+	if err != nil || !looked {
+		t.Errorf("it does not observe disks: %v", err)
+	}
+	if len(seen) != len(calls)+2 || len(w.Calls()) != 1 {
+		t.Errorf("interceptors saw %v, the runtime %d calls", seen, len(w.Calls()))
+	}
+}
+
 // An interceptor sees what was seen, and can change it.
 func TestInterceptorOfObserve(t *testing.T) {
 	hide := func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {

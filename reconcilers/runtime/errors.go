@@ -30,6 +30,8 @@ const (
 	KindNotSupported Kind = "NotSupported"
 	// KindTakingOver means that nothing was sent because another process may still be sending. It is temporary.
 	KindTakingOver Kind = "TakingOver"
+	// KindReadOnly means that nothing was sent because the manager is read-only.
+	KindReadOnly Kind = "ReadOnly"
 )
 
 // Error is what a runtime returns where a caller may want to know what kind of trouble it is in. An error of another type
@@ -150,6 +152,12 @@ func IsNotSupported(err error) bool { return kindOf(err) == KindNotSupported }
 // IsTakingOver reports whether nothing was sent because another process may still be sending.
 func IsTakingOver(err error) bool { return kindOf(err) == KindTakingOver }
 
+// ErrReadOnly is the error of every call that a read-only client does not make.
+var ErrReadOnly = newError(KindReadOnly, nil, "Sallyport is read-only and sends nothing to runtimes, see the chart value readOnly")
+
+// IsReadOnly reports whether nothing was sent because the manager is read-only.
+func IsReadOnly(err error) bool { return kindOf(err) == KindReadOnly }
+
 // NothingOfOurs reports whether there is nothing that carries the machine's marker, so that nothing has to be undone: what is
 // in its place belongs to another, or there is no such runtime at all.
 func NothingOfOurs(err error) bool { return IsOwnedByAnother(err) || IsNotSupported(err) }
@@ -187,6 +195,8 @@ func Reason(err error) v1alpha1.ConditionReason {
 		return v1alpha1.ReasonRuntimeNotSupported
 	case KindTakingOver:
 		return v1alpha1.ReasonTakingOver
+	case KindReadOnly:
+		return v1alpha1.ReasonReadOnly
 	default:
 		return v1alpha1.ReasonRuntimeFailed
 	}

@@ -68,6 +68,8 @@ func outcome(err error) string {
 		return "not_supported"
 	case KindTakingOver:
 		return "taking_over"
+	case KindReadOnly:
+		return "read_only"
 	default:
 		return "failed"
 	}

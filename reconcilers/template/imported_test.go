@@ -102,3 +102,25 @@ func (w *world) importFirst() *process {
 	})
 	return p
 }
+
+// After a restore of etcd, a template that was imported since the backup is not known: it is left as it is, and is said to be in the way.
+func TestTemplateOfYesterday(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	p.settle(t)
+	backup := p.template().Status.DeepCopy()
+	p.change(t, release("2"))
+	p.settle(t)
+	today := *p.named(folder, name)
+
+	p.change(t, release("1"))
+	of := p.template()
+	of.Status = *backup
+	must(t, p.WithWatch.Status().Update(p.ctx, of))
+	p.renew()
+	p.settle(t)
+	if present := p.named(folder, name); present == nil || *present != today {
+		t.Errorf("the template was %+v and is %+v", today, present)
+	}
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, name)
+}

@@ -204,7 +204,7 @@ func (r *Reconciler) tell(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereT
 // wrong reports whether people should be told by an event.
 func wrong(ready *metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
-	case v1alpha1.ReasonTemplateReady, v1alpha1.ReasonTemplateInProgress, v1alpha1.ReasonPaused, v1alpha1.ReasonTakingOver, v1alpha1.ReasonTerminating:
+	case v1alpha1.ReasonTemplateReady, v1alpha1.ReasonTemplateInProgress, v1alpha1.ReasonPaused, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly, v1alpha1.ReasonTerminating:
 		return false
 	}
 	return true

@@ -80,6 +80,8 @@ type fixture struct {
 
 	onStatus func(client.Object) // called before each write of a status
 	vms      *Reconciler
+
+	readOnly bool // the process to come
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -122,9 +124,12 @@ func (f *fixture) restart() {
 		},
 	})
 	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
+	if f.readOnly {
+		rt = rt.ReadOnly()
+	}
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	now := func() time.Time { return time.Now().Add(f.offset) }
-	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now}
+	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now, ReadOnly: f.readOnly}
 	f.ops = &operation.Reconciler{Driver: driver, Arbiter: f.arbiter, Events: &f.events}
 	f.vms = &Reconciler{Driver: driver, Events: &f.events}
 }

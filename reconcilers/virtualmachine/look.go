@@ -66,6 +66,11 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 	l.settled()
 	l.restartRequired()
 	l.disksAttached()
+	if r.ReadOnly {
+		l.set(v1alpha1.ConditionReadOnly.Condition(metav1.ConditionTrue, v1alpha1.ReasonReadOnly, l.VM.Generation, runtime.Message(runtime.ErrReadOnly)))
+	} else {
+		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(v1alpha1.ConditionReadOnly))
+	}
 	ready := l.ready()
 	l.set(ready)
 	if equality.Semantic.DeepEqual(l.read, &l.VM.Status) {

@@ -50,7 +50,7 @@ func (r *Reconciler) resync(l *look) time.Duration {
 func wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
-		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonImageImporting:
+		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly, v1alpha1.ReasonImageImporting:
 		return false
 	}
 	return true

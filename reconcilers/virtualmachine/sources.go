@@ -77,6 +77,10 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 		if wants == nil || drive.Reached(*wants, l.seen) {
 			continue
 		}
+		if r.ReadOnly { // a claim would change what is wanted of the machine later
+			l.waits = runtime.Message(runtime.ErrReadOnly)
+			return false, nil
+		}
 		if claim.Moves(wants.Type) && !drive.CanMove(l.Runtime()) {
 			l.stays = true
 			continue

@@ -52,6 +52,9 @@
 {{- if .Values.rbac.policyReaders }}
 - --audit-names=false
 {{- end }}
+{{- if .Values.readOnly }}
+- --read-only=true
+{{- end }}
 {{- if .Values.diskImages.enabled }}
 - --disk-images=true
 {{- end }}

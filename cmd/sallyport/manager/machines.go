@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -80,6 +81,7 @@ func (o *Options) owned() (kinds []client.Object) {
 // PersistentVolumeClaims, those that are disks.
 func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	of := keeper.CacheOptions(namespace)
+	of[&admissionregistrationv1.ValidatingWebhookConfiguration{}] = o.cachedOpening()
 	if o.ShippedPolicies != "" {
 		of[&corev1.ConfigMap{}] = o.cachedShipment(namespace)
 	}

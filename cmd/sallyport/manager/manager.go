@@ -102,6 +102,9 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	gate := webhooks.NewGate(nil, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
+	if err := addOpening(mgr, gate, ctrlmetrics.Registry); err != nil {
+		return err
+	}
 	if err := o.addPolicies(mgr, gate, store, reads, namespace, served.replica); err != nil {
 		return err
 	}

@@ -71,6 +71,9 @@ type Options struct {
 	// TemplateForbidden are the address ranges that OVAs are not downloaded from.
 	TemplateForbidden []net.IPNet
 
+	// ReadOnly has the manager send nothing to runtimes. It admits requests and observes.
+	ReadOnly bool
+
 	// DiskImages imports VMDiskImages, which takes rights on what CDI and snapshots make.
 	DiskImages bool
 
@@ -135,6 +138,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "timeout of a call to a runtime; the sum with --renew-deadline must not exceed --lease-duration")
 	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how often to poll a runtime for the progress of an operation")
 	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "IP `ranges` that OVAs are not downloaded from; include the ranges of the cluster's Pods and Services")
+	flags.BoolVar(&o.ReadOnly, "read-only", false, "send nothing to runtimes: only admit requests and observe machines, disks and templates")
 	flags.BoolVar(&o.DiskImages, "disk-images", false, "import VMDiskImages with CDI, and take snapshots of them")
 	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "enable the runtime pod: VirtualMachines run as Pods on nodes with an agent that creates machines from Pods")
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")

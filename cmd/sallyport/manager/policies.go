@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,6 +82,7 @@ func (o *Options) addPolicies(
 		return fmt.Errorf("following what policies may read: %w", err)
 	}
 	kept := keeper.New(o.patchable(namespace), gate, store, ctrlmetrics.Registry)
+	kept.Replaces = func(ctx context.Context) bool { return replaces(ctx, replica) }
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the catalog of policies: %w", err)
 	}
@@ -116,6 +119,17 @@ func (o *Options) addPolicies(
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}
 	return o.addVetting(mgr, r)
+}
+
+// versions are those of the live replicas.
+type versions interface {
+	Versions(context.Context) (map[string]string, error)
+}
+
+// replaces reports whether live replicas differ in their version. If that cannot be read, none is replaced: this must not end the service.
+func replaces(ctx context.Context, replicas versions) bool {
+	all, err := replicas.Versions(ctx)
+	return err == nil && len(slices.Compact(slices.Sorted(maps.Values(all)))) > 1
 }
 
 // addVetting adds a readiness check: the shipped policies of the release can be applied.

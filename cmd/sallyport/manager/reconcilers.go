@@ -83,6 +83,34 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 	}
 }
 
+// readOnly has the runtimes only observe.
+func (r Runtimes) readOnly() Runtimes {
+	only := func(rt *runtime.Client, err error) (*runtime.Client, error) {
+		if err != nil {
+			return nil, err
+		}
+		return rt.ReadOnly(), nil
+	}
+	all := Runtimes{
+		Machine: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+			return only(r.Machine(ctx, vm))
+		},
+		Disk: func(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+			return only(r.Disk(ctx, d))
+		},
+	}
+	if r.Template != nil {
+		all.Template = func(ctx context.Context, t *v1alpha1.VSphereTemplate) (template.Store, error) {
+			store, err := r.Template(ctx, t)
+			if err != nil {
+				return nil, err
+			}
+			return template.ReadOnly(store), nil
+		}
+	}
+	return all
+}
+
 // arbiter adapts the gate to the operation reconciler, which does not depend on the webhooks.
 type arbiter struct{ gate *webhooks.Gate }
 
@@ -145,6 +173,9 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: runtimes.Template, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Metrics: template.NewMetrics(ctrlmetrics.Registry),
 		Fetch: func(ctx context.Context, d template.Domain) (template.Archive, error) {
+			if o.ReadOnly { // nothing is downloaded for an import that does not begin
+				return nil, runtime.ErrReadOnly
+			}
 			var item template.LibraryItem
 			if d.Spec.Source.LibraryItem != nil && runtimes.LibraryItem != nil {
 				var err error
@@ -169,10 +200,13 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 // a driver and its locks.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
+	if o.ReadOnly {
+		runtimes = runtimes.readOnly()
+	}
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
-		AdmitsSize: sizes(gate),
-		Moved:      hibernation.NewTeller(events, ctrlmetrics.Registry).Moved,
+		AdmitsSize: sizes(gate), ReadOnly: o.ReadOnly,
+		Moved: hibernation.NewTeller(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),
@@ -197,7 +231,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
 	}
 	images := &diskimage.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages, ReadOnly: o.ReadOnly,
 		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry),
 	}
 	if err := images.SetupWithManager(mgr); err != nil {
@@ -206,7 +240,9 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := o.addTemplates(mgr, events, runtimes); err != nil {
 		return err
 	}
-	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry}
+	pools := &pool.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry, ReadOnly: o.ReadOnly,
+	}
 	if err := pools.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachinePool reconciler: %w", err)
 	}

@@ -46,6 +46,16 @@ sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
 		t.Error(err)
 	}
+	only, err := world.within(runtime.Limits{}, prometheus.NewRegistry()).readOnly().Machine(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := only.Ensure(t.Context(), runtime.MachineOf(vm)); !runtime.IsReadOnly(err) {
+		t.Errorf("read-only: got %v", err)
+	}
+	if _, err := only.Observe(t.Context(), runtime.MachineOf(vm)); err != nil {
+		t.Errorf("read-only: got %v", err)
+	}
 	none := Runtimes{Machine: machines{}.runtime}.within(runtime.Limits{}, prometheus.NewRegistry())
 	if _, err := none.Machine(t.Context(), vm); !runtime.IsNotSupported(err) {
 		t.Errorf("without a runtime: got %v", err)

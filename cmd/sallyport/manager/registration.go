@@ -32,6 +32,7 @@ func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica
 		Configuration: o.policiesConfiguration(), Chart: o.WebhookConfiguration,
 		ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath,
 		NeedsBundle: true, Catalog: active{kept}, Changed: kept.Subscribe(), Replicas: replica, Found: found, Now: time.Now,
+		Events: mgr.GetEventRecorder(eventSource),
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the registration of policies: %w", err)

@@ -5,9 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +36,20 @@ type server struct {
 	webhook.Server // for its endpoints, with their metrics
 	options        *Options
 	configure      []func(*tls.Config)
-	started        atomic.Bool
+	listens        atomic.Pointer[listening]
 }
+
+// listening is where a server accepts connections, and by which configuration of TLS.
+type listening struct {
+	address string
+	config  *tls.Config
+
+	mu     sync.Mutex
+	probes []string // the local addresses of the latest probes
+}
+
+// latestProbes is of how many probes errors are left out of the log.
+const latestProbes = 16
 
 // newServer prepares a server, whose certificate is configured by the arguments.
 func (o *Options) newServer(configure ...func(*tls.Config)) (*server, error) {
@@ -57,9 +73,10 @@ func (s *server) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	listens := &listening{address: listener.Addr().String(), config: config}
 	serving := &http.Server{
 		Handler: s.WebhookMux(), BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader, ErrorLog: log.New(listens, log.Prefix(), log.Flags()),
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -68,7 +85,7 @@ func (s *server) Start(ctx context.Context) error {
 		defer cancel()
 		ended <- serving.Shutdown(draining)
 	}()
-	s.started.Store(true)
+	s.listens.Store(listens)
 	if err := serving.Serve(tls.NewListener(&door{Listener: listener, most: mostConnections}, config)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -78,12 +95,55 @@ func (s *server) Start(ctx context.Context) error {
 	return nil
 }
 
-// StartedChecker returns a probe that succeeds when the server accepts connections.
+// StartedChecker returns a probe that connects to the server: it succeeds while the server completes handshakes with the certificate that
+// it serves. That callers trust this certificate is the probe of package certs.
 func (s *server) StartedChecker() healthz.Checker {
-	return func(*http.Request) error {
-		if !s.started.Load() {
+	return func(r *http.Request) error {
+		listens := s.listens.Load()
+		if listens == nil {
 			return errors.New("the webhook server has not started")
 		}
-		return nil
+		ctx := context.Background()
+		if r != nil {
+			ctx = r.Context()
+		}
+		return listens.dial(ctx)
 	}
+}
+
+// dial makes a connection and closes it after the handshake. TLS 1.3 ends the handshake of the client before the server has asked for
+// the certificate of --client-ca-file, which a probe does not have.
+func (l *listening) dial(ctx context.Context) error {
+	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // VerifyConnection compares the certificate
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		served, err := l.config.GetCertificate(&tls.ClientHelloInfo{})
+		if err == nil && !slices.Equal(state.PeerCertificates[0].Raw, served.Certificate[0]) {
+			err = errors.New("another certificate answers than this replica serves")
+		}
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, headerPatience)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.address) // an unspecified address is the local system
+	if err != nil {
+		return fmt.Errorf("connecting to the webhook server: %w", err)
+	}
+	defer conn.Close()
+	l.mu.Lock()
+	l.probes = append(l.probes[max(0, len(l.probes)+1-latestProbes):], conn.LocalAddr().String())
+	l.mu.Unlock()
+	if err := tls.Client(conn, config).HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("connecting to the webhook server: %w", err)
+	}
+	return nil
+}
+
+// Write logs an error of the server, except that a probe has no client certificate.
+func (l *listening) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.ContainsFunc(l.probes, func(probe string) bool { return strings.Contains(string(line), " from "+probe+":") }) {
+		return len(line), nil
+	}
+	return log.Writer().Write(line)
 }

@@ -13,14 +13,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"sallyport.dev/sallyport/test/step"
 )
 
 // authority makes certificates.
@@ -175,6 +179,58 @@ func TestAuthoritiesOfClientsAreReadAgain(t *testing.T) {
 		if _, err := speak(two, false); (err == nil) != step.two {
 			t.Errorf("two: %v, want %t", err, step.two)
 		}
+	}
+}
+
+// A replica is ready as long as its server completes handshakes with the certificate that it serves, with and without certificates of
+// clients. Its probes leave no errors in the log.
+func TestReadinessConnectsToTheServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, newAuthority(t).pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	for _, line := range []string{"", "--client-ca-file " + file} {
+		o, own := parsed(t, line), newAuthority(t)
+		o.WebhookHost, o.WebhookPort = "127.0.0.1", port(freeAddress(t))
+		certificates := []*tls.Certificate{own.leaf("server", x509.ExtKeyUsageServerAuth), own.leaf("other", x509.ExtKeyUsageServerAuth)}
+		var calls, differ atomic.Int32
+		s, err := o.newServer(func(c *tls.Config) {
+			c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return certificates[calls.Add(1)*differ.Load()%2], nil
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := s.StartedChecker()
+		if ready(nil) == nil {
+			t.Errorf("%q: ready before the start", line)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Start(ctx) }()
+		step.T{T: t}.Eventually("it is ready", func() bool { return ready(nil) == nil })
+		differ.Store(1)
+		if err := ready(nil); err == nil || !strings.Contains(err.Error(), "another certificate answers") {
+			t.Errorf("%q: another certificate is served, and the probe says %v", line, err)
+		}
+		differ.Store(0)
+		if err := ready(nil); err != nil {
+			t.Errorf("%q: it does not become ready again: %v", line, err)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := ready(nil); err == nil || !strings.Contains(err.Error(), "connecting to the webhook server") {
+			t.Errorf("%q: nothing accepts connections, and the probe says %v", line, err)
+		}
+	}
+	if logged.Len() > 0 {
+		t.Errorf("the probes left in the log:\n%s", &logged)
 	}
 }
 

@@ -123,7 +123,7 @@ func (p *plugin) command() *cobra.Command {
 	for _, e := range earlierCommands {
 		root.AddCommand(p.earlierCommand(e))
 	}
-	root.AddCommand(p.createCommand(), p.scaleDownCommand(), p.busyCommand(), p.idleCommand(), p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
+	root.AddCommand(p.createCommand(), p.scaleDownCommand(), p.busyCommand(), p.idleCommand(), p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.gateCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
 	return root
 }
 

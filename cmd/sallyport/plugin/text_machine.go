@@ -22,6 +22,9 @@ func (r *machineReport) text(p *page) {
 	p.row("Guest:", guest(status))
 	ready := v1alpha1.ConditionReady.In(status.Conditions)
 	p.row("Ready:", cmp.Or(p.condition(ready), "Unknown: waiting to be reconciled"))
+	if c := v1alpha1.ConditionReadOnly.In(status.Conditions); c != nil {
+		p.row("Read-only:", c.Message)
+	}
 	if c := v1alpha1.ConditionPlacementSettled.In(status.Conditions); c != nil && c.Status != "True" {
 		p.row("Placement:", p.condition(c))
 	}

@@ -32,12 +32,13 @@ func (p *plugin) whyCommand() *cobra.Command {
 			"  - VSphereTemplate: the releases of each failure domain, what it waits for, and its users\n" +
 			"  - VMDiskImage: its import, what it waits for, who uses it, and what its deletion waits for\n" +
 			"  - VSphereServer: what it waits for, and machines whose VirtualMachine does not exist\n" +
+			"  - certificate, without a name: the certificate of the webhooks, who serves and trusts it, and what is wrong with it\n" +
 			"  - any other kind: whether it can be deleted and scaled down, what its deletion waits for, its owners, its deletion and\n" +
 			"    scaling guards, and the events of Sallyport\n\n" +
 			"To find out which requests are allowed now, the command sends them to the API server as dry runs. A request is undecided\n" +
 			"if a policy failed to decide, forbidden if RBAC does not allow it, and unknown if the API server did not respond.\n\n" +
 			"KIND is a kind, resource or short name as in kubectl get. KIND/NAME is the same as KIND NAME. NAME alone is a\n" +
-			"VirtualMachine.",
+			"VirtualMachine, except certificate.",
 		Example: `  # What does this machine wait for, and which operations are allowed?
   kubectl sallyport why svm web-1
 
@@ -84,10 +85,13 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 		return err
 	}
 	var r report
-	switch kind {
-	case machineKind:
+	switch {
+	case slices.Equal(args, []string{certificateArgument}):
+		r, err = gatherCertificate(ctx, c, p.now())
+		kind = "" // which is served by no replica
+	case kind == machineKind:
 		r, err = gatherMachine(ctx, c, name)
-	case operationKind:
+	case kind == operationKind:
 		r, err = gatherOperation(ctx, c, name)
 	default:
 		r, err = p.gatherObject(ctx, c, args)

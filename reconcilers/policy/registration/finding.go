@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 // findings puts into words what was found out about each policy.
 func (l *look) findings() map[string]Finding {
 	all := map[string]Finding{}
 	for name, r := range l.reports {
-		f := r.finding(l.behind, l.registered(name))
+		f := r.finding(l.behind, l.registered(name), l.open)
 		f.Generation = r.generation
 		all[name] = f
 	}
@@ -19,7 +20,7 @@ func (l *look) findings() map[string]Finding {
 }
 
 // finding is what is told of a policy: of several things the one that is worst.
-func (r *report) finding(behind []string, registered bool) Finding {
+func (r *report) finding(behind []string, registered bool, open *Opening) Finding {
 	asked := strings.Join(r.asked, "; ")
 	f := Finding{}
 	switch {
@@ -49,6 +50,10 @@ func (r *report) finding(behind []string, registered bool) Finding {
 		if asked != "" {
 			f.Message += " Registered for " + asked + "."
 		}
+	case asked != "" && open != nil:
+		f.Reason = v1alpha1.ReasonGateOpen
+		f.Message = fmt.Sprintf("The gate is open %s. Requests for %s are admitted with a warning. To close it: %s",
+			open, asked, commands.Line("kubectl", "sallyport", "gate", "close"))
 	case asked != "":
 		f.Reason, f.Message = v1alpha1.ReasonRegistered, fmt.Sprintf("Registered for %s.", asked)
 	}

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -77,9 +79,12 @@ type Reconciler struct {
 	Replicas Replicas
 	// Found is called with the name of each policy whose finding is another than before.
 	Found func(policy string)
+	// Events receives when the gate is opened and closed; nil receives nothing.
+	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
 
+	told    *Opening  // the opening of the last look
 	awaited string    // the hash that replicas are waited for to report
 	since   time.Time // when that began
 	// changing are the policies that change objects, with when that was first seen.
@@ -105,6 +110,8 @@ type look struct {
 	// there has the names of all RegoPolicies, with when they were created.
 	there  map[string]time.Time
 	served *Served
+	// open is set while the gate is open.
+	open *Opening
 	// behind are the replicas that do not decide by these policies yet.
 	behind []string
 	// reports are by the policy's name.
@@ -144,6 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			return reconcile.Result{}, err
 		}
 	}
+	l.opening()
 	var undiscovered error
 	if l.served, undiscovered = r.discover(); undiscovered != nil {
 		log.FromContext(ctx).Error(undiscovered, "API discovery failed; cannot tell which matched resources are unserved")
@@ -156,11 +164,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		}
 		errs = append(errs, err)
 	}
+	l.tellOpening()
 	maps.DeleteFunc(r.changing, func(policy string, _ time.Time) bool { return !l.mutating().has(policy) })
 	if hash != "" {
 		r.publish(l.findings())
 	}
-	return reconcile.Result{RequeueAfter: l.wait(hash)}, errors.Join(errs...)
+	wait := l.wait(hash)
+	if l.open != nil {
+		left := l.open.Until.Sub(r.Now()) + time.Second
+		wait = min(cmp.Or(wait, left), left)
+	}
+	return reconcile.Result{RequeueAfter: wait}, errors.Join(errs...)
 }
 
 // discover finds out what the cluster has, nil if it is not to be known.
@@ -312,7 +326,7 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 func (l *look) want(s *side, p *Policy, targets []target) []*entry {
 	all := newEntries(p, targets, s.mutating, s.client(p.Name), l.Namespace)
 	for _, e := range all {
-		if s.ignores() {
+		if s.ignores() || l.open != nil && !aboutOwn(e.Rules) {
 			e.FailurePolicy = ptr.To(ignore)
 		}
 	}

@@ -33,6 +33,8 @@ type side struct {
 	// own is the configuration as it was read, nil if it is not there, and have its entries.
 	own  client.Object
 	have map[string]*entry
+	// closing has the annotations of an opening that is over removed.
+	closing bool
 	// sample is a webhook of the chart's, nil if there is none that can be used; why then says what is wrong.
 	sample *admissionregistrationv1.ValidatingWebhook
 	why    string
@@ -163,6 +165,9 @@ func (s *side) ignores() bool {
 // with gives the configuration with those entries and nothing else.
 func (s *side) with(entries map[string]*entry) client.Object {
 	after := s.own.DeepCopyObject().(client.Object)
+	if s.closing {
+		Close(after)
+	}
 	names := slices.Sorted(maps.Keys(entries))
 	switch c := after.(type) {
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:

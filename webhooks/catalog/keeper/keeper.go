@@ -59,6 +59,10 @@ type Keeper struct {
 	gate    Gate
 	facts   Facts
 	metrics *metrics
+	// Replaces reports whether another live replica is of another version. Only then does a policy that this version cannot use keep the
+	// replica from being ready; nil means always. It is set before the start.
+	Replaces func(context.Context) bool
+
 	catalog catalog.Catalog
 	cached  client.Reader
 	life    context.Context                 // from the start of the controller to its end
@@ -270,25 +274,39 @@ func (k *Keeper) granting(missing []catalog.Grant) error {
 // weights order problems with reads: where there are several, the last one is told.
 var weights = []catalog.Problem{catalog.ReadsNotSynced, catalog.ReadsFailed, catalog.ReadsForbidden, catalog.KindNotServed}
 
-// Ready tells whether this replica can decide: there is a policy that does, it can use each that has decided before, and the
-// caches can answer for those that decide. A policy that never was good, or whose kinds cannot be read in this cluster, does
-// not keep the others from deciding.
-func (k *Keeper) Ready(*http.Request) error {
+// Ready tells whether this replica can decide: there is a policy that does, and the caches can answer for those that decide. A policy that
+// never was good, or whose kinds cannot be read in this cluster, does not keep the others from deciding. Nor does one that has decided
+// before and that this replica cannot use, unless the replica would replace one of another version, which can: all replicas of one version
+// have this trouble, and must not all be unready.
+func (k *Keeper) Ready(r *http.Request) error {
+	unusable, err := k.ready()
+	if err != nil || unusable == nil {
+		return err
+	}
+	ctx := context.Background()
+	if r != nil {
+		ctx = r.Context()
+	}
+	if k.Replaces == nil || k.Replaces(ctx) {
+		return unusable
+	}
+	return nil
+}
+
+func (k *Keeper) ready() (unusable, err error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	switch {
 	case k.states == nil:
-		return errors.New("policies not loaded")
+		return nil, errors.New("policies not loaded")
 	case len(k.states) == 0:
-		return errors.New("the cluster has no RegoPolicy")
+		return nil, errors.New("the cluster has no RegoPolicy")
 	case !k.swapped:
-		return k.waiting()
+		return nil, k.waiting()
 	case k.deciding == 0:
-		return errors.New("no RegoPolicy is active")
-	case k.unusable != nil:
-		return k.unusable
+		return nil, errors.New("no RegoPolicy is active")
 	}
-	return k.facts.Synced()
+	return k.unusable, k.facts.Synced()
 }
 
 // waiting tells what the first set waits for.

@@ -146,6 +146,14 @@ func TestReadinessOfAVersionThatCannotCompile(t *testing.T) {
 		err := r.Ready(nil)
 		return err != nil && strings.HasPrefix(err.Error(), "policy p was active before, but none of its revisions can be used: policy p does not compile:\np/p.rego:3:6: ")
 	})
+	r.Replaces = func(context.Context) bool { return false }
+	if err := r.Ready(nil); err != nil {
+		t.Errorf("all replicas have this version, and none would be ready: %v", err)
+	}
+	r.Replaces = func(context.Context) bool { return true }
+	if r.Ready(nil) == nil {
+		t.Error("it would replace replicas of another version")
+	}
 	c.edit(text(saying("p", "two")))
 	r.awaitReady()
 }

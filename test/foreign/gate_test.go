@@ -1,0 +1,119 @@
+package foreign
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+// The gate is opened and closed by the command while replicas run and while none does, and closes by itself.
+func TestTheGate(t *testing.T) {
+	depth.Only(t)
+	s := newSite(t, onlyOwn(t)...)
+	s.apply(owners("owners", ""))
+	s.registered("owners")
+	s.step("opened and closed", (*site).opened)
+	s.step("closes by itself", (*site).closesItself)
+	s.step("opened while no replica runs", (*site).openedUnserved)
+	s.step("replicas start while an API service is broken", (*site).brokenAPIService)
+}
+
+func (s *site) enforced() {
+	s.Helper()
+	s.Until("requests are judged", func() (string, bool) {
+		text, ok := s.try(ownless)
+		return text, !ok && strings.Contains(text, "OwnerMissing")
+	})
+}
+
+func (s *site) admitted(warning string) {
+	s.Helper()
+	s.Until("requests are admitted", func() (string, bool) {
+		text, ok := s.try(ownless)
+		return text, ok && strings.Contains(text, warning)
+	})
+}
+
+// ownKind is a request that policy operations-copies denies.
+func (s *site) ownKind(words string) {
+	s.Helper()
+	s.refused(words, "apply --dry-run=server -f "+s.file(`
+apiVersion: sallyport.dev/v1alpha1
+kind: VirtualMachineOperation
+metadata: {name: copy, namespace: default}
+spec: {type: Start, virtualMachineName: x, virtualMachineUID: y}`))
+}
+
+func (s *site) opened() {
+	before := s.text()
+	s.plugin("gate", "open", "--for", "1h", "--reason", "ticket 42")
+	s.admitted("Warning: Sallyport's policies are not enforced: the gate is open until")
+	s.ownKind("operations-copies/OperationCopied")
+	s.shows("owners", v1alpha1.ConditionRegistered, "False", v1alpha1.ReasonGateOpen)
+	if got := s.plugin("gate", "status"); !strings.Contains(got, `"ticket 42"`) || !strings.Contains(got, "Replicas that are serving: 2") {
+		s.Errorf("the status is %s", got)
+	}
+	// The chart says nothing about the annotations and the entries.
+	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "webhook.annotations.upgraded=yes"))
+	s.admitted("the gate is open until")
+	s.plugin("gate", "close")
+	s.enforced()
+	s.registered("owners")
+	s.Until("the entries are as before", func() (string, bool) { return s.text(), s.text() == before })
+}
+
+func (s *site) closesItself() {
+	o := registration.Opening{Until: time.Now().Add(10 * time.Second), Reason: "short"}
+	v, m := s.configurations()
+	o.Write(v)
+	for _, c := range []client.Object{v, m} {
+		registration.Ease(c)
+		s.Must(s.client.Update(s.Context(), c))
+	}
+	s.admitted("the gate is open until")
+	s.enforced()
+	s.registered("owners")
+}
+
+func (s *site) openedUnserved() {
+	s.kubectl("scale deployment/" + install.Release + " --replicas=0 --namespace " + install.Namespace)
+	s.Until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
+	s.refused("failed calling webhook", ownless)
+	s.plugin("gate", "open", "--for", "1h", "--reason", "nobody serves")
+	s.admitted("")
+	s.ownKind("failed calling webhook")
+	s.plugin("gate", "close")
+	s.admitted("") // nobody could judge it
+}
+
+// brokenAPIService has replicas start while a group of the API is not served.
+func (s *site) brokenAPIService() {
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1beta1.metrics.k8s.io"},
+		"spec": map[string]any{
+			"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100), "insecureSkipTLSVerify": true,
+			"service": map[string]any{"namespace": "kube-system", "name": "not-there"},
+		},
+	}}
+	s.Must(s.client.Create(s.Context(), o))
+	s.Until("discovery is partial", func() (string, bool) {
+		text, ok := s.try("get nodes.metrics.k8s.io")
+		return text, !ok && strings.Contains(text, "metrics.k8s.io")
+	})
+	s.kubectl("scale deployment/" + install.Release + " --replicas=2 --namespace " + install.Namespace)
+	s.rolledOut()
+	s.enforced()
+	s.registered("owners")
+	s.apply(owners("others", "")) // another policy, which needs discovery
+	s.registered("others")
+}
