@@ -45,7 +45,7 @@ func main() {
 		fmt.Fprint(flag.CommandLine.Output(), help)
 		flag.PrintDefaults()
 	}
-	all := flag.Bool("all", false, "also upgrade Sallyport, and replace its replicas and its certificate, which takes half a minute longer")
+	all := flag.Bool("all", false, "also boot a machine from an image, upgrade Sallyport, and replace its replicas and its certificate, which takes half a minute longer")
 	script := flag.Bool("script", false, "uninstall Sallyport after the walk and exit: code 0 on success, 1 on failure")
 	first := flag.Bool("denial", true, "begin with a denial that needs no cluster")
 	flag.Parse()

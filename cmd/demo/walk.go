@@ -16,14 +16,16 @@ const team, strangers = "team-a", "team-b"
 
 const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 
-// walk runs the chapters of the demo: with all, also those that upgrade and restart Sallyport; with toTheEnd, also the one that uninstalls it.
+// walk runs the chapters of the demo: with all, also those that import an image, and upgrade and restart Sallyport; with toTheEnd, also the one that uninstalls it.
 func (s *show) walk(all, toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.podMachine, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards, s.rules,
+		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards,
 	}
 	if all {
-		chapters = append(chapters, s.images, s.keeps, s.outlasts)
+		chapters = append(chapters, s.images, s.rules, s.keeps, s.outlasts)
+	} else {
+		chapters = append(chapters, s.rules)
 	}
 	chapters = append(chapters, s.reset)
 	if toTheEnd {
