@@ -153,7 +153,7 @@ bin:
 
 .PHONY: demo
 demo: export CGO_ENABLED = 0
-demo: ## Show Sallyport on a local control plane and a simulated vCenter (ALL=1 upgrades it too, SCRIPT=1 ends with a verdict)
+demo: ## Show Sallyport on a local control plane and a simulated vCenter (ALL=1 shows more, SCRIPT=1 ends with a verdict)
 	$(GO) run ./cmd/demo/build $(if $(filter 1,$(ALL)),--all) $(if $(filter 1,$(SCRIPT)),--script)
 
 .PHONY: demo-binary
