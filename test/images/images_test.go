@@ -62,7 +62,10 @@ func newSite(t *testing.T) *site {
 	binary, err := install.Build(t.Context(), dir, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
 	ctx := context.WithoutCancel(t.Context())
-	s.plane, err = env.Start(ctx, env.Options{CRDs: crds})
+	// Of the controller manager, only the garbage collector: there are no volumes to bind claims to.
+	s.plane, err = env.Start(ctx, env.Options{
+		CRDs: crds, ControllerManager: true, ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"},
+	})
 	s.Must(err)
 	t.Cleanup(func() { s.Must(s.plane.Stop()) })
 	scheme := kruntime.NewScheme()
