@@ -192,11 +192,14 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	case l.abandoned():
 		l.Free(l.now)
 	case l.DeletionTimestamp.IsZero():
-		if err := l.keep(ctx, r.Live); err != nil {
+		if err := r.keep(ctx, l); err != nil {
 			return err
 		}
 	case l.Status.AttachedTo == nil:
 		if gone := l.remove(ctx); gone {
+			if err := r.returnSnapshot(ctx, l); err != nil {
+				return err
+			}
 			return client.IgnoreNotFound(r.finalize(ctx, l, controllerutil.RemoveFinalizer))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/drive"
 )
 
 // A machine with spec.diskImage has a VirtualDisk of its own, which the disk reconciler copies from the image, and which holds the image.
@@ -182,15 +183,16 @@ func (r *Reconciler) createForImage(ctx context.Context, l *look, o client.Objec
 // image gives the image of the machine if a disk can be copied from it. One that is missing is created, if the spec says so.
 func (r *Reconciler) image(ctx context.Context, l *look) (*v1alpha1.VMDiskImage, bool, error) {
 	of, name := l.VM.Spec.DiskImage, l.VM.Spec.DiskImage.Ref.In(l.VM.Namespace)
-	if name.Namespace != l.VM.Namespace {
-		l.waitForImage(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageAbroad(name, l.VM.Namespace))
-		return nil, false, nil
-	}
 	image := &v1alpha1.VMDiskImage{}
 	err := r.Live.Get(ctx, name, image)
 	switch {
 	case apierrors.IsNotFound(err) && of.Mode == v1alpha1.CreateIfNotExist && of.Template != nil:
 		image.Namespace, image.Name, image.Spec = name.Namespace, name.Name, of.Template.ImageSpec()
+		if name.Namespace != l.VM.Namespace {
+			image.Spec.AllowedNamespaces = v1alpha1.VMDiskImageNamespaces{From: v1alpha1.VMDiskImageFromSelector, Selector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelMetadataName: l.VM.Namespace},
+			}}
+		}
 		did, err := r.createForImage(ctx, l, image, v1alpha1.ReasonImageNotCreated)
 		return nil, did, err
 	case apierrors.IsNotFound(err):
@@ -198,6 +200,12 @@ func (r *Reconciler) image(ctx context.Context, l *look) (*v1alpha1.VMDiskImage,
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("reading VMDiskImage %s: %w", name, err)
+	}
+	if allowed, err := drive.MayUse(ctx, r.Live, image, l.VM.Namespace); err != nil {
+		return nil, false, err
+	} else if !allowed {
+		l.waitForImage(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.VM.Namespace))
+		return nil, false, nil
 	}
 	r.differsFromTemplate(l, image)
 	if reason, message := image.Unusable(); reason != "" {
