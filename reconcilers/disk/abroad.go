@@ -73,6 +73,7 @@ func (r *Reconciler) borrowSnapshot(ctx context.Context, l *look, image *v1alpha
 	return ready, err
 }
 
+// takeSnapshot creates what is missing, and reports whether the snapshot can be used.
 func (r *Reconciler) takeSnapshot(ctx context.Context, l *look, image *v1alpha1.VMDiskImage) (ready bool, err error) {
 	b, err := r.borrowed(ctx, l)
 	if err != nil {

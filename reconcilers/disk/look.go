@@ -165,8 +165,12 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case !l.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "deleting the disk"
 	case l.lost:
+		again := "empty"
+		if l.Spec.Source != nil {
+			again = "copied from its image again"
+		}
 		return no, v1alpha1.ReasonDiskLost,
-			fmt.Sprintf("disk %s no longer exists on the runtime: restore it there, or delete VirtualDisk %s and create it again, empty", l.Status.DiskID, l.Name)
+			fmt.Sprintf("disk %s no longer exists on the runtime: restore it there, or delete VirtualDisk %s and create it again, %s", l.Status.DiskID, l.Name, again)
 	case l.waits != nil:
 		return no, v1alpha1.ConditionReason(l.waits.Reason), l.waits.Message
 	case l.Status.DiskID == "":

@@ -1,16 +1,19 @@
 package disk
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // collect does what the garbage collector does: it deletes objects all of whose owners are gone.
@@ -51,7 +54,7 @@ func (b *backup) String() string {
 }
 
 // restoreDisk creates the disk that was saved, unless there is one. Its status is written as by tools that restore it.
-func (b *backup) restoreDisk(f *fixture) {
+func (b *backup) restoreDisk(f *world) {
 	d := b.disk.DeepCopy()
 	d.ResourceVersion, d.Status = "", v1alpha1.VirtualDiskStatus{}
 	if b.withoutOwners {
@@ -63,19 +66,19 @@ func (b *backup) restoreDisk(f *fixture) {
 	}
 }
 
-func (b *backup) restoreMachine(f *fixture) {
+func (b *backup) restoreMachine(f *world) {
 	vm := b.vm.DeepCopy()
 	vm.ResourceVersion, vm.Status = "", v1alpha1.VirtualMachineStatus{}
 	f.must(f.Create(f.ctx, vm))
 }
 
 func (b *backup) restore(f *fixture) {
-	restores := []func(*fixture){b.restoreDisk, b.restoreMachine}
+	restores := []func(*world){b.restoreDisk, b.restoreMachine}
 	if b.machineComesFirst {
 		slices.Reverse(restores)
 	}
 	for _, restore := range restores {
-		restore(f)
+		restore(f.world)
 		if b.collectsImmediately {
 			f.collect()
 		}
@@ -139,4 +142,89 @@ func TestBootDiskIsRestored(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restores is a restore in which everything happens in any order, with a process that dies at any call.
+type restores struct {
+	*rapid.T
+	*world
+	p *process
+	b *backup
+}
+
+func (r *restores) takeOver(o client.Object) {
+	if r.Get(r.ctx, client.ObjectKeyFromObject(o), o) == nil {
+		o.SetAnnotations(map[string]string{v1alpha1.AnnotationTakeOver: string(o.GetUID())})
+		r.must(r.Update(r.ctx, o))
+	}
+}
+
+func (r *restores) restoreMachine() {
+	if r.Get(r.ctx, key("web"), &v1alpha1.VirtualMachine{}) != nil {
+		r.b.restoreMachine(r.world)
+	}
+}
+
+func (r *restores) takeOverDisk() {
+	r.takeOver(&v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-boot"}})
+}
+
+func (r *restores) takeOverMachine() {
+	r.takeOver(&v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}})
+}
+
+func (r *restores) look() {
+	if rapid.IntRange(0, 2).Draw(r.T, "dies") == 0 {
+		r.p.Die(rapid.IntRange(1, 6).Draw(r.T, "at"), rapid.Bool().Draw(r.T, "after"))
+	}
+	if rapid.Bool().Draw(r.T, "meanwhile") {
+		r.p.Before(rapid.IntRange(1, 6).Draw(r.T, "when"), rapid.SampledFrom([]func(){r.collect, r.takeOverDisk, r.restoreMachine}).Draw(r.T, "what"))
+	}
+	if rapid.Bool().Draw(r.T, "disk") {
+		_ = r.p.look(r.p.disks, "web-boot")
+	} else {
+		_ = r.p.look(r.p.vms, "web")
+	}
+	r.machines.AdvanceAll()
+}
+
+func (r *restores) check() {
+	if slices.ContainsFunc(r.machines.Effects(), func(e fake.Effect) bool { return e.Kind == fake.DiskDeleted }) {
+		r.Fatal(depth.Effect + "data was destroyed")
+	}
+}
+
+func TestRestoreModel(t *testing.T) {
+	depth.Checks(t, 25, 500)
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(context.Background())
+		r := &restores{T: t, world: w, p: w.process("us"), b: &backup{withStatus: rapid.Bool().Draw(t, "status"), withoutOwners: rapid.Bool().Draw(t, "stripped")}}
+		w.image(v1alpha1.VMDiskImageReady)
+		w.booting(ubuntu(v1alpha1.FailIfNotExist))
+		w.settle(r.p)
+		w.must(w.Get(w.ctx, key("web"), &r.b.vm))
+		w.must(w.Get(w.ctx, key("web-boot"), &r.b.disk))
+		w.lose(r.b.vm.DeepCopy())
+		w.lose(r.b.disk.DeepCopy())
+		t.Repeat(map[string]func(*rapid.T){
+			"disk": func(*rapid.T) { r.b.restoreDisk(w) }, "machine": func(*rapid.T) { r.restoreMachine() }, "collect": func(*rapid.T) { r.collect() },
+			"take over disk": func(*rapid.T) { r.takeOverDisk() }, "take over machine": func(*rapid.T) { r.takeOverMachine() },
+			"look": func(*rapid.T) { r.look() }, "look again": func(*rapid.T) { r.look() }, "": func(*rapid.T) { r.check() },
+		})
+		r.restoreMachine()
+		for range 3 {
+			r.takeOverDisk()
+			r.takeOverMachine()
+			w.settle(r.p)
+			w.collect()
+			w.settle(r.p)
+		}
+		r.check()
+		d, vm := &v1alpha1.VirtualDisk{}, &v1alpha1.VirtualMachine{}
+		w.must(w.Get(w.ctx, key("web"), vm))
+		w.must(w.Get(w.ctx, key("web-boot"), d))
+		if !metav1.IsControlledBy(d, vm) || d.Status.DiskID != r.b.disk.Status.DiskID || vm.Status.Phase != v1alpha1.VirtualMachineRunning {
+			t.Fatalf("the disk is %+v, the machine %+v", d, vm.Status)
+		}
+	})
 }

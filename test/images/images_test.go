@@ -29,6 +29,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
@@ -64,7 +65,7 @@ func newSite(t *testing.T) *site {
 	ctx := context.WithoutCancel(t.Context())
 	// Of the controller manager, only the garbage collector: there are no volumes to bind claims to.
 	s.plane, err = env.Start(ctx, env.Options{
-		CRDs: crds, ControllerManager: true, ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"},
+		CRDs: crds, ControllerManager: depth.Deep(), ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"},
 	})
 	s.Must(err)
 	t.Cleanup(func() { s.Must(s.plane.Stop()) })
@@ -118,7 +119,7 @@ func (s *site) touch(i *v1alpha1.VMDiskImage) {
 // volume waits for the DataVolume of the image.
 func (s *site) volume(i *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 	s.Helper()
-	volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("vmdi-%s-1", i.UID)}}
+	volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: fmt.Sprintf("vmdi-%s-1", i.UID)}}
 	s.Eventually("there is a DataVolume of "+i.Name, func() bool { return s.read(volume) })
 	return volume
 }
@@ -128,7 +129,7 @@ func (s *site) play(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
 	s.Helper()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations,
+			Namespace: volume.Namespace, Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{

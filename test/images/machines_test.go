@@ -18,6 +18,7 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/nodeagent"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -75,6 +76,9 @@ func (s *site) machines(step.T) {
 	refused("[images-references/ImageMissing]", func(*v1alpha1.VirtualMachine) {})
 	refused("[images-references/ImageNotAllowed]", func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskImage.Ref.Namespace = "default" })
 	refused("spec.diskImage.template is required", func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskImage.Mode = v1alpha1.CreateIfNotExist })
+	refused("name a VirtualDisk with spec.source.image", func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVMDiskImage, Name: "ubuntu"}}
+	})
 	refused("see VSphereTemplate", func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Runtime = v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{InventoryPath: "/dc/vm/a"}}
 	})
@@ -113,12 +117,20 @@ func (s *site) machines(step.T) {
 		s.Errorf("the Pods are %+v", pods.Items)
 	}
 
-	vm, disk = s.restored(vm, disk, claim)
+	if depth.Deep() {
+		vm, disk = s.restored(vm, disk, claim)
+	}
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)
+	if !depth.Deep() {
+		s.Must(s.Delete(s.Context(), disk)) // as the garbage collector does
+	}
 	s.gone(claim)
 	s.gone(disk)
 	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--timeout=2m")
+	if depth.Deep() {
+		s.abroad()
+	}
 }
 
 // saved is an object as a backup has it, with the owners that it had.
