@@ -51,7 +51,7 @@ func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
 	if l.VM.Spec.DiskImage == nil || !l.seen.Exists && !l.missing() {
 		return false, nil
 	}
-	var from client.Reader = r.Live
+	from := r.Live
 	if l.seen.Exists { // it was made with the disk, whether or not that was written
 		l.copied()
 		from = r.Client
