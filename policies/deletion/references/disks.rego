@@ -56,8 +56,10 @@ _disk_judged if {
 	input.request.operation == "DELETE"
 	_live(_metadata)
 	_holder != null
-	not input.request.userInfo.username in data.parameters.garbageCollectors
+	not _collected
 }
+
+_collected if input.request.userInfo.username in data.parameters.garbageCollectors
 
 _held if {
 	_disk_judged
@@ -81,5 +83,7 @@ _known_disk_facts if {
 }
 
 _no_users if {
-	every fact in ["machines", "pools", "disks"] { input.facts[fact] == null }
+	input.facts.machines == null
+	input.facts.pools == null
+	input.facts.disks == null
 }
