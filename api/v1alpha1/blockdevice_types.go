@@ -17,15 +17,21 @@ func (s *VirtualMachineSpec) Names(disk string) bool {
 
 // BlockDeviceKind is the kind of an object that is a disk of a machine.
 //
-// +kubebuilder:validation:Enum=VirtualDisk
+// +kubebuilder:validation:Enum=VirtualDisk;VMDiskImage
 type BlockDeviceKind string
 
-// BlockDeviceVirtualDisk is a VirtualDisk.
-const BlockDeviceVirtualDisk BlockDeviceKind = "VirtualDisk"
+const (
+	// BlockDeviceVirtualDisk is a VirtualDisk.
+	BlockDeviceVirtualDisk BlockDeviceKind = "VirtualDisk"
+	// BlockDeviceVMDiskImage is denied, with a pointer to spec.diskImage.
+	BlockDeviceVMDiskImage BlockDeviceKind = "VMDiskImage"
+)
 
 // BlockDeviceRef names an object that is a disk of a machine.
+//
+// +kubebuilder:validation:XValidation:rule="self.kind != 'VMDiskImage'",message="spec.blockDeviceRefs cannot name a VMDiskImage: to boot from a copy of it, use spec.diskImage; for another disk, name a VirtualDisk with spec.source.image"
 type BlockDeviceRef struct {
-	// The kind of the object: VirtualDisk.
+	// The kind of the object: VirtualDisk. A VMDiskImage is denied: see spec.diskImage.
 	// +required
 	Kind BlockDeviceKind `json:"kind"`
 

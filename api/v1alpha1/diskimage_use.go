@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	klabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -161,10 +163,22 @@ func ImageMissing(image types.NamespacedName) string {
 	return fmt.Sprintf("VMDiskImage %s does not exist in namespace %s: create it", image.Name, image.Namespace)
 }
 
-// ImageAbroad is the message for an image in another namespace than the disk.
-func ImageAbroad(image types.NamespacedName, namespace string) string {
-	return fmt.Sprintf("VMDiskImage %s is in namespace %s: disks are not copied from other namespaces yet; create an image in namespace %s",
-		image.Name, image.Namespace, namespace)
+// ImageNotAllowed is the message for an image that objects of that namespace may not use.
+func ImageNotAllowed(image types.NamespacedName, namespace string) string {
+	return fmt.Sprintf("namespace %s may not use VMDiskImage %s in namespace %s: use an image of the same namespace, or have spec.allowedNamespaces of the image changed",
+		namespace, image.Name, image.Namespace)
+}
+
+// Allows reports whether objects of a namespace with these labels may use the image, if it is another namespace than that of the image.
+func (n *VMDiskImageNamespaces) Allows(labels map[string]string) bool {
+	switch {
+	case n.From == VMDiskImageFromAll:
+		return true
+	case n.From != VMDiskImageFromSelector || n.Selector == nil:
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(n.Selector)
+	return err == nil && selector.Matches(klabels.Set(labels))
 }
 
 // ImageDiskName returns the name of the VirtualDisk that a machine of that name boots from if it has spec.diskImage.

@@ -12,6 +12,9 @@ import (
 // reconciler removes it.
 const VirtualDiskFinalizer = "sallyport.dev/virtual-disk"
 
+// LabelMachineOfDisk on the VirtualDisk that was created for a VirtualMachine with spec.diskImage has the UID of the VirtualMachine.
+const LabelMachineOfDisk = "sallyport.dev/virtual-machine-uid"
+
 // VirtualDiskPhase sums up what is observed of a disk.
 //
 // +kubebuilder:validation:Enum=Pending;Available;InUse;Lost;Terminating
@@ -162,6 +165,13 @@ type VirtualDiskStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// The UID of the VirtualDisk that the status is of. A status with another UID was
+	// restored from a backup, and is replaced.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid,omitempty"`
+
 	// What the disk is doing, in one word: Pending, Available, InUse, Lost or
 	// Terminating. Derived from the rest.
 	// +optional
@@ -253,6 +263,9 @@ func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
 		return VirtualDiskAvailable
 	}
 }
+
+// StatusOfAnother reports whether the status is that of another VirtualDisk, as after a restore from a backup.
+func (d *VirtualDisk) StatusOfAnother() bool { return d.Status.UID != "" && d.Status.UID != d.UID }
 
 // Free records that the disk is no longer attached to a VirtualMachine, from that
 // time on.

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -206,6 +207,19 @@ func TestInstanceGivenUpOn(t *testing.T) {
 	f.machines.Lose(vm.UID)
 	f.rests()
 	f.want(f.shows("data"), "InUse two DiskReady")
+}
+
+// A disk that was copied from an image would be copied again.
+func TestLostCopy(t *testing.T) {
+	f := newFixture(t)
+	f.image(v1alpha1.VMDiskImageReady)
+	d := f.copied("boot")
+	f.rests()
+	f.machines.LoseDisk(d.UID)
+	f.rests()
+	if ready := v1alpha1.ConditionReady.In(f.get("boot").Status.Conditions); !strings.HasSuffix(ready.Message, "create it again, copied from its image again") {
+		t.Errorf("it says %s", ready.Message)
+	}
 }
 
 // A disk that somebody removed is not made again, empty.

@@ -9,12 +9,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -48,17 +50,21 @@ func (r *Reconciler) ofImage(ctx context.Context, o client.Object) (requests []r
 
 // sourced finds out what a disk is made from. It reports whether the disk can be made now: it has no source, or holds an image that is
 // ready. A disk that is to take over another one's data needs no image.
-func (l *look) sourced(ctx context.Context, live client.Reader) (ready bool, err error) {
+func (r *Reconciler) sourced(ctx context.Context, l *look) (ready bool, err error) {
+	ready, err = r.fromImage(ctx, l)
+	if err == nil && l.source == nil {
+		err = r.returnSnapshot(ctx, l) // it is copied from another image, or from none
+	}
+	return ready, err
+}
+
+func (r *Reconciler) fromImage(ctx context.Context, l *look) (ready bool, err error) {
 	if l.Spec.Source == nil || l.Status.DiskID != "" || l.seen.Exists || runtime.EarlierOf(l) == runtime.TakeOver {
 		return true, nil
 	}
 	name := l.Spec.Source.Image.In(l.Namespace)
-	if name.Namespace != l.Namespace {
-		l.wait(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageAbroad(name, l.Namespace))
-		return false, nil
-	}
 	image := &v1alpha1.VMDiskImage{}
-	if err := live.Get(ctx, name, image); apierrors.IsNotFound(err) {
+	if err := r.Live.Get(ctx, name, image); apierrors.IsNotFound(err) {
 		l.Status.Image = nil
 		l.wait(v1alpha1.ReasonImageMissing, v1alpha1.ImageMissing(name))
 		return false, nil
@@ -69,6 +75,13 @@ func (l *look) sourced(ctx context.Context, live client.Reader) (ready bool, err
 	if held != nil && (!held.Is(image) || !image.DeletionTimestamp.IsZero()) {
 		l.Status.Image = nil
 	}
+	if allowed, err := drive.MayUse(ctx, r.Live, image, l.Namespace); err != nil {
+		return false, err
+	} else if !allowed {
+		l.Status.Image = nil // nothing was copied
+		l.wait(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.Namespace))
+		return false, nil
+	}
 	if reason, message := l.usable(image); reason != "" {
 		l.wait(reason, message)
 		return false, nil
@@ -78,7 +91,13 @@ func (l *look) sourced(ctx context.Context, live client.Reader) (ready bool, err
 		l.replaced = held != nil
 		return false, nil
 	}
-	l.source = &runtime.DiskSource{Image: image.UID, Snapshot: image.Status.Snapshot.Name, Claim: image.Status.Claim.Name}
+	l.source = &runtime.DiskSource{
+		Image: image.UID, Snapshot: image.Status.Snapshot.Name, Claim: types.NamespacedName{Namespace: image.Namespace, Name: image.Status.Claim.Name},
+	}
+	if l.abroad() {
+		l.source.Snapshot = snapshotName(l.UID)
+		return r.borrowSnapshot(ctx, l, image)
+	}
 	return true, nil
 }
 

@@ -173,15 +173,6 @@ func TestRetiredImage(t *testing.T) {
 	f.want(f.shows("late"), "Available nobody DiskReady")
 }
 
-func TestImageInAnotherNamespace(t *testing.T) {
-	f := newFixture(t)
-	d := f.copied("boot")
-	d.Spec.Source.Image.Namespace = "images"
-	f.must(f.Update(f.ctx, d))
-	f.rests()
-	f.want(f.shows("boot"), "Pending nobody ImageNotAllowed")
-}
-
 // holding gives a disk that holds the image, and that could not be made.
 func holding(t *testing.T) (f *fixture, image *v1alpha1.VMDiskImage) {
 	t.Helper()

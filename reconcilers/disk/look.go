@@ -10,8 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -59,18 +57,21 @@ func (l *look) abandoned() bool {
 
 // keep has the disk made that was never seen, and grown. One that was made and is gone is not made again: what was on it would be
 // silently gone.
-func (l *look) keep(ctx context.Context, live client.Reader) error {
+func (r *Reconciler) keep(ctx context.Context, l *look) error {
 	small := l.seen.Exists && l.seen.Bytes < runtime.DiskOf(l.VirtualDisk).Bytes()
 	switch {
 	case l.seen.InFlight:
 	case l.misnamed():
-		return l.correct(ctx, live)
+		return l.correct(ctx, r.Live)
 	case l.seen.Exists && !small:
 		l.record()
+		if !l.seen.Copying {
+			return r.returnSnapshot(ctx, l)
+		}
 	case !l.seen.Exists && l.Status.DiskID != "":
 		l.lost = !l.attached()
 	default:
-		ready, err := l.sourced(ctx, live)
+		ready, err := r.sourced(ctx, l)
 		if err == nil && ready {
 			l.ensure(ctx)
 		}
@@ -164,8 +165,12 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case !l.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "deleting the disk"
 	case l.lost:
+		again := "empty"
+		if l.Spec.Source != nil {
+			again = "copied from its image again"
+		}
 		return no, v1alpha1.ReasonDiskLost,
-			fmt.Sprintf("disk %s no longer exists on the runtime: restore it there, or delete VirtualDisk %s and create it again, empty", l.Status.DiskID, l.Name)
+			fmt.Sprintf("disk %s no longer exists on the runtime: restore it there, or delete VirtualDisk %s and create it again, %s", l.Status.DiskID, l.Name, again)
 	case l.waits != nil:
 		return no, v1alpha1.ConditionReason(l.waits.Reason), l.waits.Message
 	case l.Status.DiskID == "":

@@ -138,14 +138,6 @@ func TestDiskOfAnEarlierMachine(t *testing.T) {
 	f.want(f.of("web"), "Running DisksAttached web-boot")
 }
 
-func TestImageOfAMachineInAnotherNamespace(t *testing.T) {
-	f := newFixture(t)
-	of := ubuntu(v1alpha1.FailIfNotExist)
-	of.Ref.Namespace = "images"
-	f.booting(of)
-	f.waitsFor(v1alpha1.ReasonImageNotAllowed, "disks are not copied from other namespaces yet")
-}
-
 // The image is made from the template, as often as it is missing and nothing was copied.
 func TestImageIsCreated(t *testing.T) {
 	f := newFixture(t)

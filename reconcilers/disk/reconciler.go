@@ -73,7 +73,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.Watches(r.Volumes, handler.EnqueueRequestsFromMapFunc(r.ofVolume))
 	}
 	return b.
-		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, decided, givenBack))).
+		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, decided, givenBack, restored))).
 		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(left)).
 		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage), builder.WithPredicates(drive.ImageChanged)).
 		WithOptions(drive.Options(lastRetry)).
@@ -94,6 +94,13 @@ var (
 	decided = predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return runtime.EarlierOf(e.ObjectOld) != runtime.EarlierOf(e.ObjectNew)
+		},
+	}
+	// restored passes a disk that has the status of another one.
+	restored = predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
+			return is && now.StatusOfAnother()
 		},
 	}
 	// left passes a machine that is gone, or of which nothing is on its runtime any more.
@@ -163,6 +170,16 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	if !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
 		return nil // somebody else's finalizer keeps it
 	}
+	if l.StatusOfAnother() {
+		l.Status = v1alpha1.VirtualDiskStatus{}
+	}
+	if l.Status.DiskID == "" && l.DeletionTimestamp.IsZero() && runtime.EarlierOf(l) == runtime.TakeOver {
+		if did, err := drive.DropLostOwners(ctx, r.Live, r.Client, l.VirtualDisk); did || err != nil {
+			l.again = time.Millisecond
+			return client.IgnoreNotFound(err)
+		}
+	}
+	l.Status.UID = l.UID
 	// The machine first: what is seen of the disk after its machine has gone is how that left it.
 	holder, err := r.holder(ctx, l)
 	if err != nil {
@@ -175,11 +192,14 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	case l.abandoned():
 		l.Free(l.now)
 	case l.DeletionTimestamp.IsZero():
-		if err := l.keep(ctx, r.Live); err != nil {
+		if err := r.keep(ctx, l); err != nil {
 			return err
 		}
 	case l.Status.AttachedTo == nil:
 		if gone := l.remove(ctx); gone {
+			if err := r.returnSnapshot(ctx, l); err != nil {
+				return err
+			}
 			return client.IgnoreNotFound(r.finalize(ctx, l, controllerutil.RemoveFinalizer))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -45,11 +47,12 @@ type world struct {
 
 func newWorld(ctx context.Context) *world {
 	scheme := kruntime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)); err != nil {
 		panic(err) // the types of this repository
 	}
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).
-		WithStatusSubresource(&v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}, &v1alpha1.VMDiskImage{}).
+		WithStatusSubresource(&v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}, &v1alpha1.VMDiskImage{},
+			&snapshotv1.VolumeSnapshot{}, &snapshotv1.VolumeSnapshotContent{}).
 		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, heldBy).
 		WithIndex(&v1alpha1.VirtualMachineOperation{}, "spec.virtualMachineName", func(client.Object) []string { return nil }).Build()
 	w := &world{machines: fake.New(), now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000), ctx: ctx}

@@ -1,6 +1,12 @@
 package drive
 
 import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -18,3 +24,15 @@ var ImageChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	nowReason, nowMessage := now.Unusable()
 	return reason != nowReason || message != nowMessage
 }}
+
+// MayUse reports whether objects of a namespace may use an image. It reads the labels of another namespace than that of the image.
+func MayUse(ctx context.Context, live client.Reader, image *v1alpha1.VMDiskImage, namespace string) (bool, error) {
+	if image.Namespace == namespace {
+		return true, nil
+	}
+	of := &corev1.Namespace{}
+	if err := live.Get(ctx, types.NamespacedName{Name: namespace}, of); err != nil {
+		return false, fmt.Errorf("reading namespace %s: %w", namespace, err)
+	}
+	return image.Spec.AllowedNamespaces.Allows(of.Labels), nil
+}

@@ -191,6 +191,8 @@ type DiskObservation struct {
 	Home string
 	// Image is the UID of the VMDiskImage that it was made from. It is empty if it was made empty.
 	Image types.UID
+	// Copying tells that the data of its source is not complete yet.
+	Copying bool
 	// Bytes is how large it is.
 	Bytes int64
 	// InFlight tells that it is being made, grown or removed.

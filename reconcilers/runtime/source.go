@@ -6,14 +6,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// DiskSource is the data that a disk is made from, in the namespace of the disk.
+// DiskSource is the data that a disk is made from.
 type DiskSource struct {
 	// Image is the UID of the VMDiskImage.
 	Image types.UID
-	// Snapshot is the name of its VolumeSnapshot.
+	// Snapshot is the name of the VolumeSnapshot with the data, in the namespace of the disk.
 	Snapshot string
-	// Claim is the name of the PersistentVolumeClaim that the snapshot is of. Whatever the spec of the disk does not say is as in it.
-	Claim string
+	// Claim is the PersistentVolumeClaim that the snapshot is of. Whatever the spec of the disk does not say is as in it.
+	Claim types.NamespacedName
 }
 
 // NoSource is the error of EnsureDisk for a disk that is to be made from a source, and was given none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/drive"
 )
 
 // A machine with spec.diskImage has a VirtualDisk of its own, which the disk reconciler copies from the image, and which holds the image.
@@ -46,39 +48,50 @@ func (r *Reconciler) ofImage(ctx context.Context, o client.Object) (requests []r
 
 // bootDisk brings about the disk that a machine boots from, before the machine is made, and tells whether it has changed anything.
 func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
-	switch {
-	case l.VM.Spec.DiskImage == nil:
+	if l.VM.Spec.DiskImage == nil || !l.seen.Exists && !l.missing() {
 		return false, nil
-	case l.seen.Exists: // it was made with the disk, whether or not that was written
+	}
+	from := r.Live
+	if l.seen.Exists { // it was made with the disk, whether or not that was written
 		l.copied()
-		return false, nil
-	case !l.missing():
-		return false, nil
+		from = r.Client
 	}
 	name := v1alpha1.ImageDiskName(l.VM.Name)
 	d := &v1alpha1.VirtualDisk{}
-	err := r.Live.Get(ctx, l.beside(name), d)
-	switch ready := v1alpha1.ConditionReady.In(d.Status.Conditions); {
+	switch err := from.Get(ctx, l.beside(name), d); {
+	case apierrors.IsNotFound(err) && l.seen.Exists:
+		return false, nil
 	case apierrors.IsNotFound(err):
 		return r.makeBootDisk(ctx, l)
 	case err != nil:
 		return false, fmt.Errorf("reading VirtualDisk %s: %w", name, err)
+	case leftBehind(d, l.VM):
+		return true, r.adoptBootDisk(ctx, l, d)
+	case l.seen.Exists:
+		return false, nil
+	}
+	return r.awaitBootDisk(ctx, l, d)
+}
+
+// awaitBootDisk shows why the disk that exists is not there yet, and has its image created if that is missing.
+func (r *Reconciler) awaitBootDisk(ctx context.Context, l *look, d *v1alpha1.VirtualDisk) (bool, error) {
+	switch ready := v1alpha1.ConditionReady.In(d.Status.Conditions); {
 	case !d.DeletionTimestamp.IsZero():
-		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", name))
+		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", d.Name))
 	case ofEarlier(d, l.VM):
-		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s belongs to an earlier VirtualMachine of this name, and is about to be deleted", name))
+		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s belongs to an earlier VirtualMachine of this name, and is about to be deleted", d.Name))
 	case !metav1.IsControlledBy(d, l.VM):
 		l.waitForImage(v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("VirtualDisk %s exists but does not belong to this VirtualMachine: "+
-			"delete it, or create the VirtualMachine under another name", name))
+			"delete it, or create the VirtualMachine under another name", d.Name))
 	case d.Status.DiskID != "":
 		l.copied()
 	case ready != nil && ready.Reason == string(v1alpha1.ReasonImageMissing) && l.VM.Spec.DiskImage.Mode == v1alpha1.CreateIfNotExist:
 		_, did, err := r.image(ctx, l)
 		return did, err
 	case ready != nil:
-		l.waitForImage(v1alpha1.ConditionReason(ready.Reason), fmt.Sprintf("VirtualDisk %s: %s", name, ready.Message))
+		l.waitForImage(v1alpha1.ConditionReason(ready.Reason), fmt.Sprintf("VirtualDisk %s: %s", d.Name, ready.Message))
 	default:
-		l.waitForImage(v1alpha1.ReasonProvisioning, fmt.Sprintf("VirtualDisk %s is being created", name))
+		l.waitForImage(v1alpha1.ReasonProvisioning, fmt.Sprintf("VirtualDisk %s is being created", d.Name))
 	}
 	return false, nil
 }
@@ -87,6 +100,32 @@ func (r *Reconciler) bootDisk(ctx context.Context, l *look) (bool, error) {
 func ofEarlier(d *v1alpha1.VirtualDisk, vm *v1alpha1.VirtualMachine) bool {
 	owner := metav1.GetControllerOf(d)
 	return owner != nil && owner.Kind == "VirtualMachine" && owner.Name == vm.Name && owner.UID != vm.UID
+}
+
+// leftBehind reports whether the machine takes in a disk that was created for an earlier VirtualMachine of its name, and is a copy of the
+// same image. It has no owner any more, as after a restore from a backup or a deletion with --cascade=orphan, or was restored with the
+// owner that it had, and has no data of its own yet: the data of a machine that was deleted is not for the next one.
+func leftBehind(d *v1alpha1.VirtualDisk, vm *v1alpha1.VirtualMachine) bool {
+	of := d.Labels[v1alpha1.LabelMachineOfDisk]
+	if !d.DeletionTimestamp.IsZero() || of == "" || of == string(vm.UID) ||
+		d.Spec.Source == nil || d.Spec.Source.Image.In(d.Namespace) != vm.Spec.DiskImage.Ref.In(vm.Namespace) {
+		return false
+	}
+	return metav1.GetControllerOfNoCopy(d) == nil || ofEarlier(d, vm) && (d.Status.DiskID == "" || d.StatusOfAnother())
+}
+
+// adoptBootDisk makes a disk the machine's, if it is still as it was read.
+func (r *Reconciler) adoptBootDisk(ctx context.Context, l *look, d *v1alpha1.VirtualDisk) error {
+	before := d.DeepCopy()
+	d.Labels[v1alpha1.LabelMachineOfDisk] = string(l.VM.UID)
+	d.OwnerReferences = append(slices.DeleteFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }),
+		*metav1.NewControllerRef(l.VM, v1alpha1.GroupVersion.WithKind("VirtualMachine")))
+	err := r.Client.Patch(ctx, d, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("taking in VirtualDisk %s, which an earlier VirtualMachine of this name left: %w", d.Name, err))
+	}
+	r.tell(l, corev1.EventTypeNormal, "SuccessfulAdopt", "Adopt", "took in VirtualDisk %s, which an earlier VirtualMachine of this name left", d.Name)
+	return nil
 }
 
 // makeBootDisk makes the disk once the image, and with it the least size of the disk, is known.
@@ -101,7 +140,7 @@ func (r *Reconciler) makeBootDisk(ctx context.Context, l *look) (bool, error) {
 	}
 	d := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: l.VM.Namespace, Name: v1alpha1.ImageDiskName(l.VM.Name),
+			Namespace: l.VM.Namespace, Name: v1alpha1.ImageDiskName(l.VM.Name), Labels: bootDiskLabels(l.VM),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.VM, v1alpha1.GroupVersion.WithKind("VirtualMachine"))},
 		},
 		Spec: v1alpha1.VirtualDiskSpec{Size: size, Source: &v1alpha1.VirtualDiskSource{Image: l.VM.Spec.DiskImage.Ref}},
@@ -112,6 +151,15 @@ func (r *Reconciler) makeBootDisk(ctx context.Context, l *look) (bool, error) {
 		d.Spec.Runtime.Pod = &v1alpha1.VolumeDisk{}
 	}
 	return r.createForImage(ctx, l, d, v1alpha1.ReasonDiskNotReady)
+}
+
+// bootDiskLabels are the labels of the disk that a machine boots from.
+func bootDiskLabels(vm *v1alpha1.VirtualMachine) map[string]string {
+	labels := map[string]string{v1alpha1.LabelMachineOfDisk: string(vm.UID)}
+	if pool := vm.Labels[v1alpha1.LabelPool]; pool != "" {
+		labels[v1alpha1.LabelPool] = pool
+	}
+	return labels
 }
 
 // createForImage creates an object that the machine needs before it is made. Why it cannot be created is shown, and tried again.
@@ -135,15 +183,16 @@ func (r *Reconciler) createForImage(ctx context.Context, l *look, o client.Objec
 // image gives the image of the machine if a disk can be copied from it. One that is missing is created, if the spec says so.
 func (r *Reconciler) image(ctx context.Context, l *look) (*v1alpha1.VMDiskImage, bool, error) {
 	of, name := l.VM.Spec.DiskImage, l.VM.Spec.DiskImage.Ref.In(l.VM.Namespace)
-	if name.Namespace != l.VM.Namespace {
-		l.waitForImage(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageAbroad(name, l.VM.Namespace))
-		return nil, false, nil
-	}
 	image := &v1alpha1.VMDiskImage{}
 	err := r.Live.Get(ctx, name, image)
 	switch {
 	case apierrors.IsNotFound(err) && of.Mode == v1alpha1.CreateIfNotExist && of.Template != nil:
 		image.Namespace, image.Name, image.Spec = name.Namespace, name.Name, of.Template.ImageSpec()
+		if name.Namespace != l.VM.Namespace {
+			image.Spec.AllowedNamespaces = v1alpha1.VMDiskImageNamespaces{From: v1alpha1.VMDiskImageFromSelector, Selector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelMetadataName: l.VM.Namespace},
+			}}
+		}
 		did, err := r.createForImage(ctx, l, image, v1alpha1.ReasonImageNotCreated)
 		return nil, did, err
 	case apierrors.IsNotFound(err):
@@ -151,6 +200,12 @@ func (r *Reconciler) image(ctx context.Context, l *look) (*v1alpha1.VMDiskImage,
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("reading VMDiskImage %s: %w", name, err)
+	}
+	if allowed, err := drive.MayUse(ctx, r.Live, image, l.VM.Namespace); err != nil {
+		return nil, false, err
+	} else if !allowed {
+		l.waitForImage(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.VM.Namespace))
+		return nil, false, nil
 	}
 	r.differsFromTemplate(l, image)
 	if reason, message := image.Unusable(); reason != "" {

@@ -154,6 +154,11 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 	if did, err := r.Finalize(ctx, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
 		return did, err
 	}
+	if l.missing() && runtime.EarlierOf(l.VM) == runtime.TakeOver {
+		if did, err := drive.DropLostOwners(ctx, r.Live, r.Client, l.VM); did || err != nil {
+			return did, client.IgnoreNotFound(err)
+		}
+	}
 	if !l.ours() && !l.missing() && !l.lacksDisks() {
 		return r.report(ctx, l)
 	}

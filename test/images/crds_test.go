@@ -25,14 +25,14 @@ func dataVolumes(t testing.TB) *apiextensionsv1.CustomResourceDefinition {
 	return read(t, filepath.Join(folder, "cdi.kubevirt.io_datavolumes.yaml"))
 }
 
-// snapshots returns the definitions of VolumeSnapshots and their classes, as their module has them.
+// snapshots returns the definitions of VolumeSnapshots, their contents and classes, as their module has them.
 func snapshots(t testing.TB) (crds []*apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	folder, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8").Output()
 	if err != nil {
 		t.Fatalf("finding the module of snapshots: %v", err)
 	}
-	for _, plural := range []string{"volumesnapshots", "volumesnapshotclasses"} {
+	for _, plural := range []string{"volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"} {
 		file := fmt.Sprintf("snapshot.storage.k8s.io_%s.yaml", plural)
 		crds = append(crds, read(t, filepath.Join(strings.TrimSpace(string(folder)), "config", "crd", file)))
 	}

@@ -29,6 +29,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
@@ -62,7 +63,10 @@ func newSite(t *testing.T) *site {
 	binary, err := install.Build(t.Context(), dir, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
 	ctx := context.WithoutCancel(t.Context())
-	s.plane, err = env.Start(ctx, env.Options{CRDs: crds})
+	// Of the controller manager, only the garbage collector: there are no volumes to bind claims to.
+	s.plane, err = env.Start(ctx, env.Options{
+		CRDs: crds, ControllerManager: depth.Deep(), ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"},
+	})
 	s.Must(err)
 	t.Cleanup(func() { s.Must(s.plane.Stop()) })
 	scheme := kruntime.NewScheme()
@@ -115,7 +119,7 @@ func (s *site) touch(i *v1alpha1.VMDiskImage) {
 // volume waits for the DataVolume of the image.
 func (s *site) volume(i *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 	s.Helper()
-	volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("vmdi-%s-1", i.UID)}}
+	volume := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: i.Namespace, Name: fmt.Sprintf("vmdi-%s-1", i.UID)}}
 	s.Eventually("there is a DataVolume of "+i.Name, func() bool { return s.read(volume) })
 	return volume
 }
@@ -125,7 +129,7 @@ func (s *site) play(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
 	s.Helper()
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations,
+			Namespace: volume.Namespace, Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{

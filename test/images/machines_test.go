@@ -18,6 +18,7 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/nodeagent"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -75,6 +76,9 @@ func (s *site) machines(step.T) {
 	refused("[images-references/ImageMissing]", func(*v1alpha1.VirtualMachine) {})
 	refused("[images-references/ImageNotAllowed]", func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskImage.Ref.Namespace = "default" })
 	refused("spec.diskImage.template is required", func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskImage.Mode = v1alpha1.CreateIfNotExist })
+	refused("name a VirtualDisk with spec.source.image", func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVMDiskImage, Name: "ubuntu"}}
+	})
 	refused("see VSphereTemplate", func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Runtime = v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{InventoryPath: "/dc/vm/a"}}
 	})
@@ -113,10 +117,72 @@ func (s *site) machines(step.T) {
 		s.Errorf("the Pods are %+v", pods.Items)
 	}
 
+	if depth.Deep() {
+		vm, disk = s.restored(vm, disk, claim)
+	}
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)
-	s.Must(s.Delete(s.Context(), disk)) // as the garbage collector does
+	if !depth.Deep() {
+		s.Must(s.Delete(s.Context(), disk)) // as the garbage collector does
+	}
 	s.gone(claim)
 	s.gone(disk)
 	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--timeout=2m")
+	if depth.Deep() {
+		s.abroad()
+	}
+}
+
+// saved is an object as a backup has it, with the owners that it had.
+func saved[O client.Object](o O) O {
+	again := o.DeepCopyObject().(O)
+	again.SetUID("")
+	again.SetResourceVersion("")
+	again.SetFinalizers(nil)
+	return again
+}
+
+// restored loses a machine and the disk that it boots from, but not the claim, and restores both with the owners that they had. The garbage
+// collector deletes the restored disk, and the data stays.
+func (s *site) restored(vm *v1alpha1.VirtualMachine, disk *v1alpha1.VirtualDisk, claim *corev1.PersistentVolumeClaim) (
+	*v1alpha1.VirtualMachine, *v1alpha1.VirtualDisk,
+) {
+	s.Helper()
+	s.read(vm)
+	s.read(disk)
+	before, lost, pods := saved(vm), saved(disk), client.MatchingLabels{agent.LabelMachine: string(vm.UID)}
+	s.kubectl("annotate", "svm", vm.Name, "-n", namespace, v1alpha1.AnnotationAbandonInstance+"="+string(vm.UID))
+	s.kubectl("delete", "svm", vm.Name, "-n", namespace, "--cascade=orphan", "--timeout=2m")
+	s.kubectl("delete", "svd", disk.Name, "-n", namespace, "--wait=false")
+	s.kubectl("patch", "svd", disk.Name, "-n", namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	s.gone(disk)
+	s.Must(s.DeleteAllOf(s.Context(), &corev1.Pod{}, client.InNamespace(namespace), pods, client.GracePeriodSeconds(0)))
+
+	keeps := func() {
+		s.Helper()
+		if !s.read(claim) || !claim.DeletionTimestamp.IsZero() {
+			s.Fatalf("the data is gone: %+v", claim)
+		}
+	}
+	// Whether the data is taken over first or the garbage collector comes first: the disk has no owner then, or no data.
+	early := saved(lost)
+	s.Must(s.Create(s.Context(), early))
+	take := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationTakeOver, early.UID)
+	s.Must(client.IgnoreNotFound(s.Patch(s.Context(), early, client.RawPatch(types.MergePatchType, take))))
+	s.Eventually("the disk is gone or has no owner", func() bool { return !s.read(early) || len(early.OwnerReferences) == 0 })
+	keeps()
+
+	vm = before
+	vm.Status = v1alpha1.VirtualMachineStatus{}
+	s.Must(s.Create(s.Context(), vm))
+	disk = &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: disk.Name}}
+	s.Eventually("the machine has its disk", func() bool { return s.read(disk) && metav1.IsControlledBy(disk, vm) })
+	take = fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationTakeOver, disk.UID)
+	s.Must(s.Patch(s.Context(), disk, client.RawPatch(types.MergePatchType, take)))
+	s.showsMachine(vm, v1alpha1.VirtualMachineRunning, v1alpha1.ReasonImageCopied)
+	keeps()
+	if s.read(disk); disk.Status.DiskID != claim.Name {
+		s.Errorf("the disk is %+v", disk)
+	}
+	return vm, disk
 }

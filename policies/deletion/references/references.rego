@@ -1,6 +1,8 @@
 # METADATA
-# title: Deletion of VSphereTemplates and VMDiskImages that are still needed
+# title: Deletion of VSphereTemplates, VMDiskImages and VirtualDisks that are still needed
 # description: >-
+#   Denies the deletion of a VirtualDisk that a VirtualMachine uses, if the parameter disks is Deny. With Defer, it warns, and the disk stays
+#   until the machine releases it. The garbage collector may delete disks.
 #   Denies the deletion of a VMDiskImage that VirtualDisks use, if the parameter images is Deny. With Defer, it warns, and the data stays
 #   until the last disk is deleted.
 #   Denies the deletion of a VSphereTemplate that is referenced by a VirtualMachine whose machine is not cloned yet, or by a
@@ -100,6 +102,8 @@ _of_templates if input.request.resource.resource == "vspheretemplates"
 _any_judged if _judged
 
 _any_judged if _image_judged
+
+_any_judged if _disk_judged
 
 _judged if {
 	_of_templates

@@ -156,6 +156,7 @@ deny contains {
 	some ref in _added
 	_is_abroad(ref)
 	not _allows(ref)
+	not _makes(ref)
 }
 
 # METADATA
@@ -284,6 +285,14 @@ _creates if {
 }
 
 _created := [ref | some ref in _added; ref.field == _image_field][0]
+
+# Whether the image is created, and then allows the namespace.
+_makes(ref) if {
+	_creates
+	ref == _created
+	not _found(ref)
+	input.facts.creatable == true
+}
 
 _secret := _disk_image.template.secretRef.name
 

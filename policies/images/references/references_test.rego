@@ -30,6 +30,8 @@ _abroad := {"ref": {"name": "ubuntu", "namespace": "images"}}
 
 _created := {"ref": {"name": "ubuntu"}, "mode": "CreateIfNotExist", "template": {"url": "https://a.example.org/"}}
 
+_created_abroad := object.union(_created, _abroad)
+
 _with_secret := object.union(_created, {"template": {"secretRef": {"name": "s3"}}})
 
 _image(namespace, more) := object.union({"metadata": {"name": "ubuntu", "namespace": namespace}, "spec": {}}, more)
@@ -100,6 +102,14 @@ _denied := {
 		"reasons": {"ImageNotAllowed"},
 	},
 	"abroad, no selector": {"request": _machine(_abroad), "facts": _from({"from": "Selector"}), "reasons": {"ImageNotAllowed"}},
+	"abroad, created, without the right": {
+		"request": _machine(_created_abroad), "facts": object.union(_nothing, {"namespace": _team, "creatable": false}),
+		"reasons": {"ImageCreationNotAllowed", "ImageNotAllowed"},
+	},
+	"abroad, created, but there for others": {
+		"request": _machine(_created_abroad), "facts": object.union(_from({"from": "Same"}), {"creatable": true}),
+		"reasons": {"ImageNotAllowed"},
+	},
 	"no right to create": {
 		"request": _machine(_created), "facts": object.union(_nothing, {"creatable": false}), "reasons": {"ImageCreationNotAllowed"},
 	},
@@ -133,6 +143,9 @@ test_allowed[note] if {
 		"abroad, selected": {
 			"request": _machine(_abroad),
 			"facts": _from({"from": "Selector", "selector": {"matchLabels": {"stage": "test"}}}),
+		},
+		"abroad, created": {
+			"request": _machine(_created_abroad), "facts": object.union(_nothing, {"namespace": _team, "creatable": true}),
 		},
 		"created": {"request": _machine(_with_secret), "facts": object.union(_nothing, {"creatable": true, "readable": true})},
 		"unchanged": {

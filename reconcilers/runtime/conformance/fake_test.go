@@ -83,7 +83,7 @@ func harness(v variant) func(t *testing.T) Harness {
 			},
 			Disk: func(_ *testing.T, name string) runtime.Disk { return podDisk(name) },
 			Source: func(*testing.T) runtime.DiskSource {
-				return runtime.DiskSource{Image: "uid-of-image", Snapshot: "s", Claim: "c"}
+				return runtime.DiskSource{Image: "uid-of-image", Snapshot: "s", Claim: types.NamespacedName{Name: "c"}}
 			},
 			Advance:   func(m runtime.Machine) { w.Advance(m.UID) },
 			Reconnect: func(*testing.T) runtime.Runtime { return connect("second") },

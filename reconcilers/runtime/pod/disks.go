@@ -87,6 +87,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 	seen = runtime.DiskObservation{
 		Exists: true, ID: claim.Name, Image: types.UID(claim.Annotations[AnnotationImage]), Bytes: bytesOf(claim),
 	}
+	seen.Copying = claim.Spec.DataSource != nil && claim.Status.Phase != corev1.ClaimBound
 	seen.InFlight = !claim.DeletionTimestamp.IsZero()
 	seen.AttachedTo, err = r.users(ctx, claim)
 	return seen, err
@@ -182,7 +183,7 @@ func (r *Runtime) fromImage(ctx context.Context, claim *corev1.PersistentVolumeC
 		return runtime.NoSource(d)
 	}
 	of := &corev1.PersistentVolumeClaim{}
-	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: d.Source.Claim}, of); err != nil {
+	if err := r.Live.Get(ctx, d.Source.Claim, of); err != nil {
 		return failed(err, "reading PersistentVolumeClaim %s of the image", d.Source.Claim)
 	}
 	if claim.Spec.StorageClassName == nil {

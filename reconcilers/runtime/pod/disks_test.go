@@ -77,7 +77,7 @@ func source(t *testing.T, api client.Client) runtime.DiskSource {
 	if err := api.Create(t.Context(), of); err != nil {
 		t.Fatal(err)
 	}
-	return runtime.DiskSource{Image: "uid-of-image", Snapshot: "vmdi-1", Claim: of.Name}
+	return runtime.DiskSource{Image: "uid-of-image", Snapshot: "vmdi-1", Claim: client.ObjectKeyFromObject(of)}
 }
 
 // A disk with a source is a claim from the snapshot, of the class and the mode of the image unless its spec says otherwise.

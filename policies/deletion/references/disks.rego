@@ -1,0 +1,89 @@
+# VirtualDisks that VirtualMachines use.
+package sallyport.deletion.references
+
+valid_input if {
+	_of_disks
+	input.request.operation == "DELETE"
+	_text(input.request.namespace)
+	_text(input.request.userInfo.username)
+	_text(_metadata.name)
+	_known_time(_metadata)
+	_known_holder(_holder)
+	data.parameters.disks in {"Deny", "Defer"}
+	is_array(data.parameters.garbageCollectors)
+	every user in data.parameters.garbageCollectors { _text(user) }
+	_known_disk_facts
+}
+
+# METADATA
+# title: A VirtualMachine uses the VirtualDisk
+# description: Only if the parameter disks is Deny.
+# custom:
+#   reason: DiskInUse
+#   remedyInMessage: >-
+#     Delete the machine, or remove the disk from its spec.blockDeviceRefs, or override this policy once. An override requires the verb
+#     override on the RegoPolicy.
+deny contains {
+	"reason": "DiskInUse",
+	"message": concat("", [
+		$"VirtualDisk {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed because VirtualMachine {_holder.name} ",
+		$"uses it; delete the machine first, or remove the disk from its spec.blockDeviceRefs; {_way_out}",
+	]),
+	"details": {"kind": "VirtualDisk", "name": _metadata.name},
+} if {
+	data.parameters.disks == "Deny"
+	_held
+}
+
+# METADATA
+# title: The deletion of the VirtualDisk is deferred
+# description: Only if the parameter disks is Defer.
+warn contains concat("", [
+	$"VirtualDisk {_metadata.name} in namespace {input.request.namespace} is used by VirtualMachine {_holder.name}: it is Terminating until ",
+	"the machine releases it, and its data is destroyed then, which cannot be undone",
+]) if {
+	data.parameters.disks == "Defer"
+	_held
+}
+
+_of_disks if input.request.resource.resource == "virtualdisks"
+
+_holder := object.get(input.request.oldObject, ["status", "attachedTo"], null)
+
+# The garbage collector deletes a disk because its owner was deleted.
+_disk_judged if {
+	_of_disks
+	input.request.operation == "DELETE"
+	_live(_metadata)
+	_holder != null
+	not _collected
+}
+
+_collected if input.request.userInfo.username in data.parameters.garbageCollectors
+
+_held if {
+	_disk_judged
+	not _emptied
+}
+
+_known_holder(null)
+
+_known_holder(holder) if _text(holder.name)
+
+_known_disk_facts if {
+	_no_users
+	not _disk_judged
+	input.facts.namespace == null
+}
+
+_known_disk_facts if {
+	_no_users
+	_disk_judged
+	_known_namespace(input.facts.namespace)
+}
+
+_no_users if {
+	input.facts.machines == null
+	input.facts.pools == null
+	input.facts.disks == null
+}

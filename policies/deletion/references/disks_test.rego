@@ -1,0 +1,107 @@
+package sallyport.deletion.references_disks_test
+
+import data.sallyport.deletion.references as policy
+import data.sallyport.lib.override
+
+_delete := {
+	"operation": "DELETE", "namespace": "team-a", "resource": {"group": "sallyport.dev", "resource": "virtualdisks"},
+	"userInfo": {"username": "bob"},
+	"oldObject": {
+		"metadata": {"name": "data", "namespace": "team-a", "uid": "u-1"}, "spec": {}, "status": {"attachedTo": {"name": "web", "uid": "u-2"}},
+	},
+}
+
+_free := json.remove(_delete, ["oldObject/status/attachedTo"])
+
+_going := {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}
+
+_terminating := object.union(_delete, {"oldObject": _going})
+
+_collected := object.union(_delete, {"userInfo": {"username": "gc"}})
+
+_namespace := {"metadata": {"name": "team-a"}}
+
+_facts(namespace) := {"machines": null, "pools": null, "namespace": namespace, "disks": null}
+
+_deny := {"disks": "Deny", "images": "Defer", "garbageCollectors": ["gc"]}
+
+_defer := object.union(_deny, {"disks": "Defer"})
+
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", array.concat(
+	[denial.reason | some denial in policy.deny],
+	["warned" | count(policy.warn) > 0],
+)) if {
+	policy.valid_input
+}
+
+test_asks_for_the_namespace if {
+	policy.facts == _facts({"apiVersion": "v1", "kind": "Namespace", "name": "team-a"}) with input.request as _delete
+		with data.parameters as _deny
+}
+
+test_deleted[note] if {
+	some note, tc in {
+		"in use": {"request": _delete, "namespace": _namespace, "deny": "DiskInUse", "defer": "warned"},
+		"in use, no namespace": {"request": _delete, "namespace": null, "deny": "DiskInUse", "defer": "warned"},
+		"with the namespace": {"request": _delete, "namespace": object.union(_namespace, _going), "deny": "", "defer": ""},
+		"free": {"request": _free, "namespace": null, "deny": "", "defer": ""},
+		"again": {"request": _terminating, "namespace": null, "deny": "", "defer": ""},
+		"by the garbage collector": {"request": _collected, "namespace": null, "deny": "", "defer": ""},
+	}
+	_verdict == tc.deny with input as {"request": tc.request, "facts": _facts(tc.namespace)} with data.parameters as _deny
+	_verdict == tc.defer with input as {"request": tc.request, "facts": _facts(tc.namespace)} with data.parameters as _defer
+}
+
+test_messages if {
+	world := {"request": _delete, "facts": _facts(_namespace)}
+	policy.deny == {{
+		"reason": "DiskInUse", "details": {"kind": "VirtualDisk", "name": "data"},
+		"message": concat("", [
+			"VirtualDisk data in namespace team-a: deletion is not allowed because VirtualMachine web uses it; delete the machine first, or ",
+			"remove the disk from its spec.blockDeviceRefs; to override this policy once: ",
+			override.command("deletion-references", _delete, _delete.oldObject.metadata),
+		]),
+	}} with input as world with data.parameters as _deny
+	policy.warn == {concat("", [
+		"VirtualDisk data in namespace team-a is used by VirtualMachine web: it is Terminating until the machine releases it, and its data ",
+		"is destroyed then, which cannot be undone",
+	])} with input as world with data.parameters as _defer
+}
+
+_wrong := [null, "", 0, [], {}, true]
+
+_world := {"request": _delete, "facts": _facts(_namespace)}
+
+# Replaces a field of the request or the facts. An object is replaced as a whole.
+_with(path, value) := object.union(json.remove(_world, [path]), json.unmarshal(concat("", [
+	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
+	json.marshal(value),
+	concat("", ["}" | some _ in split(path, "/")]),
+])))
+
+# The fields, and which of the wrong values are valid there.
+_fields := {
+	"request/operation": set(), "request/namespace": set(), "request/userInfo/username": set(), "request/oldObject/metadata/name": set(),
+	"request/oldObject/status/attachedTo/name": set(), "facts/machines": {null}, "facts/pools": {null}, "facts/disks": {null},
+	"facts/namespace": {null}, "facts/namespace/metadata/name": set(), "facts/namespace/metadata/deletionTimestamp": {null},
+}
+
+test_not_understood[path] if {
+	_verdict == "DiskInUse" with input as _world with data.parameters as _deny
+	some path, fine in _fields
+	every value in [wrong | some wrong in _wrong; not wrong in fine] {
+		_verdict == "not understood" with input as _with(path, value) with data.parameters as _deny
+	}
+}
+
+test_not_understood_parameters if {
+	every value in array.concat(_wrong, ["deny"]) {
+		_verdict == "not understood" with input as _world with data.parameters as object.union(json.remove(_deny, ["disks"]), {"disks": value})
+	}
+	every value in [null, "", 0, {}, true, [""], [0]] {
+		_verdict == "not understood" with input as _world
+			with data.parameters as object.union(json.remove(_deny, ["garbageCollectors"]), {"garbageCollectors": value})
+	}
+}
