@@ -301,6 +301,11 @@ type VMDiskImageAttempt struct {
 	// +kubebuilder:validation:Minimum=0
 	RestartCount int32 `json:"restartCount,omitempty"`
 
+	// What CDI last said of a failure of its importer, which it restarts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	LastError string `json:"lastError,omitempty"`
+
 	// The progress that CDI last reported, such as 45.12%.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
