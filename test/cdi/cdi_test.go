@@ -5,6 +5,7 @@ package cdi
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -18,6 +19,7 @@ func TestCDI(t *testing.T) {
 	t.Run("import", func(t *testing.T) { s.in(t).imported() })
 	t.Run("sources", func(t *testing.T) { s.in(t).sources() })
 	t.Run("deletions", func(t *testing.T) { s.in(t).deletions() })
+	t.Run("restarts", func(t *testing.T) { s.in(t).restarts() })
 }
 
 // imported has an image imported and a disk made of it. Both have the bytes of the source.
@@ -33,6 +35,34 @@ func (s *site) imported() {
 	s.disk("first", "data", "ubuntu")
 	if !bytes.Equal(s.copied("first"), data("first")) {
 		s.Error("the claim of the disk has other data than the source")
+	}
+}
+
+// restarts kills cdi-controller while images are imported, and while one is deleted: nothing is lost, and nothing is left.
+func (s *site) restarts() {
+	images := []*v1alpha1.VMDiskImage{}
+	for n := range 4 {
+		ns := fmt.Sprintf("restart-%d", n)
+		s.namespace(ns)
+		images = append(images, image(ns, "ubuntu"))
+		s.Must(s.Create(s.Context(), images[n]))
+		if n == 3 { // the other ones are in the middle of it
+			s.shows(images[n], v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+		}
+	}
+	s.Must(s.running.Kill())
+	s.Must(s.Delete(s.Context(), images[3]))
+	s.controller()
+	for _, i := range images[:3] {
+		s.shows(i, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+		if !bytes.Equal(s.claimed(i.Namespace, i.Status.Claim.Name), data(i.Namespace)) || i.Status.Attempt.Number != 1 {
+			s.Errorf("image %s has other data, or was imported again: %+v", i.Namespace, i.Status)
+		}
+		s.Must(s.Delete(s.Context(), i))
+	}
+	for _, i := range images {
+		s.Eventually("the image is gone", func() bool { return !s.read(i) })
+		s.empty(i.Namespace)
 	}
 }
 

@@ -146,8 +146,12 @@ func (s *site) ended(namespace string, d deletion) {
 			s.kubectl("delete", "virtualdisks", "--all", "-n", namespace, "--timeout=2m")
 		}
 		if d.becomes == untouched {
-			s.kubectl("label", "vmdi", "ubuntu", "-n", namespace, v1alpha1.LabelDeletionProtection+"-", "--as=root", "--as-group=system:masters")
-			s.kubectl("delete", "vmdi", "ubuntu", "-n", namespace, "--wait=false")
+			s.read(i)
+			if i.Labels[v1alpha1.LabelDeletionProtection] != "" {
+				override := &v1alpha1.Override{Policy: "deletion-protected", UID: i.UID, By: "root", Until: time.Now().Add(time.Minute), Reason: "the test is over"}
+				s.kubectl("annotate", "vmdi", "ubuntu", "-n", namespace, v1alpha1.AnnotationOverride+"="+override.String(), "--as=root", "--as-group=system:masters")
+			}
+			s.kubectl("delete", "vmdi", "ubuntu", "-n", namespace, "--wait=false", "--as=root", "--as-group=system:masters")
 		}
 	}
 	began := time.Now()
@@ -192,7 +196,7 @@ func (s *site) replaced(i *v1alpha1.VMDiskImage) {
 
 // notReplaced tries the same with an image that is used.
 func (s *site) notReplaced(i *v1alpha1.VMDiskImage) {
-	if _, said, code := s.plane.Kubectl(s.Context(), "replace", "--force", "--timeout=3s", "-f", s.manifest(i)); code == 0 || !strings.Contains(said, "timed out") {
+	if _, said, code := s.plane.Kubectl(s.Context(), "replace", "--force", "--timeout=3s", "-f", s.manifest(i)); code == 0 || !strings.Contains(said, "context deadline exceeded") {
 		s.Errorf("kubectl replace ends with %d: %s", code, said)
 	}
 	if _, said, code := s.plane.Kubectl(s.Context(), "create", "-f", s.manifest(i)); code == 0 || !strings.Contains(said, "already exists") && !strings.Contains(said, "object is being deleted") {

@@ -28,10 +28,10 @@ import (
 
 // The ways in which an importer ends without a look at the source.
 const (
-	evicted    = "evicted"     // the node evicts the Pod
-	outOfRAM   = "out of RAM"  // the first container is killed
-	noSecret   = "no Secret"   // the kubelet does not find the Secret
-	noImage    = "no image"    // the kubelet cannot pull the image of the importer
+	evicted  = "evicted"    // the node evicts the Pod
+	outOfRAM = "out of RAM" // the first container is killed
+	noSecret = "no Secret"  // the kubelet does not find the Secret
+	noImage  = "no image"   // the kubelet cannot pull the image of the importer
 )
 
 // importers plays the Pods that CDI creates: it downloads what they are to download, into the folder of the volume.

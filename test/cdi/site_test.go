@@ -50,6 +50,9 @@ type site struct {
 	importers *importers
 	folder    string // with the logs
 	programs  map[string]string
+	// controller starts cdi-controller.
+	controller func() *env.Daemon
+	running    *env.Daemon
 }
 
 // newSite starts everything.
@@ -230,7 +233,8 @@ func (s *site) cdi(objects []unstructured.Unstructured) {
 	}
 	cdi := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI", "metadata": map[string]any{"name": "cdi"}, "spec": map[string]any{}}}
 	s.Must(s.Create(ctx, cdi))
-	s.daemon("cdi-controller", environment, "--kubeconfig="+account)
+	s.controller = func() *env.Daemon { return s.daemon("cdi-controller", environment, "--kubeconfig="+account) }
+	s.running = s.controller()
 	profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: class}}
 	s.Eventually("CDI knows the StorageClass", func() bool { return s.read(profile) })
 	s.Must(s.Patch(ctx, profile, client.RawPatch("application/merge-patch+json",
@@ -297,7 +301,9 @@ func (s *site) shows(i *v1alpha1.VMDiskImage, phase v1alpha1.VMDiskImagePhase, r
 }
 
 // message is that of the condition Ready.
-func messageOf(i *v1alpha1.VMDiskImage) string { return v1alpha1.ConditionReady.In(i.Status.Conditions).Message }
+func messageOf(i *v1alpha1.VMDiskImage) string {
+	return v1alpha1.ConditionReady.In(i.Status.Conditions).Message
+}
 
 // claimed returns the data behind a claim.
 func (s *site) claimed(namespace, name string) []byte {

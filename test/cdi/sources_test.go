@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,8 @@ type ending struct {
 	change func(*v1alpha1.VMDiskImage)
 	// secret is whether the image has an account.
 	secret bool
+	// during is what happens once the import runs.
+	during func(*site, *v1alpha1.VMDiskImage)
 
 	phase    v1alpha1.VMDiskImagePhase
 	reason   v1alpha1.ConditionReason
@@ -41,7 +44,9 @@ func checked(i *v1alpha1.VMDiskImage) { i.Spec.Checksum = checksumOf(data(i.Name
 
 func retried(i *v1alpha1.VMDiskImage) { i.Spec.Import.RetryLimit = new(int32(2)) }
 
-func hurried(i *v1alpha1.VMDiskImage) { i.Spec.Import.Deadline = &metav1.Duration{Duration: 30 * time.Second} }
+func hurried(i *v1alpha1.VMDiskImage) {
+	i.Spec.Import.Deadline = &metav1.Duration{Duration: 30 * time.Second}
+}
 
 func s3(i *v1alpha1.VMDiskImage) { i.Spec.SourceType = v1alpha1.VMDiskImageS3 }
 
@@ -72,6 +77,9 @@ func endings() []ending {
 		{name: "redirected-to-nothing", source: redirect("mirror.test", func(*source, http.ResponseWriter, *http.Request, int) { panic(http.ErrAbortHandler) }), secret: true, phase: isFailed, reason: exceeded, says: "EOF"},
 		{name: "redirected-for-ever", source: redirect("images.test", nil), change: hurried, phase: isFailed, reason: exceeded, says: late},
 		{name: "evicted", fate: evicted, phase: isFailed, reason: exceeded, says: "the importer's Pod failed"},
+		{name: "pod-deleted", source: first(stall, whole), during: podDeleted, phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "claim-deleted", source: stall, during: claimDeleted, phase: isFailed, reason: exceeded, says: "the DataVolume was deleted"},
+		{name: "as-large-as-the-disk", source: whole, change: func(i *v1alpha1.VMDiskImage) { i.Spec.DiskSize = resource.MustParse("64Ki") }, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "out-of-memory-once", fate: outOfRAM, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "without-its-secret", fate: noSecret, secret: true, change: hurried, phase: isFailed, reason: exceeded, says: `secret "account" not found`},
 		{name: "without-the-importer", fate: noImage, change: hurried, phase: isFailed, reason: exceeded, says: "ImagePullFailed"},
@@ -107,6 +115,10 @@ func (s *site) ends(e ending) {
 	}
 	began := time.Now()
 	s.Must(s.Create(s.Context(), i))
+	if e.during != nil {
+		s.shows(i, v1alpha1.VMDiskImageImporting, v1alpha1.ReasonImporting)
+		e.during(s, i)
+	}
 	s.shows(i, e.phase, e.reason)
 	s.Logf("%-24s %s, %s, after %.0f s, %d restarts: %s", e.name, i.Status.Phase, e.reason, time.Since(began).Seconds(), i.Status.Attempt.RestartCount, messageOf(i))
 	if !strings.Contains(messageOf(i), e.says) {
@@ -129,6 +141,16 @@ func (s *site) ends(e ending) {
 	s.discreet(ns)
 	s.kubectl("delete", "vmdi", "--all", "-n", ns, "--timeout=2m")
 	s.empty(ns)
+}
+
+// podDeleted deletes the Pod that imports, as a user may.
+func podDeleted(s *site, i *v1alpha1.VMDiskImage) {
+	s.kubectl("delete", "pods", "--all", "-n", i.Namespace)
+}
+
+// claimDeleted deletes what the import fills, with the DataVolume, as CDI's account.
+func claimDeleted(s *site, i *v1alpha1.VMDiskImage) {
+	s.kubectl("delete", "datavolumes.cdi.kubevirt.io", "--all", "-n", i.Namespace, "--wait=false", "--as=system:serviceaccount:cdi:cdi-sa", "--as-group=system:masters")
 }
 
 // empty waits until nothing is left of the images of a namespace: no object, no volume, no bytes.
