@@ -317,8 +317,8 @@ func (s *site) claimed(namespace, name string) []byte {
 	return b
 }
 
-// disk creates a VirtualDisk from an image, and returns it when it is there.
-func (s *site) disk(namespace, name, of string) *v1alpha1.VirtualDisk {
+// disk creates a VirtualDisk from an image, and returns when it is there.
+func (s *site) disk(namespace, name, of string) {
 	s.Helper()
 	disk := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -333,7 +333,6 @@ func (s *site) disk(namespace, name, of string) *v1alpha1.VirtualDisk {
 		ready := v1alpha1.ConditionReady.In(disk.Status.Conditions)
 		return fmt.Sprintf("%+v", disk.Status), ready != nil && ready.Status == metav1.ConditionTrue
 	})
-	return disk
 }
 
 // copied waits for a claim that is copied from a snapshot, and returns its data.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +56,7 @@ const (
 )
 
 func endings() []ending {
+	full := bytes.Repeat(data("full"), 16) // a mebibyte, the size of the disk
 	return []ending{
 		{name: "http", source: whole, change: checked, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "s3", source: private, change: s3, secret: true, phase: isReady, reason: v1alpha1.ReasonImageReady},
@@ -79,7 +79,7 @@ func endings() []ending {
 		{name: "evicted", fate: evicted, phase: isFailed, reason: exceeded, says: "the importer's Pod failed"},
 		{name: "pod-deleted", source: first(stall, whole), during: podDeleted, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "claim-deleted", source: stall, during: claimDeleted, phase: isFailed, reason: exceeded, says: "the DataVolume was deleted"},
-		{name: "as-large-as-the-disk", source: whole, change: func(i *v1alpha1.VMDiskImage) { i.Spec.DiskSize = resource.MustParse("64Ki") }, phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "as-large-as-the-disk", source: func(_ *source, w http.ResponseWriter, _ *http.Request, _ int) { send(w, full) }, phase: isReady, reason: v1alpha1.ReasonImageReady, data: full},
 		{name: "out-of-memory-once", fate: outOfRAM, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "without-its-secret", fate: noSecret, secret: true, change: hurried, phase: isFailed, reason: exceeded, says: `secret "account" not found`},
 		{name: "without-the-importer", fate: noImage, change: hurried, phase: isFailed, reason: exceeded, says: "ImagePullFailed"},
@@ -145,6 +145,11 @@ func (s *site) ends(e ending) {
 
 // podDeleted deletes the Pod that imports, as a user may.
 func podDeleted(s *site, i *v1alpha1.VMDiskImage) {
+	s.Eventually("the Pod downloads", func() bool {
+		s.source.mu.Lock()
+		defer s.source.mu.Unlock()
+		return s.source.asked[i.Namespace] > 0
+	})
 	s.kubectl("delete", "pods", "--all", "-n", i.Namespace)
 }
 
