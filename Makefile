@@ -119,6 +119,12 @@ test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a requ
 	$(GO) run ./test/env/build -old
 	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestStartDuringStartIsRefusedAndStopAdmitted|TestFinishedOperationsBlockNobody)$$' ./test/e2e
 
+# CDI has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag cdi.
+.PHONY: test-cdi
+test-cdi: ## Have images imported, used and deleted by the real controllers of CDI and of CSI, which it builds first
+	$(GO) run ./test/env/build -cdi
+	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
+
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
 	@hack/slowest.sh $(said) test

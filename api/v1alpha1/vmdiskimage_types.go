@@ -169,8 +169,8 @@ type VMDiskImageSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.storageClass cannot change: create another VMDiskImage instead"
 	StorageClass string `json:"storageClass,omitempty"`
 
-	// The VolumeSnapshotClass of the snapshot. Immutable. Default: the default one of the
-	// driver.
+	// The VolumeSnapshotClass of the snapshot. Immutable. Default: the only one of the
+	// driver, or the one of them that is marked as the default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.snapshotClass cannot change: create another VMDiskImage instead"
@@ -300,6 +300,11 @@ type VMDiskImageAttempt struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RestartCount int32 `json:"restartCount,omitempty"`
+
+	// What CDI last said of a failure of its importer, which it restarts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	LastError string `json:"lastError,omitempty"`
 
 	// The progress that CDI last reported, such as 45.12%.
 	// +optional

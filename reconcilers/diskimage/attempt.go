@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,8 @@ const (
 	deleteAfterCompletion = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 	// fatalError is on a claim whose import CDI does not try again.
 	fatalError = "cdi.kubevirt.io/storage.import.fatalError"
+	// podPhase is on a claim, and the phase of the importer's Pod.
+	podPhase = "cdi.kubevirt.io/storage.pod.phase"
 )
 
 // checksumError is the reason of a condition of a DataVolume whose data does not have the checksum.
@@ -216,7 +219,13 @@ func (l *look) follow(volume *cdiv1.DataVolume) {
 		return
 	}
 	text, _ := reported(volume, claim)
+	if a.LastError = cmp.Or(importerError(volume), a.LastError); a.LastError != "" && !strings.Contains(text, a.LastError) {
+		text += ", last error: " + a.LastError
+	}
 	switch {
+	case claim != nil && claim.Annotations[podPhase] == string(corev1.PodFailed) && claim.Annotations[fatalError] == "":
+		// CDI neither deletes nor replaces such a Pod.
+		l.fail(v1alpha1.ReasonImportFailed, "the importer's Pod failed, as when it is evicted: "+text, false)
 	case l.overdue():
 		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText()+": "+text, false)
 	case a.RetriesUsed+a.RestartCount > l.retryLimit():
@@ -238,6 +247,16 @@ func running(phase cdiv1.DataVolumePhase) bool {
 	return phase == cdiv1.ImportInProgress || phase == cdiv1.Paused || phase == cdiv1.Succeeded
 }
 
+// importerError returns what the importer said when it failed, if CDI still shows that: it forgets it once the importer runs again.
+func importerError(volume *cdiv1.DataVolume) string {
+	for _, c := range volume.Status.Conditions {
+		if c.Type == cdiv1.DataVolumeRunning && c.Status == corev1.ConditionFalse && (c.Reason == "Error" || c.Reason == "OOMKilled") {
+			return v1alpha1.Cut(strings.TrimSpace(public(c.Message)), 1024)
+		}
+	}
+	return ""
+}
+
 // reported is what CDI says of an import, and whether that is a wrong checksum.
 func reported(volume *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (text string, checksum bool) {
 	text = "CDI reports phase " + cmp.Or(string(volume.Status.Phase), "none")
@@ -245,17 +264,24 @@ func reported(volume *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (te
 		if c.Status == corev1.ConditionTrue || c.Type == cdiv1.DataVolumeReady {
 			continue
 		}
-		if said := strings.TrimSpace(c.Reason + " " + c.Message); said != "" {
+		if said := strings.TrimSpace(c.Reason + " " + public(c.Message)); said != "" {
 			text += fmt.Sprintf(", %s: %s", c.Type, v1alpha1.Cut(said, 1024))
 		}
 		checksum = checksum || c.Reason == checksumError || strings.Contains(c.Message, "checksum mismatch")
 	}
 	if claim != nil && claim.Annotations[fatalError] != "" {
-		said := v1alpha1.Cut(claim.Annotations[fatalError], 1024)
+		said := v1alpha1.Cut(public(claim.Annotations[fatalError]), 1024)
 		text, checksum = text+", "+said, checksum || strings.Contains(strings.ToLower(said), "checksum")
 	}
 	return text, checksum
 }
+
+// secretParts are the parts of a URL that can hold credentials: the user, and the query, where a presigned URL has its signature. An importer
+// names every URL that it was redirected to.
+var secretParts = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s"'/?#]*@)?([^\s"'?#]*)(\?[^\s"'#]*)?`)
+
+// public returns a text without the credentials of its URLs.
+func public(text string) string { return secretParts.ReplaceAllString(text, "$1$3") }
 
 // stalled records the progress, and reports whether there was none for too long. An importer whose progress cannot be read is not stalled
 // while it runs.
@@ -311,11 +337,18 @@ func (r *Reconciler) snapshot(ctx context.Context, l *look) error {
 	case l.overdue():
 		l.fail(v1alpha1.ReasonSnapshotFailed, l.overdueText()+": "+snapshotText(s), false)
 	case s == nil:
+		class, reason, missing, err := r.snapshotClass(ctx, l, ptr.Deref(claim.Spec.StorageClassName, ""))
+		if missing != "" {
+			l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, reason, missing)
+		}
+		if missing != "" || err != nil {
+			return err
+		}
 		return r.create(ctx, l, &snapshotv1.VolumeSnapshot{
 			ObjectMeta: l.meta(map[string]string{}),
 			Spec: snapshotv1.VolumeSnapshotSpec{
 				Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim.Name},
-				VolumeSnapshotClassName: pointer(l.Spec.SnapshotClass),
+				VolumeSnapshotClassName: &class,
 			},
 		}, v1alpha1.ConditionSnapshotReady)
 	case s.Status != nil && s.Status.Error != nil:

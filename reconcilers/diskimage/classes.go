@@ -3,7 +3,7 @@ package diskimage
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,41 +17,65 @@ import (
 // defaultClass is the annotation with the value "true" on the default StorageClass.
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
+// defaultSnapshotClass is the annotation with the value "true" on a default VolumeSnapshotClass.
+const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
+
 // classesFit reports whether a snapshot can be taken of a volume of the StorageClass, and says what is missing. This is looked at before
 // the import, which would be of no use.
 func (r *Reconciler) classesFit(ctx context.Context, l *look) (bool, error) {
 	l.again = pause
-	class, err := r.storageClass(ctx, l.Spec.StorageClass)
+	_, reason, text, err := r.snapshotClass(ctx, l, l.Spec.StorageClass)
+	if text != "" {
+		l.imported(metav1.ConditionFalse, reason, text)
+	}
+	return text == "" && err == nil, err
+}
+
+// snapshotClass returns the VolumeSnapshotClass for a claim of that StorageClass, or says why there is none. One that is not named is chosen here, because the
+// snapshot controller waits for ever if none of the driver is marked as the default.
+func (r *Reconciler) snapshotClass(ctx context.Context, l *look, storage string) (name string, reason v1alpha1.ConditionReason, missing string, err error) {
+	class, err := r.storageClass(ctx, storage)
 	switch {
 	case err != nil:
-		return false, err
-	case class == nil && l.Spec.StorageClass == "":
-		l.imported(metav1.ConditionFalse, v1alpha1.ReasonStorageClassNotFound, "spec.storageClass is not set, and the cluster has no default StorageClass")
-		return false, nil
+		return "", "", "", err
+	case class == nil && storage == "":
+		return "", v1alpha1.ReasonStorageClassNotFound, "spec.storageClass is not set, and the cluster has no default StorageClass", nil
 	case class == nil:
-		l.imported(metav1.ConditionFalse, v1alpha1.ReasonStorageClassNotFound, fmt.Sprintf("spec.storageClass: StorageClass %s does not exist", l.Spec.StorageClass))
-		return false, nil
+		return "", v1alpha1.ReasonStorageClassNotFound, fmt.Sprintf("spec.storageClass: StorageClass %s does not exist", storage), nil
 	}
 	var all snapshotv1.VolumeSnapshotClassList
 	if err := r.Live.List(ctx, &all); err != nil {
-		return false, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
+		return "", "", "", fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
 	}
-	named := l.Spec.SnapshotClass
-	all.Items = slices.DeleteFunc(all.Items, func(c snapshotv1.VolumeSnapshotClass) bool { return named != "" && c.Name != named })
-	text := ""
-	switch {
-	case named != "" && len(all.Items) == 0:
-		text = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s does not exist", named)
-	case !slices.ContainsFunc(all.Items, func(c snapshotv1.VolumeSnapshotClass) bool { return c.Driver == class.Provisioner }):
-		text = fmt.Sprintf("no VolumeSnapshotClass has the driver of StorageClass %s, which is %s", class.Name, class.Provisioner)
-		if named != "" {
-			text = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s has driver %s, but StorageClass %s has %s", named, all.Items[0].Driver, class.Name, class.Provisioner)
+	var fitting, marked []string
+	driver := "" // of the class that is named
+	for _, c := range all.Items {
+		if c.Name == l.Spec.SnapshotClass {
+			driver = c.Driver
 		}
-	default:
-		return true, nil
+		if c.Driver == class.Provisioner && (l.Spec.SnapshotClass == "" || c.Name == l.Spec.SnapshotClass) {
+			fitting = append(fitting, c.Name)
+			if c.Annotations[defaultSnapshotClass] == "true" {
+				marked = append(marked, c.Name)
+			}
+		}
 	}
-	l.imported(metav1.ConditionFalse, v1alpha1.ReasonSnapshotUnsupported, text)
-	return false, nil
+	switch {
+	case len(marked) == 1:
+		return marked[0], "", "", nil
+	case len(fitting) == 1:
+		return fitting[0], "", "", nil
+	case len(fitting) > 1:
+		missing = fmt.Sprintf("spec.snapshotClass is not set, and of the VolumeSnapshotClasses of driver %s, %d are marked as the default: mark one of %s",
+			class.Provisioner, len(marked), v1alpha1.Cut(strings.Join(fitting, ", "), 1024))
+	case l.Spec.SnapshotClass == "":
+		missing = fmt.Sprintf("no VolumeSnapshotClass has the driver of StorageClass %s, which is %s", class.Name, class.Provisioner)
+	case driver == "":
+		missing = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s does not exist", l.Spec.SnapshotClass)
+	default:
+		missing = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s has driver %s, but StorageClass %s has %s", l.Spec.SnapshotClass, driver, class.Name, class.Provisioner)
+	}
+	return "", v1alpha1.ReasonSnapshotUnsupported, missing, nil
 }
 
 // storageClass returns the StorageClass of that name, or the default one, or nil if it does not exist.

@@ -204,6 +204,21 @@ func TestAttemptsFail(t *testing.T) {
 			status.RestartCount = 6
 			w.cdi(status)
 		}, v1alpha1.ReasonRetryLimitExceeded, "(ImportFailed)", true},
+		"its importer fails, and runs again when that is read": {func(w *world) {
+			status := progress("1%")
+			status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: "Error", Message: "got 503"}}
+			w.cdi(status)
+			w.settle()
+			status.RestartCount = 6
+			status.Conditions[0] = cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionTrue, Reason: "Pod is running"}
+			w.cdi(status)
+		}, v1alpha1.ReasonRetryLimitExceeded, "last error: got 503", true},
+		"its Pod fails": {func(w *world) {
+			w.cdi(progress("1%"))
+			claim := w.claims()[0]
+			claim.Annotations["cdi.kubevirt.io/storage.pod.phase"] = "Failed"
+			w.must(w.Update(w.Context(), &claim))
+		}, v1alpha1.ReasonImportFailed, "the importer's Pod failed", false},
 		"somebody writes a huge number of restarts": {func(w *world) {
 			status := progress("1%")
 			status.RestartCount = math.MaxInt32
@@ -451,6 +466,60 @@ func TestClassesThatAreNamed(t *testing.T) {
 		w.says(tc.text)
 		if w.names() != "" {
 			t.Errorf("%s: there is %s", what, w.names())
+		}
+	}
+}
+
+// The snapshot controller chooses a class only if one of the driver is marked as the default.
+func TestSnapshotClassIsChosen(t *testing.T) {
+	for what, tc := range map[string]struct {
+		named     string
+		marked    []string
+		unmarked  []string
+		otherwise string // if there is none
+		want      string
+	}{
+		"the only one":                   {unmarked: []string{"snap"}, want: "snap"},
+		"the default":                    {unmarked: []string{"snap"}, marked: []string{"best"}, want: "best"},
+		"the one that is named":          {unmarked: []string{"snap"}, marked: []string{"best"}, named: "snap", want: "snap"},
+		"none of several":                {unmarked: []string{"snap", "snip"}, otherwise: "0 are marked as the default: mark one of snap, snip"},
+		"none of several that are meant": {marked: []string{"snap", "snip"}, otherwise: "2 are marked as the default: mark one of snap, snip"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newImage(t, func(i *v1alpha1.VMDiskImage) { i.Spec.SnapshotClass = tc.named })
+			w.must(w.Delete(t.Context(), &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "snap"}}))
+			for i, names := range [][]string{tc.unmarked, tc.marked} {
+				for _, name := range names {
+					w.make(&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{defaultSnapshotClass: fmt.Sprint(i == 1)}}, Driver: driver})
+				}
+			}
+			if tc.want == "" {
+				w.settle()
+				w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonSnapshotUnsupported)
+				w.says(tc.otherwise)
+				return
+			}
+			w.succeed()
+			if got := *w.snapshots()[0].Spec.VolumeSnapshotClassName; got != tc.want {
+				t.Errorf("the class of the snapshot is %s, not %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// What an importer says can have the URL that a source redirected it to.
+func TestNoCredentialsInMessages(t *testing.T) {
+	w := newImage(t, func(i *v1alpha1.VMDiskImage) { i.Spec.Import.RetryLimit = new(int32) })
+	w.settle()
+	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Failed, Conditions: []cdiv1.DataVolumeCondition{{
+		Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: "Error",
+		Message: `Get "https://me:word@s3.example.org/images/a.img?X-Amz-Signature=feed&x=y": EOF (docker://you:word@example.org)`,
+	}}})
+	w.settle()
+	w.says(`Get "https://s3.example.org/images/a.img": EOF (docker://example.org)`)
+	for _, hidden := range []string{"word", "feed", "X-Amz"} {
+		if text := fmt.Sprint(w.image().Status); strings.Contains(text, hidden) {
+			t.Errorf("%s is in %s", hidden, text)
 		}
 	}
 }

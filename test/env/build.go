@@ -135,12 +135,20 @@ func (g graph) goBuild(ctx context.Context, src string, wanted []program, out st
 	}
 	output := newTail(nil)
 	args := append(append([]string{"build"}, g.flags()...), "-o", out+string(filepath.Separator))
-	for _, p := range wanted {
-		args = append(args, p.pkg)
+	environ := buildEnv(os.Environ(), goFlags(ctx, goTool))
+	run := func(ctx context.Context, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, goTool, args...)
+		cmd.Dir, cmd.Env = src, environ
+		return cmd
 	}
-	cmd := exec.CommandContext(ctx, goTool, args...)
-	cmd.Dir = src
-	cmd.Env = buildEnv(os.Environ(), goFlags(ctx, goTool))
+	for _, p := range wanted {
+		pkg, err := p.mainPackage(ctx, src, run)
+		if err != nil {
+			return err
+		}
+		args = append(args, pkg)
+	}
+	cmd := run(ctx, args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	// An interrupted go build removes its work directory, a killed one leaves some gigabytes in the temporary folder.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }

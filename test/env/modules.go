@@ -45,6 +45,10 @@ type program struct {
 	pkg    string // import path of its main package
 	linked string // what go build calls it, if not by its name
 	module string // module whose version it has
+	// edits are replacements in its source, each of which must occur once: old, new, old, new.
+	edits []string
+	// source is the whole source of a program of ours.
+	source string
 	// seconds that building takes on two cores after those before it; shown to the user only.
 	seconds int
 }
@@ -75,6 +79,8 @@ func (p program) binary() string {
 // graph is a module that programs are built in: its go.mod and go.sum, which fix the version of every dependency.
 type graph struct {
 	mod, sum string
+	// also is what else the binaries depend on.
+	also string
 }
 
 var (
@@ -116,6 +122,9 @@ func (g graph) goVersion() string {
 func (g graph) flags() []string {
 	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew.
 	version := g.version(kubernetesModule)
+	if version == "" {
+		return []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-tags=" + Tags, "-ldflags=-s -w"}
+	}
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	const pkg = "k8s.io/component-base/version"
@@ -136,5 +145,10 @@ func (g graph) key() string {
 	for _, part := range append([]string{g.mod, g.sum, runtime.GOOS, runtime.GOARCH}, g.flags()...) {
 		fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
-	return g.version(kubernetesModule) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
+	hash.Write([]byte(g.also))
+	name := g.version(kubernetesModule)
+	if name == "" {
+		name = regexp.MustCompile(`(?m)^module \S+/(\S+)$`).FindStringSubmatch(g.mod)[1]
+	}
+	return name + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
 }

@@ -13,6 +13,7 @@ import (
 
 func main() {
 	old := flag.Bool("old", false, "build the API server of an older Kubernetes, too")
+	cdi := flag.Bool("cdi", false, "build CDI and the controllers of CSI, too")
 	checksums := flag.Bool("checksums", false, "print lookup/sha256.txt, as the release sites publish it, and build nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -27,6 +28,9 @@ func main() {
 	}
 	if err == nil && *old {
 		_, err = env.OldAPIServer(ctx, say, true)
+	}
+	if err == nil && *cdi {
+		_, err = env.CDI(ctx, say, true)
 	}
 	stop()
 	if err != nil {
