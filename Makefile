@@ -117,6 +117,11 @@ test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a requ
 	$(GO) run ./test/env/build -old
 	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestStartDuringStartIsRefusedAndStopAdmitted|TestFinishedOperationsBlockNobody)$$' ./test/e2e
 
+.PHONY: test-cert-manager
+test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made
+	$(GO) run ./test/env/build -cert-manager
+	SALLYPORT_TEST_CERT_MANAGER=1 $(gotest) -count=1 -v ./test/certmanager
+
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
 	@hack/slowest.sh $(said) test

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // for the module graphs below
 	"encoding/hex"
@@ -23,6 +24,12 @@ var (
 	oldMod string
 	//go:embed old.sum
 	oldSum string
+	//go:embed certmanager.mod
+	certManagerMod string
+	//go:embed certmanager.sum
+	certManagerSum string
+	//go:embed certmanager/main.go
+	certManagerMain string
 )
 
 // The programs of a control plane, as their binaries are called.
@@ -37,6 +44,8 @@ const (
 	helmName         = lookup.Helm
 	helmModule       = "helm.sh/helm/v4"
 	kubernetesModule = "k8s.io/kubernetes"
+
+	certManagerModule = "github.com/cert-manager/cert-manager"
 )
 
 // program is one binary and what it takes to build it.
@@ -60,6 +69,8 @@ var (
 	kubectlProgram = program{name: Kubectl, pkg: "k8s.io/kubernetes/cmd/kubectl", module: kubernetesModule, seconds: 30}
 	helmProgram    = program{name: helmName, pkg: helmModule + "/cmd/helm", module: helmModule, seconds: 30}
 
+	certManagerProgram = program{name: "cert-manager", pkg: "main.go", linked: "main", module: certManagerModule, seconds: 120}
+
 	// controlPlanePrograms are those of Binaries.
 	controlPlanePrograms = []program{etcdProgram, apiServerProgram, controllerManagerProgram, kubectlProgram}
 )
@@ -72,9 +83,10 @@ func (p program) binary() string {
 	return p.name
 }
 
-// graph is a module that programs are built in: its go.mod and go.sum, which fix the version of every dependency.
+// graph is a module that programs are built in: its go.mod and go.sum, which fix the version of every dependency, and the source of a
+// program of our own, if any.
 type graph struct {
-	mod, sum string
+	mod, sum, main string
 }
 
 var (
@@ -82,6 +94,8 @@ var (
 	current = graph{mod: programsMod, sum: programsSum}
 	// old has an API server with the dependencies that it was released with.
 	old = graph{mod: oldMod, sum: oldSum}
+	// certManager has cert-manager's controllers, with libraries at the versions of Sallyport's own go.mod, too.
+	certManager = graph{mod: certManagerMod, sum: certManagerSum, main: certManagerMain}
 )
 
 // KubernetesVersion returns the version of Kubernetes that Binaries builds, such as v1.2.3.
@@ -136,5 +150,6 @@ func (g graph) key() string {
 	for _, part := range append([]string{g.mod, g.sum, runtime.GOOS, runtime.GOARCH}, g.flags()...) {
 		fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
-	return g.version(kubernetesModule) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
+	hash.Write([]byte(g.main))
+	return cmp.Or(g.version(kubernetesModule), "cert-manager-"+g.version(certManagerModule)) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
 }

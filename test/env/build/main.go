@@ -13,6 +13,7 @@ import (
 
 func main() {
 	old := flag.Bool("old", false, "build the API server of an older Kubernetes, too")
+	certManager := flag.Bool("cert-manager", false, "build cert-manager's controllers, too")
 	checksums := flag.Bool("checksums", false, "print lookup/sha256.txt, as the release sites publish it, and build nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -27,6 +28,9 @@ func main() {
 	}
 	if err == nil && *old {
 		_, err = env.OldAPIServer(ctx, say, true)
+	}
+	if err == nil && *certManager {
+		_, err = env.CertManager(ctx, say, true)
 	}
 	stop()
 	if err != nil {
