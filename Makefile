@@ -117,10 +117,13 @@ test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a requ
 	$(GO) run ./test/env/build -old
 	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestStartDuringStartIsRefusedAndStopAdmitted|TestFinishedOperationsBlockNobody)$$' ./test/e2e
 
+# How long certificates of 20 seconds follow one another in test-cert-manager.
+TIME ?= 5m
+
 .PHONY: test-cert-manager
-test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made
+test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
 	$(GO) run ./test/env/build -cert-manager
-	SALLYPORT_TEST_CERT_MANAGER=1 $(gotest) -count=1 -v ./test/certmanager
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v ./test/certmanager
 
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows

@@ -128,8 +128,9 @@ func (g graph) goVersion() string {
 
 // flags returns the flags of go build. What they have in common with the Makefile makes compiled packages the same.
 func (g graph) flags() []string {
-	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew.
-	version := g.version(kubernetesModule)
+	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew. Without a number
+	// programs with Kubernetes' libraries do not start.
+	version := cmp.Or(g.version(kubernetesModule), current.version(kubernetesModule))
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	const pkg = "k8s.io/component-base/version"
