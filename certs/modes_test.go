@@ -244,6 +244,31 @@ func TestExistingSecret(t *testing.T) {
 	f.handshakes()
 }
 
+// A certificate that was issued in the last minutes of the one that is served is served before that one ends, however fresh it is.
+func TestFreshCertificateInTheLastMinute(t *testing.T) {
+	f := newFixture(t)
+	f.options.Existing = "theirs"
+	ca, leaf := f.theirs(nil, 90*day24)
+	f.put("theirs", ca, leaf)
+	l := f.in(Existing, "a")
+	f.lead(l)
+	f.take(f.replicas...)
+	f.settle(l)
+	f.add(leaf.Leaf.NotAfter.Sub(f.Now()) - time.Minute)
+	_, young := f.theirs(ca, 90*day24)
+	f.put("theirs", ca, young)
+	for range 8 {
+		f.lead(l)
+		f.take(f.replicas...)
+		f.add(glance)
+		f.Must(f.replicas[0].ready())
+		f.handshakes()
+	}
+	if f.replicas[0].hash() != hashOf(young.Leaf) {
+		t.Error("it is not served")
+	}
+}
+
 // Each mode is changed into each other one while replicas are replaced one after the other: each new one is ready, and all end with the
 // certificate of the new mode.
 func TestChangesOfTheMode(t *testing.T) {

@@ -95,10 +95,13 @@ func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	}
 	if held != nil || trouble != nil {
 		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", errors.Join(held, trouble).Error())
-		return ctrl.Result{RequeueAfter: min(glance, s.Settle)}, nil
+		return ctrl.Result{RequeueAfter: s.pause()}, nil
 	}
 	return ctrl.Result{RequeueAfter: s.served.Load().next()}, nil
 }
+
+// pause returns how long to wait before the next look while a certificate is not served.
+func (s *server) pause() time.Duration { return min(glance, s.Settle) }
 
 // take serves the preferred certificate, or says why not.
 func (s *server) take(all []*offer, configurations []client.Object, now time.Time) error {
@@ -116,7 +119,7 @@ func (s *server) take(all []*offer, configurations []client.Object, now time.Tim
 		return distrust
 	case useful && !settled:
 		return errUnsettled
-	case useful && now.Before(want.ripe()):
+	case useful && now.Before(want.ripe()) && now.Add(2*s.pause()).Before(was.leaf.Leaf.NotAfter): // two looks before its end it waits no longer
 		return fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
 	case !useful && distrust != nil: // anything that is trusted, else anything
 		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && s.trusted(o, configurations, now) == nil }); i >= 0 {
