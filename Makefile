@@ -125,6 +125,14 @@ test-cdi: ## Have images imported, used and deleted by the real controllers of C
 	$(GO) run ./test/env/build -cdi
 	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
 
+# How long certificates of 20 seconds follow one another in test-cert-manager.
+TIME ?= 5m
+
+.PHONY: test-cert-manager
+test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
+	$(GO) run ./test/env/build -cert-manager
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v ./test/certmanager
+
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
 	@hack/slowest.sh $(said) test

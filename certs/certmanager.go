@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
@@ -25,12 +26,8 @@ type Issuer = cmmeta.IssuerReference
 // errNotServed says that the cluster has no cert-manager.
 var errNotServed = errors.New("cert-manager.io/v1 is not served: install cert-manager, or set certs.mode to self-signed")
 
-// How long cert-manager's certificates are valid, and when a CA is renewed: so early that no certificate outlives the CA that signed it.
-const (
-	issuedValidity   = 90 * 24 * time.Hour
-	issuedCAValidity = 10 * 365 * 24 * time.Hour
-	issuedCARenewal  = 2*issuedValidity + 24*time.Hour
-)
+// issuedCAValidity is how long the CA of cert-manager's certificates is valid. It is renewed so early that it outlives each certificate.
+const issuedCAValidity, maxIssuedValidity = 10 * year, year
 
 // maintainIssued writes the Certificate, with Issuers unless there is one, and says why cert-manager has not issued it.
 func maintainIssued(ctx context.Context, l *leader, secret *corev1.Secret, _ time.Time) (problem, err error) {
@@ -50,45 +47,41 @@ func maintainIssued(ctx context.Context, l *leader, secret *corev1.Secret, _ tim
 		}
 		all = append(all, unready(written))
 	}
-	return oneLine(all), nil
+	return oneLine(all...), nil
 }
 
 // issued are the objects that cert-manager issues a certificate for, into a Secret with the name of the last of them.
 func (l *leader) issued(secret *corev1.Secret) []client.Object {
-	name := secret.Name
+	name, ca, root := secret.Name, secret.Name+"-ca", secret.Name+"-root"
+	version := certmanagerv1.SchemeGroupVersion
 	called := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: secret.Namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "sallyport"}}
 	}
-	certificate := func(name string, issuer Issuer) *certmanagerv1.Certificate {
-		return &certmanagerv1.Certificate{
-			TypeMeta: metav1.TypeMeta{APIVersion: certmanagerv1.SchemeGroupVersion.String(), Kind: certmanagerv1.CertificateKind}, ObjectMeta: called(name),
-			Spec: certmanagerv1.CertificateSpec{
-				SecretName: name, IssuerRef: issuer, RevisionHistoryLimit: ptr.To[int32](1),
-				PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm, Size: 256, RotationPolicy: certmanagerv1.RotationPolicyAlways},
-			},
-		}
+	certificate := func(name string, issuer Issuer, spec certmanagerv1.CertificateSpec) client.Object {
+		spec.SecretName, spec.IssuerRef, spec.RevisionHistoryLimit = name, issuer, ptr.To[int32](1)
+		spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm, Size: 256, RotationPolicy: certmanagerv1.RotationPolicyAlways}
+		return &certmanagerv1.Certificate{TypeMeta: metav1.TypeMeta{APIVersion: version.String(), Kind: certmanagerv1.CertificateKind}, ObjectMeta: called(name), Spec: spec}
 	}
-	issuer := func(name string, config certmanagerv1.IssuerConfig) *certmanagerv1.Issuer {
-		return &certmanagerv1.Issuer{
-			TypeMeta: metav1.TypeMeta{APIVersion: certmanagerv1.SchemeGroupVersion.String(), Kind: certmanagerv1.IssuerKind}, ObjectMeta: called(name),
-			Spec: certmanagerv1.IssuerSpec{IssuerConfig: config},
-		}
+	issuer := func(name string, config certmanagerv1.IssuerConfig) client.Object {
+		return &certmanagerv1.Issuer{TypeMeta: metav1.TypeMeta{APIVersion: version.String(), Kind: certmanagerv1.IssuerKind}, ObjectMeta: called(name),
+			Spec: certmanagerv1.IssuerSpec{IssuerConfig: config}}
 	}
 	ours := func(name string) Issuer {
-		return Issuer{Group: certmanagerv1.SchemeGroupVersion.Group, Kind: certmanagerv1.IssuerKind, Name: name}
+		return Issuer{Group: version.Group, Kind: certmanagerv1.IssuerKind, Name: name}
 	}
-	leaf := certificate(name, ptr.Deref(l.Issuer, ours(name+"-ca")))
-	leaf.Spec.DNSNames, leaf.Spec.Duration = l.DNSNames, &metav1.Duration{Duration: issuedValidity}
-	leaf.Spec.Usages = []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth}
+	leaf := certificate(name, ptr.Deref(l.Issuer, ours(ca)), certmanagerv1.CertificateSpec{
+		DNSNames: l.DNSNames, Duration: &metav1.Duration{Duration: l.IssuedValidity},
+		Usages: []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth},
+	})
 	if l.Issuer != nil {
 		return []client.Object{leaf}
 	}
-	ca := certificate(name+"-ca", ours(name+"-root"))
-	ca.Spec.IsCA, ca.Spec.CommonName = true, name+"-ca"
-	ca.Spec.Duration, ca.Spec.RenewBefore = &metav1.Duration{Duration: issuedCAValidity}, &metav1.Duration{Duration: issuedCARenewal}
 	return []client.Object{
-		issuer(name+"-root", certmanagerv1.IssuerConfig{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}), ca,
-		issuer(name+"-ca", certmanagerv1.IssuerConfig{CA: &certmanagerv1.CAIssuer{SecretName: name + "-ca"}}), leaf,
+		issuer(root, certmanagerv1.IssuerConfig{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}),
+		certificate(ca, ours(root), certmanagerv1.CertificateSpec{
+			IsCA: true, CommonName: ca, Duration: &metav1.Duration{Duration: issuedCAValidity}, RenewBefore: &metav1.Duration{Duration: 2*l.IssuedValidity + day24},
+		}),
+		issuer(ca, certmanagerv1.IssuerConfig{CA: &certmanagerv1.CAIssuer{SecretName: ca}}), leaf,
 	}
 }
 
@@ -153,9 +146,5 @@ func unready(u *unstructured.Unstructured) error {
 }
 
 func described(o client.Object) string {
-	name := o.GetName()
-	if o.GetNamespace() != "" {
-		name = o.GetNamespace() + "/" + name
-	}
-	return o.GetObjectKind().GroupVersionKind().Kind + " " + name
+	return o.GetObjectKind().GroupVersionKind().Kind + " " + strings.TrimPrefix(client.ObjectKeyFromObject(o).String(), "/")
 }

@@ -40,7 +40,7 @@ func TestWhatIsWrongWithTheCertificate(t *testing.T) {
 	c, certificate := administrator(t), &certmanagerv1.Certificate{}
 	key := client.ObjectKey{Namespace: f.options.Secret.Namespace, Name: f.options.Issued}
 	f.Must(c.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: key.Name + "-ca"}, certificate))
-	if spec := certificate.Spec; !spec.IsCA || spec.RenewBefore.Duration <= issuedValidity || spec.IssuerRef.Name != key.Name+"-root" {
+	if spec := certificate.Spec; !spec.IsCA || spec.RenewBefore.Duration <= 2*f.options.IssuedValidity || spec.IssuerRef.Name != key.Name+"-root" {
 		t.Errorf("the CA is %+v", spec)
 	}
 	f.Must(c.Get(t.Context(), key, certificate))

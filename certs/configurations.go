@@ -15,9 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// configurations gives the webhook configurations that are kept, with nothing but their names.
-func (o *Options) configurations() []client.Object {
-	var all []client.Object
+// configurations returns the webhook configurations with nothing but their names.
+func (o *Options) configurations() (all []client.Object) {
 	for _, name := range o.Mutating {
 		all = append(all, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -27,9 +26,8 @@ func (o *Options) configurations() []client.Object {
 	return all
 }
 
-// readConfigurations gives those that are there.
-func (o *Options) readConfigurations(ctx context.Context, read func(client.Object) client.Reader) ([]client.Object, error) {
-	var all []client.Object
+// readConfigurations returns the webhook configurations that exist.
+func (o *Options) readConfigurations(ctx context.Context, read func(client.Object) client.Reader) (all []client.Object, _ error) {
 	for _, c := range o.configurations() {
 		err := read(c).Get(ctx, client.ObjectKeyFromObject(c), c)
 		if err == nil {
@@ -41,9 +39,8 @@ func (o *Options) readConfigurations(ctx context.Context, read func(client.Objec
 	return all, nil
 }
 
-// endpoints are what a webhook configuration says of each webhook's server.
-func endpoints(configuration client.Object) []*admissionregistrationv1.WebhookClientConfig {
-	var all []*admissionregistrationv1.WebhookClientConfig
+// endpoints returns the client configuration of each webhook.
+func endpoints(configuration client.Object) (all []*admissionregistrationv1.WebhookClientConfig) {
 	switch c := configuration.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		for i := range c.Webhooks {
@@ -57,7 +54,7 @@ func endpoints(configuration client.Object) []*admissionregistrationv1.WebhookCl
 	return all
 }
 
-// bundles are all the different caBundles of webhook configurations, with the authorities in each.
+// bundles returns the different caBundles of webhook configurations, with the CAs in each.
 func bundles(configurations []client.Object, now time.Time) map[string][]*x509.Certificate {
 	all := map[string][]*x509.Certificate{}
 	for _, c := range configurations {
@@ -65,8 +62,8 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 			if _, known := all[string(e.CABundle)]; known {
 				continue
 			}
-			parsed, _ := cert.ParseCertsPEM(e.CABundle) // what is no certificate is trusted by nobody
-			all[string(e.CABundle)] = slices.DeleteFunc(parsed, func(c *x509.Certificate) bool { return certifies(c, now) != nil })
+			parsed, _ := cert.ParseCertsPEM(e.CABundle) // API servers trust none of a caBundle that does not parse
+			all[string(e.CABundle)] = slices.DeleteFunc(parsed, func(c *x509.Certificate) bool { return !isAuthority(c, now) })
 		}
 	}
 	return all
@@ -84,8 +81,8 @@ func injection(configuration client.Object) string {
 	return ""
 }
 
-// writeBundle writes the caBundle of each webhook of one configuration and touches nothing else. If the configuration was
-// changed since it was read, it is a conflict. It tells whether there was anything to write.
+// writeBundle writes the caBundle of each webhook of a configuration, and nothing else, and reports whether there was anything to write. It
+// is a conflict if the configuration was changed since it was read.
 func writeBundle(ctx context.Context, writer client.Writer, configuration client.Object, bundle []byte) (bool, error) {
 	before := configuration.DeepCopyObject().(client.Object)
 	changed := false
@@ -97,7 +94,7 @@ func writeBundle(ctx context.Context, writer client.Writer, configuration client
 	if !changed {
 		return false, nil
 	}
-	// By this kind of patch the webhooks, which are merged by their names, keep fields that this program does not know.
+	// A strategic merge patch merges webhooks by their names, so they keep fields that this program does not know.
 	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
 	if err := writer.Patch(ctx, configuration, patch, client.FieldOwner(fieldOwner)); err != nil {
 		return false, fmt.Errorf("writing the caBundle of webhook configuration %s: %w", configuration.GetName(), err)

@@ -89,7 +89,7 @@ func TestWebhooksThatAppearDuringARotation(t *testing.T) {
 				f.add(10 * time.Second)
 			}
 			f.settle(l)
-			if c := f.state(); c.ca.cert.Equal(first.ca.cert) || len(c.trusted) != 0 || !c.current() {
+			if c := f.state(); c.ca.Leaf.Equal(first.ca.Leaf) || len(c.trusted) != 0 || !c.current() {
 				t.Error("the rotation has not come to its end")
 			}
 			for _, r := range f.replicas {

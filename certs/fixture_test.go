@@ -35,8 +35,6 @@ func TestMain(m *testing.M) {
 	install.Main(m)
 }
 
-const day24 = 24 * time.Hour
-
 // clock is one for a whole fixture.
 type clock struct {
 	mu  sync.Mutex
@@ -122,7 +120,7 @@ type fixture struct {
 	options  Options
 	replicas []*replica
 
-	issuer *authority // cert-manager's
+	issuer *pair // cert-manager's
 
 	mu     sync.Mutex
 	writes []string
@@ -330,9 +328,9 @@ func running(t *testing.T, replicas ...string) (*fixture, *leader) {
 // state is the Secret as it is, with the authorities that are trusted beside those in it.
 type state struct {
 	*offer
-	ca      *authority
+	ca      *pair
 	trusted []*x509.Certificate
-	faults  []string
+	fault   error
 }
 
 func (f *fixture) state() state {
@@ -340,10 +338,9 @@ func (f *fixture) state() state {
 	secret := f.secret()
 	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(secret), secret))
 	s := state{offer: f.options.offer(f.options.sources()[0], secret, f.Now())}
-	s.ca, s.faults = ownAuthority(secret.Data, f.Now())
-	if s.fault != nil {
-		s.faults = append(s.faults, s.fault.Error())
-	}
+	var err error
+	s.ca, err = ownAuthority(secret.Data, f.Now())
+	s.fault = errors.Join(err, s.offer.fault)
 	configurations, err := f.live(f.Context())
 	f.Must(err)
 	for _, authorities := range bundles(configurations, f.Now()) {
@@ -364,7 +361,7 @@ func (s state) bundle() []byte { return encoded(s.roots...) }
 
 // current reports whether the authority in the Secret has signed the certificate in it.
 func (s state) current() bool {
-	return s.leaf != nil && s.ca != nil && s.leaf.Leaf.CheckSignatureFrom(s.ca.cert) == nil
+	return s.leaf != nil && s.ca != nil && s.leaf.Leaf.CheckSignatureFrom(s.ca.Leaf) == nil
 }
 
 // live reads the webhook configurations that are there.

@@ -19,11 +19,11 @@ import (
 
 // Reasons of the events.
 const (
-	reasonBroken            = "CertificateBroken"            // data in Sallyport's own Secret could not be used and was replaced
+	reasonBroken            = "CertificateBroken"            // unusable data in Sallyport's own Secret was replaced
 	reasonAuthorityReplaced = "CertificateAuthorityReplaced" // Sallyport has a new CA
 	reasonIssued            = "CertificateIssued"            // Sallyport has issued a certificate
-	reasonAuthorityDropped  = "CertificateAuthorityDropped"  // older authorities are not trusted any more
-	reasonBundleWritten     = "CABundleWritten"              // the authorities were written into a webhook configuration
+	reasonAuthorityDropped  = "CertificateAuthorityDropped"  // older CAs are no longer trusted
+	reasonBundleWritten     = "CABundleWritten"              // the caBundle of a webhook configuration was written
 	reasonUnusable          = "CertificateUnusable"          // a source has had no usable certificate for some time
 	reasonSourceChanged     = "CertificateSourceChanged"     // the certificate comes from another source
 	reasonTwoWriters        = "CABundleWriters"              // cainjector and Sallyport would both write the caBundle, or neither would
@@ -35,12 +35,12 @@ const (
 	again = time.Second
 	// patience is how long a problem must last before it is recorded as an event, and the time between two checks meanwhile.
 	patience = time.Minute
-	// maxTrusted limits the authorities in the caBundle that come from elsewhere than the Secret.
+	// maxTrusted limits the CAs in the caBundle that come from elsewhere than the Secret.
 	maxTrusted = 8
 )
 
-// leader is the reconciler that has the Secrets maintained, and writes the webhook configurations. It reads all of them past every cache:
-// they are few, and it is seldom.
+// leader is the reconciler that has the Secrets maintained and writes the webhook configurations. It reads both live: they are few, and it
+// runs rarely.
 type leader struct {
 	*Options
 	from     []*source
@@ -57,58 +57,39 @@ type leader struct {
 
 // Reconcile takes at most one step of a rotation.
 func (l *leader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	now := l.Now()
-	// The configurations come first, the Secrets second: see "Who may write" in the package's description.
-	configurations, err := l.readConfigurations(ctx, func(client.Object) client.Reader { return l.live })
+	result, err := l.reconcile(ctx, l.Now())
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{RequeueAfter: again}, nil
+	}
+	return result, err
+}
+
+func (l *leader) reconcile(ctx context.Context, now time.Time) (ctrl.Result, error) {
+	read := func(client.Object) client.Reader { return l.live }
+	configurations, all, err := l.look(ctx, l.from, read, now, l)
 	if err != nil {
 		return ctrl.Result{}, err
-	}
-	var all []*offer
-	for _, s := range l.from {
-		o, err := l.maintained(ctx, s, now)
-		switch {
-		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-			return ctrl.Result{RequeueAfter: again}, nil
-		case err != nil:
-			return ctrl.Result{}, err
-		}
-		all = append(all, o)
 	}
 	want := choose(all)
 	next := l.complain(all, want, now)
 	if want == nil {
 		return ctrl.Result{RequeueAfter: glance}, nil
 	}
-	result, err := l.announce(ctx, want, configurations, now)
-	result.RequeueAfter = min(result.RequeueAfter, next)
-	return result, err
+	waits, err := l.announce(ctx, want, configurations, now)
+	if waits {
+		next = l.Poll
+	}
+	return ctrl.Result{RequeueAfter: min(next, want.next())}, err
 }
 
-// maintained has a source maintained, and returns what it then offers.
-func (l *leader) maintained(ctx context.Context, s *source, now time.Time) (*offer, error) {
-	secret, err := s.read(ctx, l.live)
-	if err != nil {
-		return nil, err
-	}
-	var problem error
-	if s.maintain != nil {
-		if problem, err = s.maintain(ctx, l, secret, now); err != nil {
-			return nil, err
-		}
-	}
-	o := l.offer(s, secret, now)
-	o.problem = problem
-	return o, nil
-}
-
-// announce has the webhook configurations trust the preferred certificate, and those that the replicas may still serve.
-func (l *leader) announce(ctx context.Context, want *offer, configurations []client.Object, now time.Time) (ctrl.Result, error) {
+// announce has the webhook configurations trust the preferred certificate, and those that replicas may still serve. It reports whether it
+// waits for replicas.
+func (l *leader) announce(ctx context.Context, want *offer, configurations []client.Object, now time.Time) (waits bool, err error) {
 	taken, err := l.taken(ctx, want, now)
 	if err != nil {
-		return ctrl.Result{}, err
+		return false, err
 	}
-	trusted := slices.Clone(want.roots)
-	older, wrote := 0, false
+	trusted, older := slices.Clone(want.roots), 0
 	all := bundles(configurations, now)
 	for _, bundle := range slices.Sorted(maps.Keys(all)) {
 		for _, ca := range all[bundle] {
@@ -119,8 +100,9 @@ func (l *leader) announce(ctx context.Context, want *offer, configurations []cli
 		}
 	}
 	if taken {
-		trusted = trusted[:len(want.roots)]
+		trusted = want.roots
 	}
+	wrote := false
 	for _, c := range configurations {
 		mark := injection(c)
 		l.warn(c, reasonTwoWriters, contradiction(mark, l.Injected), now)
@@ -128,23 +110,19 @@ func (l *leader) announce(ctx context.Context, want *offer, configurations []cli
 			continue
 		}
 		written, err := writeBundle(ctx, l.writer, c, encoded(trusted...))
-		switch {
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-			return ctrl.Result{RequeueAfter: again}, nil
-		case err != nil:
-			return ctrl.Result{}, err
-		case written:
+		if err != nil {
+			return false, err
+		}
+		if written {
 			wrote = true
-			l.tell(c, told(reasonBundleWritten, "Announce", "The caBundle is that of Secret %s", want.secret))
+			l.tell(c, event{corev1.EventTypeNormal, reasonBundleWritten, "Announce", fmt.Sprintf("The caBundle is that of Secret %s", want.secret)})
 		}
 	}
 	if wrote && older > 0 && taken {
-		l.tell(want.object(), told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are no longer trusted", older))
+		l.tell(want.object(), event{corev1.EventTypeNormal, reasonAuthorityDropped, "Drop",
+			fmt.Sprintf("Every replica serves the new certificate: older authorities (%d) are no longer trusted", older)})
 	}
-	if len(trusted) > len(want.roots) && !l.Injected {
-		return ctrl.Result{RequeueAfter: l.Poll}, nil
-	}
-	return ctrl.Result{RequeueAfter: want.next()}, nil
+	return len(trusted) > len(want.roots) && !l.Injected, nil
 }
 
 // taken reports whether every live replica has served the preferred certificate for long enough.
@@ -160,7 +138,7 @@ func (l *leader) taken(ctx context.Context, want *offer, now time.Time) (bool, e
 	return l.reported.so(hash, all, now, l.Settle), nil
 }
 
-// complain reports what is wrong with the sources, and that replicas are to serve the certificate of another one. It returns when to look
+// complain records what is wrong with the sources, and that replicas should serve the certificate of another one. It returns when to look
 // again.
 func (l *leader) complain(all []*offer, want *offer, now time.Time) time.Duration {
 	next := resync
@@ -172,16 +150,17 @@ func (l *leader) complain(all []*offer, want *offer, now time.Time) time.Duratio
 		}
 	}
 	note(&l.self.hinted, faults(all))
-	if want != nil && want.mode != l.preferred {
+	if want == nil || want.mode == l.preferred {
+		return next
+	}
+	if l.preferred != "" {
 		kind := corev1.EventTypeNormal
 		if want.mode != all[0].mode {
 			kind = corev1.EventTypeWarning
 		}
-		if l.preferred != "" {
-			l.tell(want.object(), news{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, l.preferred)})
-		}
-		l.preferred = want.mode
+		l.tell(want.object(), event{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, l.preferred)})
 	}
+	l.preferred = want.mode
 	return next
 }
 
@@ -204,7 +183,7 @@ func (l *leader) warn(about client.Object, reason string, wrong error, now time.
 	}
 	if text := wrong.Error(); now.Sub(w.since) >= patience && text != w.told {
 		w.told = text
-		l.tell(about, news{corev1.EventTypeWarning, reason, "Check", text})
+		l.tell(about, event{corev1.EventTypeWarning, reason, "Check", text})
 	}
 	if l.warnings == nil {
 		l.warnings = map[string]warning{}
@@ -212,7 +191,7 @@ func (l *leader) warn(about client.Object, reason string, wrong error, now time.
 	l.warnings[key] = w
 }
 
-// contradiction says why nobody, or more than one, writes the caBundle of a configuration with that annotation.
+// contradiction returns why neither, or both, of Sallyport and cainjector would write the caBundle of a configuration with that annotation.
 func contradiction(mark string, injected bool) error {
 	switch {
 	case mark != "" && !injected:
@@ -223,24 +202,19 @@ func contradiction(mark string, injected bool) error {
 	return nil
 }
 
-// news is an event that is to be recorded.
-type news struct{ kind, reason, action, note string }
+type event struct{ kind, reason, action, note string }
 
-func told(reason, action, format string, args ...any) news {
-	return news{corev1.EventTypeNormal, reason, action, fmt.Sprintf(format, args...)}
+func (l *leader) tell(about runtime.Object, e event) {
+	l.events.Eventf(about, nil, e.kind, e.reason, e.action, "%s", e.note)
 }
 
-func (l *leader) tell(about runtime.Object, n news) {
-	l.events.Eventf(about, nil, n.kind, n.reason, n.action, "%s", n.note)
-}
-
-// lasting tells how long something has been so without a break, as far as this process has seen.
+// lasting is since when something has been so without a break, as far as this process has seen.
 type lasting struct {
 	what  string
 	since time.Time
 }
 
-// so notes whether it is so now, of what, and tells whether it has been for long enough.
+// so records whether it is so now, and of what, and reports whether it has been for long enough.
 func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) bool {
 	if !is {
 		*l = lasting{}

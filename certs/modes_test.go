@@ -53,9 +53,9 @@ func (f *fixture) anew(replicas ...string) *leader {
 }
 
 // put has somebody else write the Secret of a mode, with a certificate and authority.
-func (f *fixture) put(name string, ca *authority, leaf *serving) {
+func (f *fixture) put(name string, ca *pair, leaf *pair) {
 	f.Helper()
-	f.write(name, map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: encoded(ca.cert)})
+	f.write(name, map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: encoded(ca.Leaf)})
 }
 
 func (f *fixture) write(name string, data map[string][]byte) {
@@ -76,7 +76,7 @@ func (f *fixture) write(name string, data map[string][]byte) {
 }
 
 // theirs is a certificate of another authority than Sallyport's, which is not valid before now, as cert-manager's are not.
-func (f *fixture) theirs(by *authority, validity time.Duration) (*authority, *serving) {
+func (f *fixture) theirs(by *pair, validity time.Duration) (*pair, *pair) {
 	f.Helper()
 	o := f.options
 	o.ServingValidity, o.CAValidity = validity, 3650*day24
@@ -178,21 +178,34 @@ func TestExistingSecret(t *testing.T) {
 		foreign, _ := f.theirs(nil, 90*day24)
 		early, err := f.options.issue(ca, f.Now().Add(5*time.Hour))
 		f.Must(err)
+		old := f.options
+		old.ServingValidity = time.Minute
+		past, err := old.issue(ca, f.Now().Add(-time.Hour))
+		f.Must(err)
 		for _, test := range []struct {
 			what string
 			data map[string][]byte
 			want string
 		}{
-			{"no key", map[string][]byte{certKey: leaf.crt, caKey: encoded(ca.cert)}, "key tls.key is missing"},
+			{"no key", map[string][]byte{certKey: leaf.crt, caKey: encoded(ca.Leaf)}, "key tls.key is missing"},
 			{"no authority", map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key}, "key ca.crt is missing, and certs.caBundle has no authority instead"},
-			{"another key", map[string][]byte{certKey: leaf.crt, privateKeyKey: ca.key, caKey: encoded(ca.cert)}, "private key does not match public key"},
-			{"a foreign authority", map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: encoded(foreign.cert)}, "no trusted authority signed the certificate"},
-			{"another name", map[string][]byte{certKey: misnamed.crt, privateKeyKey: misnamed.key, caKey: encoded(ca.cert)}, "not valid for " + f.options.DNSNames[0] + ", only for [other.svc]"},
-			{"too early", map[string][]byte{certKey: early.crt, privateKeyKey: early.key, caKey: encoded(ca.cert)}, "not valid before"},
+			{"another key", map[string][]byte{certKey: leaf.crt, privateKeyKey: ca.key, caKey: encoded(ca.Leaf)}, "private key does not match public key"},
+			{"a foreign authority", map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: encoded(foreign.Leaf)}, "certificate signed by unknown authority"},
+			{"another name", map[string][]byte{certKey: misnamed.crt, privateKeyKey: misnamed.key, caKey: encoded(ca.Leaf)}, "certificate is valid for other.svc, not " + f.options.DNSNames[0]},
+			{"expired", map[string][]byte{certKey: past.crt, privateKeyKey: past.key, caKey: encoded(ca.Leaf)}, "certificate \"sallyport-webhook\" is valid from "},
+			{"too early", map[string][]byte{certKey: early.crt, privateKeyKey: early.key, caKey: encoded(ca.Leaf)}, "certificate \"sallyport-webhook\" is valid from "},
 		} {
 			f.write("theirs", test.data)
 			served := f.replicas[0].hash()
 			says(test.what, test.want, served != "")
+			told := f.count(reasonUnusable)
+			for range 2 {
+				f.add(patience)
+				f.lead(l)
+			}
+			if again := f.count(reasonUnusable) - told; again != 0 {
+				t.Errorf("%s: people are told %d times more", test.what, again)
+			}
 			if f.replicas[0].hash() != served {
 				t.Errorf("%s: it is served", test.what)
 			}
@@ -215,7 +228,7 @@ func TestExistingSecret(t *testing.T) {
 
 	_, young := f.theirs(ca, 90*day24)
 	f.write("theirs", map[string][]byte{certKey: young.crt, privateKeyKey: young.key})
-	f.options.Authorities = encoded(ca.cert)
+	f.options.Authorities = encoded(ca.Leaf)
 	f.lead(l)
 	f.take(f.replicas...)
 	f.add(f.options.Settle)
@@ -229,6 +242,31 @@ func TestExistingSecret(t *testing.T) {
 		t.Errorf("the authority of the options is not used: %v", f.toldEvents.all)
 	}
 	f.handshakes()
+}
+
+// A certificate that was issued in the last minutes of the one that is served is served before that one ends, however fresh it is.
+func TestFreshCertificateInTheLastMinute(t *testing.T) {
+	f := newFixture(t)
+	f.options.Existing = "theirs"
+	ca, leaf := f.theirs(nil, 90*day24)
+	f.put("theirs", ca, leaf)
+	l := f.in(Existing, "a")
+	f.lead(l)
+	f.take(f.replicas...)
+	f.settle(l)
+	f.add(leaf.Leaf.NotAfter.Sub(f.Now()) - time.Minute)
+	_, young := f.theirs(ca, 90*day24)
+	f.put("theirs", ca, young)
+	for range 8 {
+		f.lead(l)
+		f.take(f.replicas...)
+		f.add(glance)
+		f.Must(f.replicas[0].ready())
+		f.handshakes()
+	}
+	if f.replicas[0].hash() != hashOf(young.Leaf) {
+		t.Error("it is not served")
+	}
 }
 
 // Each mode is changed into each other one while replicas are replaced one after the other: each new one is ready, and all end with the
@@ -384,7 +422,7 @@ func (f *fixture) issue() (issued bool) {
 		secret := &corev1.Secret{}
 		err := f.api.Get(f.Context(), client.ObjectKey{Namespace: certificate.Namespace, Name: certificate.Spec.SecretName}, secret)
 		if f.Must(client.IgnoreNotFound(err)); err == nil {
-			leaf, err := newServing(secret.Data[certKey], secret.Data[privateKeyKey])
+			leaf, err := newPair(secret.Data[certKey], secret.Data[privateKeyKey])
 			if f.Must(err); f.Now().Before(part(leaf.Leaf, renewAt)) {
 				continue
 			}

@@ -32,15 +32,10 @@ const (
 var Modes = []Mode{Auto, CertManager, SelfSigned, Existing}
 
 const (
-	defaultCAValidity      = 10 * 365 * 24 * time.Hour
-	defaultServingValidity = 365 * 24 * time.Hour
-	defaultSettle          = 30 * time.Second
-	defaultPoll            = 5 * time.Second
-
+	day24, year = 24 * time.Hour, 365 * 24 * time.Hour
 	// resync is the longest time between two checks without an event.
 	resync = time.Hour
-	// renewAt is the part of its validity after which an authority or a certificate is replaced, and lateAt the part after which one of
-	// another source should have been.
+	// renewAt is the part of its validity after which Sallyport replaces a CA or certificate, and lateAt the part after which others should have.
 	renewAt, lateAt = 2.0 / 3, 5.0 / 6
 	// backdate is by how much other clocks may be behind, for certificates that Sallyport issues. One of another source that is younger
 	// than fresh replaces no other.
@@ -67,36 +62,32 @@ type Options struct {
 	// Mutating and Validating name the webhook configurations whose caBundle is kept. They may be created later.
 	Mutating, Validating []string
 
-	// CAValidity is how long an authority is valid. Default 10 years.
-	CAValidity time.Duration
-	// ServingValidity is how long a serving certificate is valid. Default 1 year.
-	ServingValidity time.Duration
-	// Settle is how long API servers may take to observe a change of a webhook configuration. Default 30 s.
-	Settle time.Duration
-	// Poll is how often the leader looks again while it waits for others. Default 5 s.
-	Poll time.Duration
-
-	// Metrics is where expiry and mode are shown, if anywhere.
+	// CAValidity (default 10 years) and ServingValidity (1 year) are for Sallyport's own CA and certificate, IssuedValidity (90 days) is for
+	// cert-manager's, which renews it after two thirds of that.
+	CAValidity, ServingValidity, IssuedValidity time.Duration
+	// Settle is how long API servers may take to observe a change of a webhook configuration (30 s), and Poll how often the leader checks
+	// whether replicas serve a new certificate (5 s).
+	Settle, Poll time.Duration
+	// Metrics gets the metrics. It may be nil.
 	Metrics prometheus.Registerer
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// Replicas are the processes that serve the webhooks. How they tell each other is not the concern of this package.
+// Replicas are the processes that serve the webhooks.
 type Replicas interface {
-	// Report makes known which certificate this replica serves, by its hash. It is called when that changes, and again if it
-	// failed: until the next call the report stands, also if the object that carries it has to be written anew.
+	// Report publishes the hash of the certificate that this replica serves. It is called when the hash changes, and again after an error.
 	Report(ctx context.Context, hash string) error
-	// Serving gives what each live replica has reported, by any name of the replica, this one included. A replica that is live
-	// and has reported nothing is there with an empty hash. It must not be answered from a cache that may lag behind.
+	// Serving returns what each live replica has reported, by a name of the replica, this one included. The hash of a live replica that has
+	// reported nothing is empty. It must not come from a cache.
 	Serving(ctx context.Context) (map[string]string, error)
 }
 
 func (o *Options) setDefaults() {
 	o.Mode = cmp.Or(o.Mode, Auto)
-	o.CAValidity = cmp.Or(o.CAValidity, defaultCAValidity)
-	o.ServingValidity = cmp.Or(o.ServingValidity, defaultServingValidity)
-	o.Settle, o.Poll = cmp.Or(o.Settle, defaultSettle), cmp.Or(o.Poll, defaultPoll)
+	o.CAValidity = cmp.Or(o.CAValidity, 10*year)
+	o.ServingValidity, o.IssuedValidity = cmp.Or(o.ServingValidity, year), cmp.Or(o.IssuedValidity, 90*day24)
+	o.Settle, o.Poll = cmp.Or(o.Settle, 30*time.Second), cmp.Or(o.Poll, 5*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -118,6 +109,7 @@ func (o Options) Validate() error {
 	must(o.Existing != "" || o.Mode != Existing, "mode %s needs the name of the existing Secret", Existing)
 	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
 	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "the validity of a serving certificate must be positive, and that of an authority must not be shorter")
+	must(o.IssuedValidity > 0 && o.IssuedValidity <= maxIssuedValidity, "the validity of a certificate of cert-manager must be positive and at most %s", maxIssuedValidity)
 	must(o.Settle > 0 && o.Poll > 0, "the wait for the API servers and the interval between two checks must be positive")
 	if len(o.Authorities) > 0 {
 		_, err := cert.ParseCertsPEM(o.Authorities)

@@ -45,10 +45,10 @@ func TestFirstInstallation(t *testing.T) {
 	if got, want := c.leaf.Leaf.NotAfter, f.Now().Add(30*day24); !got.Equal(want) {
 		t.Errorf("the certificate is valid until %s, not %s", got, want)
 	}
-	if !c.leaf.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) || !c.ca.cert.NotBefore.Equal(f.Now().Add(-time.Hour)) {
+	if !c.leaf.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) || !c.ca.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) {
 		t.Error("clocks that are behind would not take it")
 	}
-	for which, want := range map[string]time.Time{"ca": c.ca.cert.NotAfter, "serving": c.leaf.Leaf.NotAfter} {
+	for which, want := range map[string]time.Time{"ca": c.ca.Leaf.NotAfter, "serving": c.leaf.Leaf.NotAfter} {
 		if got := testutil.ToFloat64(a.metrics.expiry.WithLabelValues(which)); got != float64(want.Unix()) {
 			t.Errorf("metric of %s is %f", which, got)
 		}
@@ -84,8 +84,8 @@ func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
 	f.Must(err)
 	want := f.state()
 	for name, edited := range map[string][]byte{
-		"removed": nil, "garbled": []byte("garbage"), "another authority": encoded(foreign.cert),
-		"one more authority": append(want.bundle(), encoded(foreign.cert)...),
+		"removed": nil, "garbled": []byte("garbage"), "another authority": encoded(foreign.Leaf),
+		"one more authority": append(want.bundle(), encoded(foreign.Leaf)...),
 	} {
 		configurations, err := f.live(t.Context())
 		f.Must(err)
@@ -155,10 +155,10 @@ func TestSecretThatIsBroken(t *testing.T) {
 			f.Must(f.replicas[0].ready())
 			f.settle(l)
 			c := f.state()
-			if len(c.faults) != 0 || !c.current() || len(c.trusted) != 0 {
-				t.Errorf("the Secret has faults %v and %d older authorities", c.faults, len(c.trusted))
+			if c.fault != nil || !c.current() || len(c.trusted) != 0 {
+				t.Errorf("the Secret has faults %v and %d older authorities", c.fault, len(c.trusted))
 			}
-			if got := !c.ca.cert.Equal(before.ca.cert); got != test.newAuthority {
+			if got := !c.ca.Leaf.Equal(before.ca.Leaf); got != test.newAuthority {
 				t.Errorf("new authority: %v", got)
 			}
 			for _, r := range f.replicas {

@@ -76,13 +76,13 @@ func TestRotationOfTheAuthorityUnderLoad(t *testing.T) {
 		f.settle(l)
 	}
 	load.pass(f, 0)
-	if c := f.state(); !c.ca.cert.Equal(first.ca.cert) {
+	if c := f.state(); !c.ca.Leaf.Equal(first.ca.Leaf) {
 		t.Fatal("the authority is replaced too early")
 	}
 	f.add(36 * time.Hour)
 	f.lead(l)
 	c := f.state()
-	if len(c.trusted) != 1 || !c.trusted[0].Equal(first.ca.cert) || !c.current() {
+	if len(c.trusted) != 1 || !c.trusted[0].Equal(first.ca.Leaf) || !c.current() {
 		t.Fatalf("the new authority is trusted beside the old one: %d trusted, current %v", len(c.trusted), c.current())
 	}
 	old := f.replicas[0].hash()
@@ -114,13 +114,13 @@ func TestRotationOfTheAuthorityUnderLoad(t *testing.T) {
 		load.pass(f, time.Minute)
 	}
 	load.pass(f, 0)
-	if c := f.state(); len(c.trusted) != 0 || c.ca.cert.Equal(first.ca.cert) {
+	if c := f.state(); len(c.trusted) != 0 || c.ca.Leaf.Equal(first.ca.Leaf) {
 		t.Fatal("the old authority is still there")
 	}
 	configurations, err := f.live(t.Context())
 	f.Must(err)
 	for bundle, authorities := range bundles(configurations, f.Now()) {
-		if len(authorities) != 1 || !authorities[0].Equal(f.state().ca.cert) {
+		if len(authorities) != 1 || !authorities[0].Equal(f.state().ca.Leaf) {
 			t.Errorf("a bundle has not just the new authority: %s", bundle)
 		}
 	}
@@ -146,9 +146,9 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 		for n, crashed := 1, true; crashed && n < 20; n++ {
 			t.Run(fmt.Sprintf("after=%v/%d", after, n), func(t *testing.T) {
 				f, _ := running(t, "a", "b")
-				first := f.state().ca.cert
+				first := f.state().ca.Leaf
 				f.ripen(f.leader())
-				if !first.Equal(f.state().ca.cert) {
+				if !first.Equal(f.state().ca.Leaf) {
 					crashed = false
 					t.Fatal("too early")
 				}
@@ -175,7 +175,7 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 					f.handshakes()
 					f.add(10 * time.Second)
 				}
-				if c := f.state(); c.ca.cert.Equal(first) || len(c.trusted) != 0 || !c.current() {
+				if c := f.state(); c.ca.Leaf.Equal(first) || len(c.trusted) != 0 || !c.current() {
 					t.Errorf("the rotation did not come to its end: %v", f.written())
 				}
 				if !crashed && n < 7 { // Secret, 2 configurations; 2 configurations
@@ -282,8 +282,8 @@ func TestRandomFaults(t *testing.T) {
 			}
 			f.crash = nil
 			f.settle(l)
-			if c := f.state(); len(c.trusted) != 0 || !c.current() || len(c.faults) != 0 {
-				t.Errorf("it comes to rest with %d older authorities, faults %v", len(c.trusted), c.faults)
+			if c := f.state(); len(c.trusted) != 0 || !c.current() || c.fault != nil {
+				t.Errorf("it comes to rest with %d older authorities, faults %v", len(c.trusted), c.fault)
 			}
 			for _, r := range f.replicas {
 				f.Must(r.ready())

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -48,44 +50,34 @@ func (s *server) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, s.ready()
 }
 
-// ready says why API servers cannot call this replica.
+// ready returns why API servers cannot call this replica.
 func (s *server) ready() error {
-	if served := s.served.Load(); served != nil && s.Now().After(served.leaf.Leaf.NotAfter) {
-		return fmt.Errorf("the serving certificate expired at %s", day(served.leaf.Leaf.NotAfter))
-	}
-	trouble, hinted := s.trouble.Load(), s.hinted.Load()
+	served, trouble, hinted := s.served.Load(), s.trouble.Load(), s.hinted.Load()
 	switch {
-	case s.served.Load() == nil && hinted != nil:
+	case served != nil && s.Now().After(served.leaf.Leaf.NotAfter):
+		return fmt.Errorf("the serving certificate expired at %s", day(served.leaf.Leaf.NotAfter))
+	case served == nil && hinted != nil:
 		return *hinted
 	case trouble != nil:
 		return *trouble
-	case s.served.Load() == nil:
+	case served == nil:
 		return errors.New("no certificate yet: the Secrets have not been read")
 	}
 	return nil
 }
 
-// hash is that of what is served, or empty.
+// hash returns the hash of what is served, or nothing.
 func (s *server) hash() string {
-	served := s.served.Load()
-	if served == nil {
-		return ""
+	if served := s.served.Load(); served != nil {
+		return hashOf(served.leaf.Leaf)
 	}
-	return hashOf(served.leaf.Leaf)
+	return ""
 }
 
-// Reconcile serves the preferred certificate and reports it. Nothing takes away what is served but something better.
+// Reconcile serves the preferred certificate and reports it. A served certificate is only replaced by a better one.
 func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	now := s.Now()
-	var all []*offer
-	for _, from := range s.from {
-		secret, err := from.read(ctx, s.read(from.object()))
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		all = append(all, s.offer(from, secret, now))
-	}
-	configurations, err := s.readConfigurations(ctx, s.read)
+	configurations, all, err := s.look(ctx, s.from, s.read, now, nil)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -103,10 +95,13 @@ func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	}
 	if held != nil || trouble != nil {
 		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", errors.Join(held, trouble).Error())
-		return ctrl.Result{RequeueAfter: min(glance, s.Settle)}, nil
+		return ctrl.Result{RequeueAfter: s.pause()}, nil
 	}
 	return ctrl.Result{RequeueAfter: s.served.Load().next()}, nil
 }
+
+// pause returns how long to wait before the next look while a certificate is not served.
+func (s *server) pause() time.Duration { return min(glance, s.Settle) }
 
 // take serves the preferred certificate, or says why not.
 func (s *server) take(all []*offer, configurations []client.Object, now time.Time) error {
@@ -124,7 +119,7 @@ func (s *server) take(all []*offer, configurations []client.Object, now time.Tim
 		return distrust
 	case useful && !settled:
 		return errUnsettled
-	case useful && now.Before(want.ripe()):
+	case useful && now.Before(want.ripe()) && now.Add(2*s.pause()).Before(was.leaf.Leaf.NotAfter): // two looks before its end it waits no longer
 		return fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
 	case !useful && distrust != nil: // anything that is trusted, else anything
 		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && s.trusted(o, configurations, now) == nil }); i >= 0 {
@@ -183,9 +178,33 @@ func note(where *atomic.Pointer[error], err error) {
 // trusted says which webhook of these configurations does not trust a certificate.
 func (s *server) trusted(o *offer, configurations []client.Object, now time.Time) error {
 	for _, authorities := range bundles(configurations, now) {
-		if err := o.leaf.valid(s.DNSNames[:1], authorities, now); err != nil {
+		if _, err := o.leaf.verify(s.DNSNames[:1], authorities, now); err != nil {
 			return fmt.Errorf("a webhook configuration does not trust the serving certificate: %w", err)
 		}
 	}
 	return nil
+}
+
+// metrics show what is served. A replica that serves nothing has none.
+type metrics struct{ expiry, source *prometheus.GaugeVec }
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	with := promauto.With(registry)
+	return &metrics{
+		with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sallyport_certificate_expiry_timestamp_seconds",
+			Help: "Expiry time, in seconds since the epoch, of the certificate that this replica serves (serving) and of the authority that signed it (ca).",
+		}, []string{"which"}),
+		with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sallyport_certificate_source",
+			Help: "1 for the source of the certificate that this replica serves.",
+		}, []string{"source"}),
+	}
+}
+
+func (m *metrics) show(served *offer) {
+	m.expiry.WithLabelValues("serving").Set(float64(served.leaf.Leaf.NotAfter.Unix()))
+	m.expiry.WithLabelValues("ca").Set(float64(served.ca.NotAfter.Unix()))
+	m.source.Reset()
+	m.source.WithLabelValues(string(served.mode)).Set(1)
 }

@@ -2,8 +2,11 @@ package certs
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,28 +24,24 @@ import (
 
 // The keys of a Secret. Other keys are ignored.
 const (
-	certKey         = corev1.TLSCertKey       // the serving certificate, with the intermediate ones
-	privateKeyKey   = corev1.TLSPrivateKeyKey // the key of the serving certificate
-	caKey           = "ca.crt"                // the authorities to be trusted; in the Secret of Sallyport's own CA the one that signs
+	certKey         = corev1.TLSCertKey       // the serving certificate, with intermediate ones
+	privateKeyKey   = corev1.TLSPrivateKeyKey // its key
+	caKey           = "ca.crt"                // the CAs to be trusted; in the Secret of Sallyport's own CA only that
 	caPrivateKeyKey = "ca.key"                // the key of Sallyport's own CA
 )
 
-// source is where a certificate comes from: a Secret, and whoever maintains it.
+// source is where a certificate comes from: a Secret, and who maintains it.
 type source struct {
 	mode   Mode
 	secret types.NamespacedName
-	// names are the DNS names that the certificate must have.
-	names []string
-	// maintain is called by the leader. It updates the Secret, or has somebody else do that and returns why that one cannot. It is nil if
-	// the mode only uses what there is.
+	names  []string // the DNS names that the certificate must have
+	// maintain updates the Secret, or has it updated and returns why it is not. The leader calls it. It is nil if the mode only reads the Secret.
 	maintain func(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error)
-	// needed says that it is a problem if there is no certificate.
-	needed bool
-	// remedy is what people can do then.
-	remedy string
+	needed   bool   // it is a problem if there is no certificate
+	remedy   string // what users can do then
 }
 
-// sources are those of the mode, the preferred one first. Those of other modes come after it, so that another mode is a rotation.
+// sources returns the sources in the order of preference. Those of other modes are the last, which makes a change of the mode a rotation.
 func (o *Options) sources() []*source {
 	from := func(mode Mode, name, remedy string) *source {
 		return &source{mode: mode, secret: types.NamespacedName{Namespace: o.Secret.Namespace, Name: name}, names: o.DNSNames[:1],
@@ -64,64 +63,74 @@ func (o *Options) sources() []*source {
 	if i := slices.IndexFunc(all, func(s *source) bool { return s.mode == o.Mode }); i > 0 {
 		all[0], all[i] = all[i], all[0]
 	}
-	if o.Existing == "" {
-		all = slices.DeleteFunc(all, func(s *source) bool { return s == existing })
-	}
-	return all
+	return slices.DeleteFunc(all, func(s *source) bool { return s.secret.Name == "" })
 }
 
-// offer is what a source has at the moment.
-type offer struct {
-	*source
-	leaf    *serving            // nil if there is none that is valid
-	roots   []*x509.Certificate // the authorities in the Secret
-	ca      *x509.Certificate   // the one of them that certifies the leaf
-	fault   error               // why there is no leaf, or why there should be another one by now
-	problem error               // why whoever maintains the Secret cannot; only the leader knows
-}
-
-// ofMode reports whether the source belongs to the mode; one of another mode is only used as long as there is nothing else.
+// ofMode reports whether the source belongs to the mode.
 func (s *source) ofMode() bool { return s.needed || s.maintain != nil }
-
-// read returns the Secret of the source; one without a resourceVersion does not exist.
-func (s *source) read(ctx context.Context, reader client.Reader) (*corev1.Secret, error) {
-	secret := s.object()
-	if err := reader.Get(ctx, s.secret, secret); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading Secret %s: %w", s.secret, err)
-	}
-	return secret, nil
-}
 
 // object returns the Secret with nothing but its name.
 func (s *source) object() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.secret.Namespace, Name: s.secret.Name}}
 }
 
-// offer parses the Secret.
+// offer is what a source has at the moment.
+type offer struct {
+	*source
+	leaf    *pair               // nil if there is none that is valid
+	roots   []*x509.Certificate // the CAs in the Secret
+	ca      *x509.Certificate   // the one of them that certifies the leaf
+	fault   error               // why there is no leaf, or why there should be another one by now
+	problem error               // why who maintains the Secret cannot; only the leader knows
+}
+
+// offer parses the Secret of a source. One without a resourceVersion does not exist.
 func (o *Options) offer(s *source, secret *corev1.Secret, now time.Time) *offer {
 	found := &offer{source: s}
 	if secret.ResourceVersion == "" {
 		found.fault = fmt.Errorf("no certificate yet: Secret %s does not exist; %s", s.secret, s.remedy)
-		return found
-	}
-	if err := found.parse(secret.Data, o.Authorities, now); err != nil {
+	} else if err := found.parse(secret.Data, o.Authorities, now); err != nil {
 		found.fault = fmt.Errorf("cannot use the certificate in Secret %s: %w; %s", s.secret, err, s.remedy)
-		return found
-	}
-	if s.mode != SelfSigned && !now.Before(part(found.leaf.Leaf, lateAt)) {
+	} else if s.mode != SelfSigned && !now.Before(part(found.leaf.Leaf, lateAt)) {
 		found.fault = fmt.Errorf("the certificate in Secret %s was not renewed and expires at %s; %s", s.secret, day(found.leaf.Leaf.NotAfter), s.remedy)
 	}
 	return found
 }
 
-// parse takes certificate and authorities from the Secret, or says what is wrong.
+// look reads the webhook configurations and then the Secrets, which a leader has maintained. The order matters: see "Who may write" in the
+// package's description.
+func (o *Options) look(ctx context.Context, from []*source, read func(client.Object) client.Reader, now time.Time, l *leader) (
+	configurations []client.Object, all []*offer, err error,
+) {
+	if configurations, err = o.readConfigurations(ctx, read); err != nil {
+		return nil, nil, err
+	}
+	for _, s := range from {
+		secret := s.object()
+		if err := read(secret).Get(ctx, s.secret, secret); client.IgnoreNotFound(err) != nil {
+			return nil, nil, fmt.Errorf("reading Secret %s: %w", s.secret, err)
+		}
+		var problem error
+		if l != nil && s.maintain != nil {
+			if problem, err = s.maintain(ctx, l, secret, now); err != nil {
+				return nil, nil, err
+			}
+		}
+		found := o.offer(s, secret, now)
+		found.problem = problem
+		all = append(all, found)
+	}
+	return configurations, all, nil
+}
+
+// parse sets leaf, roots and ca from the Secret, or returns what is wrong with it.
 func (o *offer) parse(data map[string][]byte, authorities []byte, now time.Time) error {
 	for _, key := range []string{certKey, privateKeyKey} {
 		if len(data[key]) == 0 {
 			return fmt.Errorf("key %s is missing", key)
 		}
 	}
-	leaf, err := newServing(data[certKey], data[privateKeyKey])
+	leaf, err := newPair(data[certKey], data[privateKeyKey])
 	if err != nil {
 		return fmt.Errorf("keys %s and %s: %w", certKey, privateKeyKey, err)
 	}
@@ -135,25 +144,21 @@ func (o *offer) parse(data map[string][]byte, authorities []byte, now time.Time)
 	if err != nil {
 		return fmt.Errorf("key %s: %w", caKey, err)
 	}
-	roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool { return certifies(c, now) != nil })
-	if err := leaf.valid(o.names, roots, now); err != nil {
-		return err
+	roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool { return !isAuthority(c, now) })
+	ca, err := leaf.verify(o.names, roots, now)
+	if err == nil {
+		o.leaf, o.roots, o.ca = leaf, roots, ca
 	}
-	chains, err := leaf.chains(roots, now)
-	if err != nil {
-		return err
-	}
-	o.leaf, o.roots, o.ca = leaf, roots, chains[0][len(chains[0])-1]
-	return nil
+	return err
 }
 
-// ripe is when other clocks have reached the time from which the certificate is valid.
+// ripe returns when other clocks have reached the time from which the certificate is valid.
 func (o *offer) ripe() time.Time {
 	from := o.leaf.Leaf.NotBefore
 	return from.Add(min(fresh, o.leaf.Leaf.NotAfter.Sub(from)/10))
 }
 
-// next is how long nothing needs to be checked while nothing changes.
+// next returns how long nothing needs to be checked while nothing changes.
 func (o *offer) next() time.Duration {
 	return min(resync, o.leaf.Leaf.NotAfter.Sub(o.leaf.Leaf.NotBefore)/24)
 }
@@ -162,110 +167,104 @@ func (o *offer) next() time.Duration {
 // with a certificate, else what another mode has left.
 func choose(all []*offer) *offer {
 	for _, good := range []func(*offer) bool{
-		func(o *offer) bool { return o.leaf != nil && o.ofMode() && o.fault == nil },
-		func(o *offer) bool { return o.leaf != nil && o.ofMode() },
-		func(o *offer) bool { return o.leaf != nil },
+		func(o *offer) bool { return o.ofMode() && o.fault == nil },
+		(*offer).ofMode,
+		func(*offer) bool { return true },
 	} {
-		if i := slices.IndexFunc(all, good); i >= 0 {
+		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && good(o) }); i >= 0 {
 			return all[i]
 		}
 	}
 	return nil
 }
 
-// wrong says what is wrong with an offer that is needed, nil if nothing is.
+// wrong returns what is wrong with an offer of the mode. In mode auto, nothing is wrong if the cluster has no cert-manager.
 func (o *offer) wrong() error {
-	switch {
-	case errors.Is(o.problem, errNotServed) && !o.needed && o.leaf == nil:
-		return nil // in mode auto, where the cluster has no cert-manager
-	case o.problem != nil, o.fault != nil && o.ofMode():
-		return oneLine([]error{o.fault, o.problem})
+	if !o.ofMode() || !o.needed && o.leaf == nil && errors.Is(o.problem, errNotServed) {
+		return nil
 	}
-	return nil
+	return oneLine(o.fault, o.problem)
 }
 
-// faults are those of all offers.
+// faults returns what is wrong with all offers.
 func faults(all []*offer) error {
 	var found []error
 	for _, o := range all {
 		found = append(found, o.wrong())
 	}
-	return oneLine(found)
+	return oneLine(found...)
 }
 
 // oneLine joins errors.
-func oneLine(all []error) error {
-	var said []string
-	for _, err := range all {
-		if err != nil {
-			said = append(said, err.Error())
-		}
-	}
-	if said == nil {
+func oneLine(all ...error) error {
+	err := errors.Join(all...)
+	if err == nil {
 		return nil
 	}
-	return errors.New(strings.Join(said, "; "))
+	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// serving is a serving certificate with its key.
-type serving struct {
+// pair is a certificate with its key: that of a server, or of an authority.
+type pair struct {
 	tls.Certificate
-	crt, key []byte // as they are in the Secret
+	crt, key []byte // PEM, as in a Secret
 }
 
-func newServing(crt, key []byte) (*serving, error) {
-	pair, err := tls.X509KeyPair(crt, key)
+// newPair parses PEM. It is an error if the key is not that of the first certificate.
+func newPair(crt, key []byte) (*pair, error) {
+	parsed, err := tls.X509KeyPair(crt, key)
 	if err != nil {
 		return nil, err
 	}
-	return &serving{Certificate: pair, crt: crt, key: key}, nil
+	return &pair{parsed, crt, key}, nil
 }
 
-// valid says why clients that trust these authorities would reject the certificate.
-func (s *serving) valid(names []string, trusted []*x509.Certificate, now time.Time) error {
-	switch {
-	case now.After(s.Leaf.NotAfter):
-		return fmt.Errorf("the certificate expired at %s", day(s.Leaf.NotAfter))
-	case now.Before(s.Leaf.NotBefore):
-		return fmt.Errorf("the certificate is not valid before %s", day(s.Leaf.NotBefore))
-	}
-	for _, name := range names {
-		if s.Leaf.VerifyHostname(name) != nil {
-			return fmt.Errorf("the certificate is not valid for %s, only for [%s]", name, strings.Join(s.Leaf.DNSNames, ", "))
-		}
-	}
-	if _, err := s.chains(trusted, now); err != nil {
-		return fmt.Errorf("no trusted authority signed the certificate: %w", err)
-	}
-	return nil
-}
-
-func (s *serving) chains(trusted []*x509.Certificate, now time.Time) ([][]*x509.Certificate, error) {
-	options := x509.VerifyOptions{
-		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, c := range trusted {
+// verify returns the authority through which clients that trust roots accept the certificate for all names, or why they would not.
+func (p *pair) verify(names []string, roots []*x509.Certificate, now time.Time) (ca *x509.Certificate, err error) {
+	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now}
+	for _, c := range roots {
 		options.Roots.AddCert(c)
 	}
-	for _, der := range s.Certificate.Certificate[1:] {
+	for _, der := range p.Certificate.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			options.Intermediates.AddCert(c)
 		}
 	}
-	return s.Leaf.Verify(options)
+	for _, options.DNSName = range names {
+		chains, err := p.Leaf.Verify(options)
+		if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
+			// Without the current time, with which the text would be another one at each look.
+			return nil, fmt.Errorf("certificate %q is valid from %s to %s", invalid.Cert.Subject.CommonName, day(invalid.Cert.NotBefore), day(invalid.Cert.NotAfter))
+		}
+		if err != nil {
+			return nil, err
+		}
+		ca = chains[0][len(chains[0])-1]
+	}
+	return ca, nil
 }
 
-// certifies says why a certificate is not that of an authority, now.
-func certifies(c *x509.Certificate, now time.Time) error {
-	switch {
-	case !c.IsCA || !c.BasicConstraintsValid || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
-		return errors.New("it is not a certificate authority")
-	case now.After(c.NotAfter):
-		return fmt.Errorf("it expired at %s", day(c.NotAfter))
-	case now.Before(c.NotBefore):
-		return fmt.Errorf("it is not valid before %s", day(c.NotBefore))
+// encoded returns certificates in PEM.
+func encoded(certs ...*x509.Certificate) (all []byte) {
+	for _, c := range certs {
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
 	}
-	return nil
+	return all
+}
+
+// part returns when that part of the validity of a certificate is over.
+func part(c *x509.Certificate, share float64) time.Time {
+	return c.NotBefore.Add(time.Duration(share * float64(c.NotAfter.Sub(c.NotBefore))))
+}
+
+// isAuthority reports whether a certificate is that of a CA, and valid now.
+func isAuthority(c *x509.Certificate, now time.Time) bool {
+	return c.IsCA && c.BasicConstraintsValid && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0) && !now.Before(c.NotBefore) && !now.After(c.NotAfter)
+}
+
+func hashOf(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }

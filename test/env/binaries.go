@@ -71,6 +71,18 @@ func OldAPIServer(ctx context.Context, logf func(format string, args ...any), bu
 	return b.cached(p), err
 }
 
+// CertManager returns the path of a program that runs cert-manager's controllers or its cainjector (certmanager/main.go), as OldAPIServer does.
+func CertManager(ctx context.Context, logf func(format string, args ...any), build bool) (path string, err error) {
+	b, err := newBuilder(certManager, logf)
+	if err != nil {
+		return "", err
+	}
+	if build {
+		err = b.ensure(ctx, []program{certManagerProgram})
+	}
+	return b.cached(certManagerProgram), err
+}
+
 // resolve returns the paths of programs by their names. Those that are not found are built. The user's own kubectl and Helm are
 // taken only if users says so: their versions may differ, and the tests compare messages.
 func resolve(ctx context.Context, logf func(string, ...any), wanted []program, users bool) (map[string]string, error) {

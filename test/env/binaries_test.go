@@ -118,6 +118,7 @@ func TestCacheKey(t *testing.T) {
 		"mod":           {mod: mod + "\n", sum: "sum"},
 		"sum":           {mod: mod, sum: "sum2"},
 		"parts' bounds": {mod: mod + "s", sum: "um"},
+		"program":       {mod: mod, sum: "sum", main: "package main"},
 	}
 	for what, other := range others {
 		if other.key() == first {
@@ -176,7 +177,7 @@ func stubGo(t *testing.T, script string) {
 const stubBuild = `[ "$1" = env ] && exit
 while [ "$1" != -o ]; do shift; done
 out=$2; shift 2
-for pkg; do case $pkg in */v[0-9]) echo "program of $pkg" >"$out/server";; *) echo "program of $pkg" >"$out/${pkg##*/}";; esac; done
+for pkg; do case $pkg in *.go) echo "program of $pkg" >"$out/${pkg%.go}";; */v[0-9]) echo "program of $pkg" >"$out/server";; *) echo "program of $pkg" >"$out/${pkg##*/}";; esac; done
 `
 
 func TestBinaries(t *testing.T) {
@@ -240,6 +241,30 @@ func TestUsersPrograms(t *testing.T) {
 		if err != nil || (paths[Kubectl] == own) != users {
 			t.Errorf("resolve() if that is said to be %t = %s, %v", users, paths[Kubectl], err)
 		}
+	}
+}
+
+// Its controllers are those of the types that Sallyport has compiled in.
+func TestCertManagerIsBuiltApart(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ours, theirs := (graph{mod: string(content)}).version(certManagerModule), certManager.version(certManagerModule); ours == "" || ours != theirs {
+		t.Errorf("cert-manager is %q in go.mod and %q in certmanager.mod; run test/env/bump.sh cert-manager", ours, theirs)
+	}
+	cache := emptyCache(t)
+	stubGo(t, stubBuild)
+	if path, err := CertManager(t.Context(), nil, false); path != "" || err != nil {
+		t.Errorf("CertManager() that may not build = %q, %v", path, err)
+	}
+	path, err := CertManager(t.Context(), nil, true)
+	if want := filepath.Join(cache, "sallyport", "control-plane", certManager.key(), "cert-manager"); path != want || err != nil {
+		t.Errorf("CertManager() = %q, %v; want %q", path, err, want)
+	}
+	source, err := os.ReadFile(filepath.Join(filepath.Dir(path), "src", "main.go"))
+	if err != nil || string(source) != certManagerMain {
+		t.Errorf("it is built from another source, error %v", err)
 	}
 }
 

@@ -66,7 +66,10 @@ func (b *builder) ensure(ctx context.Context, wanted []program) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	for name, content := range map[string]string{"go.mod": b.mod, "go.sum": b.sum} {
+	for name, content := range map[string]string{"go.mod": b.mod, "go.sum": b.sum, "main.go": b.main} {
+		if content == "" {
+			continue
+		}
 		if err := os.WriteFile(filepath.Join(src, name), []byte(content), 0o644); err != nil {
 			return explained(fmt.Errorf("module of the programs: %w", err))
 		}

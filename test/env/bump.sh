@@ -3,14 +3,15 @@
 #
 #   ./bump.sh v1.X.Y v4.X.Y   programs.mod: the control plane and Helm; run it too after a change of the repository's go.mod
 #   ./bump.sh v1.X.Y          old.mod: the API server of an older Kubernetes, with the dependencies that it was released with
+#   ./bump.sh cert-manager    certmanager.mod: cert-manager's controllers, of the version of the repository's go.mod
 #
-# programs.mod has each library at the version that the repository's go.mod has, so that it is compiled once for all. What it needs
-# newer is raised there.
+# programs.mod and certmanager.mod have each library at the version that the repository's go.mod has, so that it is compiled once for all. What
+# programs.mod needs newer is raised there.
 #
 # k8s.io/kubernetes replaces the staging modules by folders that are not part of the module. Here each is required at the version that
 # was published together with this Kubernetes (v1.X.Y is v0.X.Y of each).
 set -eu
-usage='usage: bump.sh KUBERNETES-VERSION [HELM-VERSION]'
+usage='usage: bump.sh KUBERNETES-VERSION [HELM-VERSION], or bump.sh cert-manager'
 kubernetes=${1:?$usage} helm=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 ours=$(cd "$here/../.." && pwd)
@@ -18,6 +19,20 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export GOWORK=off GOFLAGS=-mod=mod CGO_ENABLED=0
 cd "$work"
+
+if [ "$kubernetes" = cert-manager ]; then
+	sed 1,2d "$here/certmanager/main.go" > main.go
+	printf 'package main\nimport _ "sallyport.dev/sallyport/cmd/sallyport"\n' > ours.go
+	go mod init sallyport.dev/certmanager
+	go mod edit -go "$(cd "$ours" && go list -m -f '{{.GoVersion}}')" -require sallyport.dev/sallyport@v0.0.0 -replace "sallyport.dev/sallyport=$ours"
+	go mod tidy
+	rm ours.go
+	go mod edit -droprequire sallyport.dev/sallyport -dropreplace sallyport.dev/sallyport
+	go mod tidy
+	{ echo "// Made by bump.sh; said here only: which versions."; cat go.mod; } > "$here/certmanager.mod"
+	cp go.sum "$here/certmanager.sum"
+	exit
+fi
 
 upstream=$(go mod download -json "k8s.io/kubernetes@$kubernetes" | sed -n 's/^\t"GoMod": "\(.*\)",*$/\1/p')
 etcd=$(sed -n 's#^[[:space:]]*go.etcd.io/etcd/client/v3 \(v[^ ]*\).*#\1#p' "$upstream")

@@ -23,6 +23,12 @@ var (
 	oldMod string
 	//go:embed old.sum
 	oldSum string
+	//go:embed certmanager.mod
+	certManagerMod string
+	//go:embed certmanager.sum
+	certManagerSum string
+	//go:embed certmanager/main.go
+	certManagerMain string
 )
 
 // The programs of a control plane, as their binaries are called.
@@ -37,6 +43,8 @@ const (
 	helmName         = lookup.Helm
 	helmModule       = "helm.sh/helm/v4"
 	kubernetesModule = "k8s.io/kubernetes"
+
+	certManagerModule = "github.com/cert-manager/cert-manager"
 )
 
 // program is one binary and what it takes to build it.
@@ -64,6 +72,8 @@ var (
 	kubectlProgram = program{name: Kubectl, pkg: "k8s.io/kubernetes/cmd/kubectl", module: kubernetesModule, seconds: 30}
 	helmProgram    = program{name: helmName, pkg: helmModule + "/cmd/helm", module: helmModule, seconds: 30}
 
+	certManagerProgram = program{name: "cert-manager", pkg: "main.go", linked: "main", module: certManagerModule, seconds: 120}
+
 	// controlPlanePrograms are those of Binaries.
 	controlPlanePrograms = []program{etcdProgram, apiServerProgram, controllerManagerProgram, kubectlProgram}
 )
@@ -76,9 +86,10 @@ func (p program) binary() string {
 	return p.name
 }
 
-// graph is a module that programs are built in: its go.mod and go.sum, which fix the version of every dependency.
+// graph is a module that programs are built in: its go.mod and go.sum, which fix the version of every dependency, and the source of a
+// program of our own, if any.
 type graph struct {
-	mod, sum string
+	mod, sum, main string
 	// also is what else the binaries depend on.
 	also string
 }
@@ -88,6 +99,8 @@ var (
 	current = graph{mod: programsMod, sum: programsSum}
 	// old has an API server with the dependencies that it was released with.
 	old = graph{mod: oldMod, sum: oldSum}
+	// certManager has cert-manager's controllers, with libraries at the versions of Sallyport's own go.mod, too.
+	certManager = graph{mod: certManagerMod, sum: certManagerSum, main: certManagerMain}
 )
 
 // KubernetesVersion returns the version of Kubernetes that Binaries builds, such as v1.2.3.
@@ -120,11 +133,15 @@ func (g graph) goVersion() string {
 
 // flags returns the flags of go build. What they have in common with the Makefile makes compiled packages the same.
 func (g graph) flags() []string {
-	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew.
 	version := g.version(kubernetesModule)
-	if version == "" {
+	switch {
+	case version == "" && g.main == "":
 		return []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-tags=" + Tags, "-ldflags=-s -w"}
+	case version == "":
+		version = current.version(kubernetesModule)
 	}
+	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew. Without a number
+	// programs with Kubernetes' libraries do not start.
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	const pkg = "k8s.io/component-base/version"
@@ -145,9 +162,13 @@ func (g graph) key() string {
 	for _, part := range append([]string{g.mod, g.sum, runtime.GOOS, runtime.GOARCH}, g.flags()...) {
 		fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
+	hash.Write([]byte(g.main))
 	hash.Write([]byte(g.also))
 	name := g.version(kubernetesModule)
-	if name == "" {
+	switch {
+	case name == "" && g.main != "":
+		name = "cert-manager-" + g.version(certManagerModule)
+	case name == "":
 		name = regexp.MustCompile(`(?m)^module \S+/(\S+)$`).FindStringSubmatch(g.mod)[1]
 	}
 	return name + "-" + hex.EncodeToString(hash.Sum(nil))[:12]

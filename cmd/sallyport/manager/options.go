@@ -29,6 +29,8 @@ type Options struct {
 	CertificateSecret, ExistingSecret string
 	// CertificateIssuer is the [KIND[.GROUP]/]NAME of an issuer of cert-manager. If it is empty, the manager creates one.
 	CertificateIssuer string
+	// CertificateDuration is how long a certificate of cert-manager is valid.
+	CertificateDuration time.Duration
 	// CABundle says who sets the authority: sallyport or cainjector. Anything else is the authority in PEM.
 	CABundle string
 	// CertificateSettle is how long API servers may take to use a new authority. CertificatePoll is how often the leader checks a
@@ -104,6 +106,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.CertificateMode, "certificate-mode", string(certs.Auto), "`source` of the certificate of the webhooks: cert-manager, self-signed, existing, or auto, which is cert-manager if the cluster has it and self-signed otherwise")
 	flags.StringVar(&o.ExistingSecret, "existing-secret", "", "name of a `Secret` with tls.crt, tls.key and ca.crt that somebody else maintains, for --certificate-mode=existing")
 	flags.StringVar(&o.CertificateIssuer, "certificate-issuer", "", "`[KIND[.GROUP]/]NAME` of the issuer of cert-manager's certificate, of kind Issuer by default; if empty, the manager creates one")
+	flags.DurationVar(&o.CertificateDuration, "certificate-duration", 90*24*time.Hour, "how long a certificate of cert-manager is valid, which renews it after two thirds of that; cert-manager requires at least 1h")
 	flags.StringVar(&o.CABundle, "ca-bundle", bySallyport, "`who` sets the caBundle of the webhook configurations: sallyport, or cainjector of cert-manager; or the PEM text of the authority of --existing-secret or --certificate-issuer, for a Secret without ca.crt, which Sallyport then sets")
 	flags.StringVar(&o.ClientCAFile, "client-ca-file", "", "PEM `file` with the authorities that sign the client certificates of API servers, reloaded when it changes; if empty, the webhooks do not require a client certificate")
 	flags.StringSliceVar(&o.ClientNames, "client-names", nil, "common `names` of accepted client certificates; if empty, all certificates that an authority of --client-ca-file signed")
@@ -181,6 +184,7 @@ const retryJitter = 1.2
 func (o *Options) validate() error {
 	if err := longerThanNothing(
 		duration{"--runtime-call-timeout", o.CallTimeout}, duration{"--certificate-settle", o.CertificateSettle},
+		duration{"--certificate-duration", o.CertificateDuration},
 		duration{"--certificate-poll", o.CertificatePoll}, duration{"--rehearsal-timeout", o.TestRunTimeout},
 	); err != nil {
 		return err

@@ -79,6 +79,8 @@ func (o *Options) certificates(namespace string) certs.Options {
 		Settle:     o.CertificateSettle,
 		Poll:       o.CertificatePoll,
 		Metrics:    ctrlmetrics.Registry,
+
+		IssuedValidity: o.CertificateDuration,
 	}
 }
 
