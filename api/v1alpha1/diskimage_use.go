@@ -140,7 +140,7 @@ func (u *UsedDiskImage) Is(i *VMDiskImage) bool {
 func (i *VMDiskImage) Unusable() (ConditionReason, string) {
 	const see = "see the condition Ready of the image"
 	state := string(cmp.Or(i.Status.Phase, VMDiskImagePending))
-	if ready := ConditionReady.In(i.Status.Conditions); ready != nil {
+	if ready := ConditionReady.In(i.Status.Conditions); ready != nil && ready.Reason != state {
 		state += ", " + ready.Reason
 	}
 	switch {
