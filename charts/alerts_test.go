@@ -2,12 +2,15 @@ package charts_test
 
 import (
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // isOfPrometheus reports whether an object is of a kind of the Prometheus operator.
@@ -20,6 +23,20 @@ type alerts struct {
 		Rules []struct {
 			Alert, Expr, For    string
 			Labels, Annotations map[string]string
+		}
+	}
+}
+
+// Prometheus' own tool finds no fault with the rules, and each alert fires when it should. Debian has it in the package prometheus.
+func TestAlertsFire(t *testing.T) {
+	depth.Only(t)
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not in PATH")
+	}
+	for _, args := range [][]string{{"check", "rules", "sallyport/files/alerts.yaml"}, {"test", "rules", "testdata/alerts_test.yaml"}} {
+		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 }
