@@ -53,7 +53,7 @@ var Kinds = []Kind{
 	},
 	{
 		Name: "VirtualDisk", ShortName: "svd", Object: &VirtualDisk{}, List: &VirtualDiskList{},
-		Mutating: written, Validating: written, People: true,
+		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
 		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; disks of pools
 	},
 	{
