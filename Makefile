@@ -71,11 +71,12 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./webhooks/explain ./webhooks/load ./webhooks/offline
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
 # through govmomi's simulator, which takes long with it; and what computes.
-walks = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh '$(followed)' | hack/longest.sh test)
+walking = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/...)
+walks = $(shell printf '%s\n' $(walking) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
 # FOLLOWED=1 says that make test-deep follows: of these packages, what it runs in depth does not run before that.
 followed := $(if $(FOLLOWED),$(shell hack/followed.sh))
-plain = $(filter-out $(walks),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
-units = $(filter-out $(walks) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
+plain = $(filter-out $(walking),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
+units = $(filter-out $(walking) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$(cgo)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
