@@ -2,7 +2,7 @@ package v1alpha1
 
 // Annotations of the ValidatingWebhookConfiguration in which policies on kinds that are not Sallyport's are registered. Until the time in
 // AnnotationGateOpenUntil (RFC 3339), requests about these kinds are admitted whatever policies say. AnnotationGateReason and
-// AnnotationGateOpenedBy are for people only: whoever may write them may write anything into them. kubectl sallyport gate writes all three.
+// AnnotationGateOpenedBy are shown to users and not verified: any client that may write the object can set them. kubectl sallyport gate writes all three.
 const (
 	AnnotationGateOpenUntil = "sallyport.dev/gate-open-until"
 	AnnotationGateReason    = "sallyport.dev/gate-reason"

@@ -27,7 +27,7 @@ func (p *plugin) gateCommand() *cobra.Command {
 		Long: "Opens and closes the gate. While it is open, requests about kinds that are not Sallyport's, such as Deployments and Pods, are\n" +
 			"admitted with a warning, whatever policies say, also if no replica of Sallyport runs. Sallyport's own kinds stay guarded.\n\n" +
 			"Requires the rights get and patch on the validating and mutating webhook configuration " + policiesConfiguration + ". These are rights\n" +
-			"of cluster administrators: whoever has them can also remove the webhooks.",
+			"of cluster administrators, because they also allow removing the webhooks.",
 		Example: `  # Admit everything for an hour, and close the gate again
   kubectl sallyport gate open --for 1h --reason "ticket 42"
   kubectl sallyport gate close`,
@@ -73,7 +73,7 @@ func (p *plugin) gateCloseCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "close", Short: "Enforce policies on all kinds again", Args: cobra.NoArgs,
 		Long: "Closes the gate. Replicas evaluate policies again at once, and the leader restores the webhook configurations. If no replica\n" +
-			"runs, requests are admitted until one does, because nobody could judge them.",
+			"runs, requests are admitted until one does.",
 		Example: `  # Enforce policies again
   kubectl sallyport gate close`,
 		RunE: func(command *cobra.Command, _ []string) error { return p.closeGate(command.Context(), dryRun) },
@@ -157,7 +157,7 @@ func (g *gate) now(p *plugin) time.Time {
 	return p.now()
 }
 
-// change writes a configuration, anew if the leader or somebody else was faster.
+// change writes a configuration, and repeats that after a conflict.
 func (g *gate) change(ctx context.Context, configuration client.Object, dryRun string, change func(client.Object)) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := g.Get(ctx, client.ObjectKeyFromObject(configuration), configuration); err != nil {
@@ -217,7 +217,7 @@ func (p *plugin) closeGate(ctx context.Context, dryRun string) error {
 		return err
 	}
 	fmt.Fprintf(p.Out, "The gate is closed%s\n", dryRuns[dryRun])
-	p.warnNoReplica(ctx, g, "requests are admitted until one runs, because nobody could judge them")
+	p.warnNoReplica(ctx, g, "requests are admitted until one runs")
 	return nil
 }
 
