@@ -72,9 +72,10 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
 # through govmomi's simulator, which takes long with it; and what computes.
 walking = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/...)
-walks = $(shell printf '%s\n' $(walking) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
+walks = $(shell printf '%s\n' $(filter-out $(repeated),$(walking)) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
 # FOLLOWED=1 says that make test-deep follows: of these packages, what it runs in depth does not run before that.
 followed := $(if $(FOLLOWED),$(shell hack/followed.sh))
+repeated = $(if $(and $(followed),$(race)),$(patsubst ./%,sallyport.dev/sallyport/%,$(computing)))
 plain = $(filter-out $(walking),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
 units = $(filter-out $(walking) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
