@@ -12,9 +12,9 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // tries imports what does not become an item, and gives its error.

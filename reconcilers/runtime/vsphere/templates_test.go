@@ -15,9 +15,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // templates is a world with a folder for the templates of a VSphereTemplate.
