@@ -70,8 +70,9 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 	./policies/... ./reconcilers/disk ./reconcilers/diskimage ./reconcilers/drain ./reconcilers/drive ./reconcilers/hibernation \
 	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./webhooks/explain ./webhooks/load ./webhooks/offline
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
-# through govmomi's simulator, which takes long with it; and what computes.
-walking = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/...)
+# through govmomi's simulator, which takes long with it; and what computes. Test doubles are tested as units.
+walking = $(filter-out %/double/conformance %/double/fake,$(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin \
+	./cmd/sallyport/tools ./test/...))
 walks = $(shell printf '%s\n' $(filter-out $(repeated),$(walking)) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
 # FOLLOWED=1 says that make test-deep follows: of these packages, what it runs in depth does not run before that.
 followed := $(if $(FOLLOWED),$(shell hack/followed.sh))

@@ -94,7 +94,7 @@ func (f *fixture) theirs(by *pair, validity time.Duration) (*pair, *pair) {
 // and no handshake fails.
 func TestAYearOfEachMode(t *testing.T) {
 	installCertManager(t)
-	for _, mode := range Modes {
+	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, "a", "b")

@@ -28,8 +28,8 @@ const (
 	Existing Mode = "existing"
 )
 
-// Modes are all modes.
-var Modes = []Mode{Auto, CertManager, SelfSigned, Existing}
+// modes are all modes.
+var modes = []Mode{Auto, CertManager, SelfSigned, Existing}
 
 const (
 	day24, year = 24 * time.Hour, 365 * 24 * time.Hour
@@ -102,7 +102,7 @@ func (o Options) Validate() error {
 			all = append(all, fmt.Errorf(format, args...))
 		}
 	}
-	must(slices.Contains(Modes, o.Mode), "invalid mode %q: must be one of %q", o.Mode, Modes)
+	must(slices.Contains(modes, o.Mode), "invalid mode %q: must be one of %q", o.Mode, modes)
 	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
 	must(o.Issued != "" && o.Issued != o.Secret.Name && o.Existing != o.Secret.Name && o.Existing != o.Issued,
 		"the Secrets of Sallyport's own certificate, of cert-manager's and the existing one need names that differ")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -28,6 +27,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -148,27 +148,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	l := &look{VirtualDisk: d, read: d.Status.DeepCopy(), now: r.Now()}
 	err := r.act(ctx, l)
-	if apierrors.IsConflict(err) { // somebody else was faster: look again
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
-	}
 	if err == nil && l.trouble != nil && !runtime.IsTakingOver(l.trouble) && !runtime.IsReadOnly(l.trouble) {
 		err = fmt.Errorf("VirtualDisk %s: %w", request, l.trouble)
 	}
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: l.again}, nil
+	return persist.Result(l.again, err)
 }
 
 func (r *Reconciler) act(ctx context.Context, l *look) error {
-	if l.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
-		// The policy `defaults` adds it at creation, if it is there.
-		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
-			return client.IgnoreNotFound(err) // nothing is made for one that is gone
-		}
-	}
-	if !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
-		return nil // somebody else's finalizer keeps it
+	if held, err := persist.Hold(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer); !held {
+		return client.IgnoreNotFound(err) // nothing is made for one that is gone
 	}
 	if l.StatusOfAnother() {
 		l.Status = v1alpha1.VirtualDiskStatus{}
@@ -200,7 +188,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 			if err := r.returnSnapshot(ctx, l); err != nil {
 				return err
 			}
-			return client.IgnoreNotFound(r.finalize(ctx, l, controllerutil.RemoveFinalizer))
+			return client.IgnoreNotFound(persist.Release(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer))
 		}
 	}
 	switch {
@@ -210,17 +198,6 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 		l.again = lastRetry
 	}
 	return r.save(ctx, l)
-}
-
-// finalize writes what change does to the finalizers, over the object as it was read.
-func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.Object, string) bool) error {
-	before := l.DeepCopy()
-	change(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer)
-	err := r.Client.Patch(ctx, l.VirtualDisk, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing the finalizers of VirtualDisk %s: %w", l.Name, err)
-	}
-	return nil
 }
 
 // holder reads the machine live that has the disk. It is nil if nobody has it, or the machine is gone: no VirtualMachine of that name
@@ -255,11 +232,8 @@ func (r *Reconciler) save(ctx context.Context, l *look) error {
 	if l.again == 0 && l.DeletionTimestamp.IsZero() {
 		l.again = wait.Jitter(resync, 0.2)
 	}
-	if equality.Semantic.DeepEqual(l.read, &l.Status) {
-		return nil
-	}
-	if err := r.Client.Status().Update(ctx, l.VirtualDisk); err != nil {
-		return fmt.Errorf("writing the status of VirtualDisk %s: %w", l.Name, err)
+	if changed, err := persist.Status(ctx, r.Client, l.VirtualDisk, l.read, &l.Status); !changed {
+		return err
 	}
 	r.tellReplaced(l)
 	switch {

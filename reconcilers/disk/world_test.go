@@ -24,8 +24,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/mortal"
 )
 

@@ -18,18 +18,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 const (
@@ -95,21 +94,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	l := &look{VMDiskImage: image, read: image.Status.DeepCopy(), now: r.Now()}
 	err := r.act(ctx, l)
-	if apierrors.IsConflict(err) { // another process was faster: read again
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
-	}
-	return ctrl.Result{RequeueAfter: l.again}, client.IgnoreNotFound(err)
+	return persist.Result(l.again, client.IgnoreNotFound(err))
 }
 
 func (r *Reconciler) act(ctx context.Context, l *look) error {
-	if !controllerutil.ContainsFinalizer(l.VMDiskImage, v1alpha1.VMDiskImageFinalizer) {
-		if !l.DeletionTimestamp.IsZero() {
-			return nil // a finalizer of another controller keeps it
-		}
-		// The policy `defaults` adds it at creation, if it is there.
-		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
-			return err
-		}
+	if held, err := persist.Hold(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer); !held {
+		return err
 	}
 	gone, failed := r.pass(ctx, l)
 	switch {
@@ -118,7 +108,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	case failed != nil:
 		l.troubled(failed)
 	case gone:
-		return r.finalize(ctx, l, controllerutil.RemoveFinalizer)
+		return persist.Release(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer)
 	}
 	if err := r.save(ctx, l); err != nil {
 		return err
@@ -161,17 +151,6 @@ func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 	return false, r.expire(ctx, l)
 }
 
-// finalize writes what change does to the finalizers, over the object as it was read.
-func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.Object, string) bool) error {
-	before := l.DeepCopy()
-	change(l.VMDiskImage, v1alpha1.VMDiskImageFinalizer)
-	err := r.Client.Patch(ctx, l.VMDiskImage, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing the finalizers of VMDiskImage %s: %w", l.Name, err)
-	}
-	return nil
-}
-
 // proceed does the next step of an image that is not being deleted.
 func (r *Reconciler) proceed(ctx context.Context, l *look) error {
 	attempt := l.Status.Attempt
@@ -209,14 +188,11 @@ func (r *Reconciler) save(ctx context.Context, l *look) error {
 	if l.again <= 0 {
 		l.again = wait.Jitter(resync, 0.2)
 	}
-	if equality.Semantic.DeepEqual(l.read, &l.Status) {
-		return nil
+	changed, err := persist.Status(ctx, r.Client, l.VMDiskImage, l.read, &l.Status)
+	if changed {
+		r.tell(l)
 	}
-	if err := r.Client.Status().Update(ctx, l.VMDiskImage); err != nil {
-		return fmt.Errorf("writing the status of VMDiskImage %s: %w", l.Name, err)
-	}
-	r.tell(l)
-	return nil
+	return err
 }
 
 // tell records what a pass has changed, as events and metrics.

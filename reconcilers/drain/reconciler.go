@@ -34,9 +34,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 )
 
-// Rest is how long a machine is left alone after a move that failed. A move interrupts what the machine does, and kubectl drain tries
+// pauseAfterFailure is how long a machine is left alone after a move that failed. A move interrupts what the machine does, and kubectl drain tries
 // again every 5 seconds.
-const Rest = 5 * time.Minute
+const pauseAfterFailure = 5 * time.Minute
 
 // maxName is how long the name of an operation can be.
 const maxName = 253
@@ -130,7 +130,7 @@ func (r *Reconciler) moves(ctx context.Context, vm *v1alpha1.VirtualMachine) ([]
 
 func unfinished(o v1alpha1.VirtualMachineOperation) bool { return !o.Finished() }
 
-// rests reports whether the machine is left alone because its last move failed less than [Rest] ago. A move that never began, because
+// rests reports whether the machine is left alone because its last move failed less than [pauseAfterFailure] ago. A move that never began, because
 // too many others were in progress, interrupted nothing and does not count.
 func (r *Reconciler) rests(moves []v1alpha1.VirtualMachineOperation) bool {
 	var last *v1alpha1.VirtualMachineOperation
@@ -141,7 +141,7 @@ func (r *Reconciler) rests(moves []v1alpha1.VirtualMachineOperation) bool {
 	}
 	began := last != nil && last.Status.StartTime != nil && last.Status.CompletionTime != nil
 	failed := began && last.Status.Phase == v1alpha1.OperationFailed
-	return failed && r.Now().Before(last.Status.CompletionTime.Add(Rest))
+	return failed && r.Now().Before(last.Status.CompletionTime.Add(pauseAfterFailure))
 }
 
 // evict makes the operation. Its name follows from the Pod and from all moves before it, so that two replicas make one operation. Which

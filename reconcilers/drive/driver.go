@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,19 +92,6 @@ func (d *Driver) Pass(
 		}
 	}
 	return ctrl.Result{RequeueAfter: firstRetry}, nil
-}
-
-// Finalize writes what change does to the finalizers of an object, if that is anything, over the object as it was read, and tells whether
-// it did.
-func (d *Driver) Finalize(ctx context.Context, o client.Object, change func(client.Object, string) bool, finalizer string) (bool, error) {
-	before := o.DeepCopyObject().(client.Object)
-	if !change(o, finalizer) {
-		return false, nil
-	}
-	if err := d.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return false, fmt.Errorf("writing the finalizers of %s: %w", client.ObjectKeyFromObject(o), err)
-	}
-	return true, nil
 }
 
 // act takes the lock, looks, and has the first thing done that is due.

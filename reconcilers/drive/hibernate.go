@@ -3,7 +3,6 @@ package drive
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -179,7 +178,7 @@ func (t *Turn) persist(ctx context.Context, after *v1alpha1.Migration, seen *run
 
 // note shows what is waited for, on the machine and to whoever waits.
 func (t *Turn) note(ctx context.Context, next hibernation.Step, tell show) (bool, error) {
-	m, message := t.VM.Status.Migration, cut(next.Message)
+	m, message := t.VM.Status.Migration, v1alpha1.Cut(next.Message, maxMessage)
 	if m != nil && (m.Reason != string(next.Reason) || m.Message != message) {
 		m.Reason, m.Message = string(next.Reason), message
 		return true, t.Write(ctx)
@@ -189,10 +188,6 @@ func (t *Turn) note(ctx context.Context, next hibernation.Step, tell show) (bool
 
 // maxMessage is how long the message of a Migration can be.
 const maxMessage = 1024
-
-func cut(message string) string {
-	return strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
-}
 
 // callHibernator tells the runtime what is next.
 func (t *Turn) callHibernator(ctx context.Context, next hibernation.Step) error {

@@ -13,6 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -131,7 +132,7 @@ func (r *Reconciler) take(
 	if r.ReadOnly {
 		return r.note(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(runtime.ErrReadOnly))
 	}
-	if _, err := r.Finalize(ctx, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
+	if _, err := persist.Finalizer(ctx, r.Client, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
 		return false, err
 	}
 	var holders []claim.Holder

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 // write changes the status of an operation, if there is something to change, and reports whether there was. It fails if the
@@ -23,16 +23,11 @@ func (r *Reconciler) write(
 	if o.Status.Phase == "" {
 		o.Status.Phase = v1alpha1.OperationPending
 	}
-	if equality.Semantic.DeepEqual(before, &o.Status) {
-		return false, nil
-	}
-	if err := r.Client.Status().Update(ctx, o); err != nil {
-		return false, fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
-	}
-	if o.Finished() && before.Phase != o.Status.Phase {
+	changed, err := persist.Status(ctx, r.Client, o, before, &o.Status)
+	if changed && o.Finished() && before.Phase != o.Status.Phase {
 		r.Metrics.end(o)
 	}
-	return true, nil
+	return changed, err
 }
 
 // set sets a condition.

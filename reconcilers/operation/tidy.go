@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 // tidy lets finished operations go that do not hold their machine, and deletes them once they were kept long enough.
@@ -17,7 +18,7 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 		if !o.Finished() || l.holds(o) {
 			continue
 		}
-		did, err := r.Finalize(ctx, o, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineOperationFinalizer)
+		did, err := persist.Finalizer(ctx, r.Client, o, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineOperationFinalizer)
 		if did || err != nil {
 			return true, client.IgnoreNotFound(err)
 		}

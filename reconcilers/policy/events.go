@@ -36,11 +36,6 @@ func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
 			r.tellOf(policy, t, was, is)
 		}
 	}
-	if is := v1alpha1.ConditionReported.In(policy.Status.Conditions); is != nil && is.Reason == string(v1alpha1.ReasonReportsEdited) {
-		if was := v1alpha1.ConditionReported.In(before.Status.Conditions); was == nil || was.Reason != is.Reason {
-			r.say(policy, corev1.EventTypeWarning, is.Reason, "Report", is.Message)
-		}
-	}
 	was, is := v1alpha1.ConditionActive.In(before.Status.Conditions), v1alpha1.ConditionActive.In(policy.Status.Conditions)
 	switch {
 	case is.Reason == string(v1alpha1.ReasonCurrentRevision):

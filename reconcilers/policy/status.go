@@ -150,11 +150,8 @@ func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
 		return
 	default:
 		policy.Status.Violations = state.Violations
-		switch v := state.Violations; {
-		case v.Incomplete != "":
-			audited = Finding{v1alpha1.ReasonAuditIncomplete, v.Incomplete}
-		case v.Unwatched != "":
-			audited.Message += " But " + v.Unwatched
+		if incomplete := state.Violations.Incomplete; incomplete != "" {
+			audited = Finding{v1alpha1.ReasonAuditIncomplete, incomplete}
 		}
 	}
 	r.find(policy, v1alpha1.ConditionAudited, audited)

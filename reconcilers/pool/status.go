@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -19,14 +19,11 @@ const mostNamed = 10
 // save writes the status over the pool as it was read, if it has changed.
 func (r *Reconciler) save(ctx context.Context, l *look) error {
 	l.summarise()
-	if equality.Semantic.DeepEqual(l.read, &l.pool.Status) {
-		return nil
+	changed, err := persist.Status(ctx, r.Client, l.pool, l.read, &l.pool.Status)
+	if changed {
+		l.read = l.pool.Status.DeepCopy()
 	}
-	if err := r.Client.Status().Update(ctx, l.pool); err != nil {
-		return fmt.Errorf("writing the status of VirtualMachinePool %s: %w", l.key(), err)
-	}
-	l.read = l.pool.Status.DeepCopy()
-	return nil
+	return err
 }
 
 // summarise says in the status how the members were read, and what became of what was tried.

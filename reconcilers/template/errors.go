@@ -10,16 +10,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// errTaken marks the errors of a name that something else has.
-var errTaken = errors.New("the name is taken")
-
 // NewTaken is the error of a name that something else in the folder has.
 func NewTaken(cause error, name string) error {
-	return runtime.NewInvalidState(errors.Join(errTaken, cause), "the folder contains another object named %s: rename or remove it", name)
+	return runtime.NewInvalidState(cause, "the folder contains another object named %s: rename or remove it", name)
 }
-
-// IsTaken reports whether a name was refused because something else in the folder has it.
-func IsTaken(err error) bool { return errors.Is(err, errTaken) }
 
 // errTooSlow marks the errors of a download that is too slow.
 var errTooSlow = errors.New("the download is too slow")

@@ -5,7 +5,9 @@ import (
 	"io"
 )
 
-// LibraryItem is an item of a content library.
+// LibraryItem is an item of a content library. It is downloaded and imported like an OVA. vCenter could deploy an item of type ovf itself,
+// but a deployment takes neither a checksum nor a version: the item may change after it was verified. And vCenter need not report a SHA-256
+// of a file; what it reports is what the client that uploaded the file may have given.
 type LibraryItem interface {
 	// Open begins a download of it, and waits until its files can be read. The context is that of the whole download.
 	Open(ctx context.Context) (Download, error)

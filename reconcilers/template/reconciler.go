@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,7 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -31,6 +29,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 const (
@@ -111,22 +110,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	again, err := r.act(ctx, t)
-	if apierrors.IsConflict(err) { // somebody else was faster: look again
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
-	}
-	return ctrl.Result{RequeueAfter: again}, client.IgnoreNotFound(err)
+	return persist.Result(again, client.IgnoreNotFound(err))
 }
 
 func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (again time.Duration, err error) {
 	deleted := !t.DeletionTimestamp.IsZero()
-	if !controllerutil.ContainsFinalizer(t, v1alpha1.VSphereTemplateFinalizer) {
-		if deleted {
-			return 0, nil // somebody else's finalizer keeps it
-		}
-		// The policy `defaults` adds it at creation, if it is there.
-		if err := r.finalize(ctx, t, controllerutil.AddFinalizer); err != nil {
-			return 0, err
-		}
+	if held, err := persist.Hold(ctx, r.Client, t, v1alpha1.VSphereTemplateFinalizer); !held {
+		return 0, err
 	}
 	read := t.Status.DeepCopy()
 	places := r.places(t)
@@ -137,7 +127,7 @@ func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (agai
 	all.Wait()
 	r.sum(t, places)
 	if deleted && len(t.Status.FailureDomains) == 0 {
-		return 0, r.finalize(ctx, t, controllerutil.RemoveFinalizer)
+		return 0, persist.Release(ctx, r.Client, t, v1alpha1.VSphereTemplateFinalizer)
 	}
 	again = wait.Jitter(resync, 0.2)
 	for _, p := range places {
@@ -145,25 +135,11 @@ func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (agai
 			again = min(again, p.again)
 		}
 	}
-	if equality.Semantic.DeepEqual(read, &t.Status) {
-		return again, nil
+	changed, err := persist.Status(ctx, r.Client, t, read, &t.Status)
+	if changed {
+		r.tell(t, read)
 	}
-	if err := r.Client.Status().Update(ctx, t); err != nil {
-		return 0, fmt.Errorf("writing the status of VSphereTemplate %s: %w", t.Name, err)
-	}
-	r.tell(t, read)
-	return again, nil
-}
-
-// finalize writes what change does to the finalizers, over the object as it was read.
-func (r *Reconciler) finalize(ctx context.Context, t *v1alpha1.VSphereTemplate, change func(client.Object, string) bool) error {
-	before := t.DeepCopy()
-	change(t, v1alpha1.VSphereTemplateFinalizer)
-	err := r.Client.Patch(ctx, t, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing the finalizers of VSphereTemplate %s: %w", t.Name, err)
-	}
-	return nil
+	return again, err
 }
 
 // errChanged is why nothing more is done in a pass: it is about a spec that is no more.

@@ -25,8 +25,8 @@ type Store interface {
 	Import(ctx context.Context, d Domain, what Import, progress func(percent int32)) (Item, error)
 	// Finish gives what was imported its firmware and its tags, and makes it a template, last. What is done already is not done again.
 	Finish(ctx context.Context, d Domain, item Item) (Item, error)
-	// Rename gives the item another name in the folder. A name that something else has is an error that
-	// [IsTaken] tells.
+	// Rename gives the item another name in the folder. A name that something else has is the error of
+	// [NewTaken].
 	Rename(ctx context.Context, d Domain, item Item, name string) (Item, error)
 	// Replace has an item give its name to another one, and be called as from then on. Between the two changes nothing has the name: both
 	// items are looked at before the first one. If the second is refused, the first stays as it is, for the next look to see.

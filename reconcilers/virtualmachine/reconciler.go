@@ -28,6 +28,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -151,7 +152,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // keep takes a machine further that is not being deleted.
 func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 	// Nothing is on a runtime that would stay when the VirtualMachine goes. The policy `defaults` adds it at creation, if it is there.
-	if did, err := r.Finalize(ctx, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
+	if did, err := persist.Finalizer(ctx, r.Client, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
 		return did, err
 	}
 	if l.missing() && runtime.EarlierOf(l.VM) == runtime.TakeOver {

@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 // remove takes a machine further whose VirtualMachine is being deleted: the deletion takes it from whoever holds it, waits
@@ -73,7 +74,7 @@ func (r *Reconciler) release(ctx context.Context, l *look) (bool, error) {
 			return r.report(ctx, l)
 		}
 	}
-	_, err := r.Finalize(ctx, l.VM, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineFinalizer)
+	err := persist.Release(ctx, r.Client, l.VM, v1alpha1.VirtualMachineFinalizer)
 	if client.IgnoreNotFound(err) != nil {
 		return false, err
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 const (
@@ -116,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case apierrors.IsConflict(err): // it was changed meanwhile: look again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("writing the status of VSphereServer %s: %w", request.Name, err)
+		return ctrl.Result{}, err
 	case trouble != nil && trouble.passes:
 		return ctrl.Result{}, errors.New(trouble.log)
 	}
@@ -163,14 +163,11 @@ func limited[T any](ctx context.Context, limit time.Duration, call func(context.
 
 // save writes the status if it has changed, and then tells people if they should know.
 func (r *Reconciler) save(ctx context.Context, before, server *v1alpha1.VSphereServer) error {
-	if equality.Semantic.DeepEqual(before.Status, server.Status) {
-		return nil
+	changed, err := persist.Status(ctx, r.Client, server, &before.Status, &server.Status)
+	if changed {
+		r.tell(before, server)
 	}
-	if err := r.Client.Status().Update(ctx, server); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	r.tell(before, server)
-	return nil
+	return client.IgnoreNotFound(err)
 }
 
 func (r *Reconciler) resync() time.Duration {

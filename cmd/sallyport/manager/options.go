@@ -130,7 +130,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
 	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, used in commands that messages suggest")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())
-	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "interval between audits of existing objects for RegoPolicies with spec.backgroundAudit: Enabled; 0 audits only after a change of the policy")
+	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "interval between audits of existing objects for RegoPolicies with spec.backgroundAudit: Enabled; 0 audits only when the policy changes and on request")
 	flags.BoolVar(&o.AuditNames, "audit-names", true, "list the first violating objects in the status of RegoPolicies; disable it if users can read RegoPolicies but not the objects of all namespaces")
 	flags.BoolVar(&o.AuditReports, "audit-reports", false, "also write audit results as Reports and ClusterReports of openreports.io, if the cluster has these kinds")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers only in the replica that holds the lease; all replicas serve the webhooks")

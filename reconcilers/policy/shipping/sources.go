@@ -19,7 +19,7 @@ func NewSources(policies []v1alpha1.RegoPolicy) Sources {
 	s := Sources{}
 	for i := range policies {
 		for _, source := range sourcesOf(&policies[i]) {
-			s[Reference(*source)] = *source
+			s[reference(*source)] = *source
 		}
 	}
 	return s
@@ -28,14 +28,14 @@ func NewSources(policies []v1alpha1.RegoPolicy) Sources {
 // Refer replaces the Rego of a policy by references to it.
 func Refer(policy *v1alpha1.RegoPolicy) {
 	for _, source := range sourcesOf(policy) {
-		*source = Reference(*source)
+		*source = reference(*source)
 	}
 }
 
 const digestPrefix = "sha256:"
 
-// Reference returns what refers to a Rego file. It is not Rego, so that it cannot be meant as a file.
-func Reference(source string) string {
+// reference returns what refers to a Rego file. It is not Rego, so that it cannot be meant as a file.
+func reference(source string) string {
 	digest := sha256.Sum256([]byte(source))
 	return digestPrefix + hex.EncodeToString(digest[:])
 }

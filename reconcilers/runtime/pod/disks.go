@@ -26,9 +26,9 @@ import (
 const (
 	// LabelDisk has the UID of the VirtualDisk that a claim is the disk of.
 	LabelDisk = "sallyport.dev/virtual-disk-uid"
-	// AnnotationImage on a claim has the UID of the VMDiskImage that the disk is a copy of. It is no label, so that the claim is not taken
+	// annotationImage on a claim has the UID of the VMDiskImage that the disk is a copy of. It is no label, so that the claim is not taken
 	// for one of the image.
-	AnnotationImage = "sallyport.dev/copied-from-image"
+	annotationImage = "sallyport.dev/copied-from-image"
 	// volumePrefix and the UID of the VirtualDisk are the name of a volume in a Pod.
 	volumePrefix = "disk-"
 )
@@ -85,7 +85,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 		return seen, err
 	}
 	seen = runtime.DiskObservation{
-		Exists: true, ID: claim.Name, Image: types.UID(claim.Annotations[AnnotationImage]), Bytes: bytesOf(claim),
+		Exists: true, ID: claim.Name, Image: types.UID(claim.Annotations[annotationImage]), Bytes: bytesOf(claim),
 	}
 	seen.Copying = claim.Spec.DataSource != nil && claim.Status.Phase != corev1.ClaimBound
 	seen.InFlight = !claim.DeletionTimestamp.IsZero()
@@ -195,7 +195,7 @@ func (r *Runtime) fromImage(ctx context.Context, claim *corev1.PersistentVolumeC
 	if want, is := modeOf(claim), modeOf(of); want != is {
 		return runtime.NewInvalidSpec(nil, "spec.runtime.pod.volumeMode: %s is not the mode of the image, which is %s: create another VirtualDisk without volumeMode", want, is)
 	}
-	claim.Annotations = map[string]string{AnnotationImage: string(d.Source.Image)}
+	claim.Annotations = map[string]string{annotationImage: string(d.Source.Image)}
 	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: d.Source.Snapshot}
 	return nil
 }
@@ -261,7 +261,7 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	}
 	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) {
 		if former := c.Labels[agent.LabelMachine]; former != "" {
-			c.Labels[LabelFormerMachine] = former
+			c.Labels[labelFormerMachine] = former
 		}
 		c.Labels[agent.LabelMachine] = string(m.UID)
 	})

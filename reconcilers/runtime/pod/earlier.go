@@ -25,8 +25,8 @@ import (
 // the claim alone. It gives no right to a claim: anyone who may edit claims can write it. The record is status.diskID of the VirtualDisk.
 const LabelTakenOver = "sallyport.dev/taken-over-by"
 
-// LabelFormerMachine has the UID of the VirtualMachine that had the claim before the one that has it now.
-const LabelFormerMachine = "sallyport.dev/former-machine"
+// labelFormerMachine has the UID of the VirtualMachine that had the claim before the one that has it now.
+const labelFormerMachine = "sallyport.dev/former-machine"
 
 // asleep holds a machine back that would start from disks whose former machine is in a snapshot: its move was not completed, as before a
 // restore, and the disks may not be consistent without its memory. The claims may be labeled by anyone who may edit them, so that nothing but
@@ -37,7 +37,7 @@ func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1
 	}
 	for i := range claims {
 		former := m
-		former.UID = types.UID(claims[i].Labels[LabelFormerMachine])
+		former.UID = types.UID(claims[i].Labels[labelFormerMachine])
 		if former.UID == "" || former.UID == m.UID {
 			continue
 		}
