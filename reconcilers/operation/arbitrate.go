@@ -18,7 +18,7 @@ import (
 
 // arbitrate evaluates the waiting operations, oldest first, each against the holder and the older ones. An admitted
 // operation claims the machine.
-func (r *Reconciler) arbitrate(ctx context.Context, l *read) (bool, error) {
+func (r *Reconciler) arbitrate(ctx context.Context, l *view) (bool, error) {
 	if l.VM == nil || !l.VM.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
@@ -48,7 +48,7 @@ func (r *Reconciler) arbitrate(ctx context.Context, l *read) (bool, error) {
 
 // evaluate asks the policies about one operation, and denies it, lets it wait or claims the machine for it.
 func (r *Reconciler) evaluate(
-	ctx context.Context, l *read, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	if l.undecided[o.UID] {
 		l.Trouble(fmt.Errorf("the policies could not be evaluated for operation %s", o.Name))
@@ -90,7 +90,7 @@ func (r *Reconciler) evaluate(
 
 // transient reports whether the current denial will resolve by itself, so that it is not final: something is being
 // undone, or the holder is not an operation. It also returns what the operation waits for.
-func (l *read) transient() (who string, is bool) {
+func (l *view) transient() (who string, is bool) {
 	present, held := claim.Current(&l.VM.Status)
 	switch {
 	case len(l.VM.Status.Undoing) > 0:
@@ -103,7 +103,7 @@ func (l *read) transient() (who string, is bool) {
 
 // blocker returns the operation or claim that the policies did not allow this operation to supersede, or "". With the
 // policies not enforced, such an operation waits instead of superseding.
-func (l *read) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
+func (l *view) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
 	for _, b := range before {
 		if !slices.Contains(ruling.Supersedes, b.Name) {
 			return claim.OfOperation(b).String()
@@ -126,7 +126,7 @@ func (l *read) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 // claimMachine makes the operation the holder. The finalizer comes first, so that the operation cannot vanish while
 // it is the holder; then the claim, in one write with the resourceVersion that the decision is based on.
 func (r *Reconciler) claimMachine(
-	ctx context.Context, l *read, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	if r.ReadOnly {
 		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(runtime.ErrReadOnly))

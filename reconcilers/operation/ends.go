@@ -14,7 +14,7 @@ import (
 
 // endWithMachine fails the operations whose machine is gone, is being deleted or was replaced. The holder loses the
 // claim first, in releaseHolder.
-func (r *Reconciler) endWithMachine(ctx context.Context, l *read) (bool, error) {
+func (r *Reconciler) endWithMachine(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.unfinished() {
 		if l.holds(o) {
 			continue
@@ -33,7 +33,7 @@ func (r *Reconciler) endWithMachine(ctx context.Context, l *read) (bool, error) 
 }
 
 // releaseHolder frees the machine if its holder has ended or must end.
-func (r *Reconciler) releaseHolder(ctx context.Context, l *read) (bool, error) {
+func (r *Reconciler) releaseHolder(ctx context.Context, l *view) (bool, error) {
 	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return false, nil
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) releaseHolder(ctx context.Context, l *read) (bool, error) {
 
 // endWithoutClaim fails operations that do not hold the machine and are overdue or deleted, whatever the state of the
 // runtime.
-func (r *Reconciler) endWithoutClaim(ctx context.Context, l *read) (bool, error) {
+func (r *Reconciler) endWithoutClaim(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.unfinished() {
 		if l.holds(o) {
 			continue
@@ -86,7 +86,7 @@ func (r *Reconciler) endWithoutClaim(ctx context.Context, l *read) (bool, error)
 }
 
 // overdue reports whether the deadline of the operation has passed. If not, it schedules a pass for the deadline.
-func (l *read) overdue(o *v1alpha1.VirtualMachineOperation) bool {
+func (l *view) overdue(o *v1alpha1.VirtualMachineOperation) bool {
 	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.Time)
 	if left <= 0 {
 		return true

@@ -8,7 +8,7 @@ import (
 
 // recordEvent records an event on the operation and on its machine. It is called after the status write that the
 // event describes.
-func (r *Reconciler) recordEvent(l *read, o *v1alpha1.VirtualMachineOperation, kind string, reason v1alpha1.ConditionReason, message string) {
+func (r *Reconciler) recordEvent(l *view, o *v1alpha1.VirtualMachineOperation, kind string, reason v1alpha1.ConditionReason, message string) {
 	text := fmt.Sprintf("%s %s: %s", o.Spec.Type, o.Name, message)
 	if l.VM == nil {
 		r.Events.Eventf(o, nil, kind, string(reason), string(o.Spec.Type), "%s", text)

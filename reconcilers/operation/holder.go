@@ -15,18 +15,18 @@ import (
 )
 
 // advance carries out the operation that holds the machine, once nothing of earlier holders is in flight.
-func (r *Reconciler) advance(ctx context.Context, l *read) (bool, error) {
+func (r *Reconciler) advance(ctx context.Context, l *view) (bool, error) {
 	o := l.holder()
 	if o == nil || o.Finished() || len(l.VM.Status.Undoing) > 0 || !l.VM.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	return l.Advance(ctx, &operationHolder{Reconciler: r, read: l, o: o})
+	return l.Advance(ctx, &operationHolder{Reconciler: r, view: l, o: o})
 }
 
 // operationHolder is a [drive.Holder] for an operation. It persists the driver's progress in the operation's status.
 type operationHolder struct {
 	*Reconciler
-	*read
+	*view
 	o *v1alpha1.VirtualMachineOperation
 }
 
@@ -68,7 +68,7 @@ func (h *operationHolder) Saw(ctx context.Context, seen *runtime.Observation, do
 	if equality.Semantic.DeepEqual(before, &h.VM.Status) {
 		return nil
 	}
-	return h.read.Write(ctx)
+	return h.view.Write(ctx)
 }
 
 // Write persists the progress in the status of the operation.
@@ -95,7 +95,7 @@ func (h *operationHolder) Write(ctx context.Context, p drive.Progress) (bool, er
 	case drive.Sent:
 		return h.sent(ctx, p.Message+" sent")
 	}
-	return h.reportWaiting(ctx, h.read, h.o, p.Reason, "%s", p.Message)
+	return h.reportWaiting(ctx, h.view, h.o, p.Reason, "%s", p.Message)
 }
 
 // begin persists the baseline and what the operation superseded.
@@ -155,14 +155,14 @@ func (h *operationHolder) complete(ctx context.Context, message string) (bool, e
 		}
 	})
 	if did && err == nil {
-		h.recordEvent(h.read, h.o, corev1.EventTypeNormal, v1alpha1.ReasonSucceeded, message)
+		h.recordEvent(h.view, h.o, corev1.EventTypeNormal, v1alpha1.ReasonSucceeded, message)
 	}
 	return true, err
 }
 
 // failedForGood reports whether the holder can never reach its goal. The status says so before releaseHolder acts on
 // it, so that the message survives a crash.
-func (l *read) failedForGood(o *v1alpha1.VirtualMachineOperation) bool {
+func (l *view) failedForGood(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed)
 }

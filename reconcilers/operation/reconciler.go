@@ -60,7 +60,7 @@ type Reconciler struct {
 }
 
 // actions are tried in this order. Each reports whether it has changed something; if so, everything is read again.
-var actions = []func(*Reconciler, context.Context, *read) (bool, error){
+var actions = []func(*Reconciler, context.Context, *view) (bool, error){
 	(*Reconciler).endWithMachine,
 	(*Reconciler).releaseHolder,
 	(*Reconciler).endWithoutClaim,
@@ -108,7 +108,7 @@ func claimedOrDeleted() predicate.Predicate {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	undecided := map[types.UID]bool{}
 	return r.Pass(ctx, request.NamespacedName, func(ctx context.Context, t *drive.Turn) (bool, error) {
-		l := &read{Turn: t, undecided: undecided}
+		l := &view{Turn: t, undecided: undecided}
 		if err := l.read(ctx); err != nil {
 			return false, err
 		}

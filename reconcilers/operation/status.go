@@ -35,7 +35,7 @@ func (r *Reconciler) write(
 	return true, nil
 }
 
-func (l *read) setCondition(
+func (l *view) setCondition(
 	o *v1alpha1.VirtualMachineOperation, t v1alpha1.ConditionType,
 	status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
@@ -43,7 +43,7 @@ func (l *read) setCondition(
 }
 
 // setCompleted sets the conditions Completed and Ready, which always agree.
-func (l *read) setCompleted(
+func (l *view) setCompleted(
 	o *v1alpha1.VirtualMachineOperation, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
 	l.setCondition(o, v1alpha1.ConditionCompleted, status, reason, message)
@@ -52,7 +52,7 @@ func (l *read) setCompleted(
 
 // reportWaiting sets the reason why an unfinished operation waits.
 func (r *Reconciler) reportWaiting(
-	ctx context.Context, l *read, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
 ) (bool, error) {
 	return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		if l.holds(o) {
@@ -63,7 +63,7 @@ func (r *Reconciler) reportWaiting(
 }
 
 // setStarted sets the phase and start time of an operation that holds its machine.
-func (l *read) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
+func (l *view) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
 	status.Phase = v1alpha1.OperationInProgress
 	if status.StartTime == nil {
 		since := metav1.NewTime(l.VM.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
@@ -73,7 +73,7 @@ func (l *read) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
 
 // fail ends an operation without success. If it was superseded, the status still says by what.
 func (r *Reconciler) fail(
-	ctx context.Context, l *read, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
 ) error {
 	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		l.setFinished(status, v1alpha1.OperationFailed)
@@ -88,13 +88,13 @@ func (r *Reconciler) fail(
 	return err
 }
 
-func (l *read) setFinished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
+func (l *view) setFinished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
 	now := metav1.NewTime(l.Time.Truncate(time.Second))
 	status.Phase, status.CompletionTime = phase, &now
 }
 
 // setSuperseded records by what the operation was superseded, if it was.
-func (l *read) setSuperseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
+func (l *view) setSuperseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
 	if by == nil {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 
 // cleanUp removes the finalizer of finished operations that do not hold their machine, and deletes them once their
 // TTL is over.
-func (r *Reconciler) cleanUp(ctx context.Context, l *read) (bool, error) {
+func (r *Reconciler) cleanUp(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.operations {
 		if !o.Finished() || l.holds(o) {
 			continue

@@ -10,14 +10,14 @@ import (
 )
 
 // undo cancels what former holders of the machine may have in flight, and ends those that are operations.
-func (r *Reconciler) undo(ctx context.Context, l *read) (bool, error) {
-	return l.Undo(ctx, &ender{Reconciler: r, read: l})
+func (r *Reconciler) undo(ctx context.Context, l *view) (bool, error) {
+	return l.Undo(ctx, &ender{Reconciler: r, view: l})
 }
 
 // ender is the [drive.Ender] for operations.
 type ender struct {
 	*Reconciler
-	*read
+	*view
 }
 
 // Waits reports why undoing takes time, on the holder and on the operations being undone.
@@ -26,7 +26,7 @@ func (e *ender) Waits(ctx context.Context, reason v1alpha1.ConditionReason, mess
 		if !e.holds(o) && e.entry(o) == nil {
 			continue
 		}
-		if did, err := e.reportWaiting(ctx, e.read, o, reason, "%s", message); did || err != nil {
+		if did, err := e.reportWaiting(ctx, e.view, o, reason, "%s", message); did || err != nil {
 			return did, err
 		}
 	}
@@ -45,7 +45,7 @@ func (e *ender) End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
 		if c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions); c != nil {
 			message = c.Message // the reason for which releaseHolder withdrew the claim
 		}
-		return e.fail(ctx, e.read, o, reason, message)
+		return e.fail(ctx, e.view, o, reason, message)
 	}
 	message := "superseded"
 	if entry.By != nil {
@@ -57,7 +57,7 @@ func (e *ender) End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
 		e.setSuperseded(o, entry.By)
 	})
 	if did && err == nil {
-		e.recordEvent(e.read, o, corev1.EventTypeNormal, v1alpha1.ReasonSuperseded, message)
+		e.recordEvent(e.view, o, corev1.EventTypeNormal, v1alpha1.ReasonSuperseded, message)
 	}
 	return err
 }

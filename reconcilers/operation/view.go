@@ -15,7 +15,7 @@ import (
 )
 
 // view is what one turn has read. It is modified in place and discarded after the first write.
-type read struct {
+type view struct {
 	*drive.Turn
 	operations []*v1alpha1.VirtualMachineOperation // of this machine, oldest first
 	undecided  map[types.UID]bool                  // operations that could not be evaluated in this pass
@@ -26,7 +26,7 @@ type read struct {
 // is slow between the reads could give the machine to an operation that has ended, or drop one that it has not read.
 //
 // An operation with another machine UID may belong to a machine created since. In that case both are read again.
-func (l *read) read(ctx context.Context) (err error) {
+func (l *view) read(ctx context.Context) (err error) {
 	for {
 		if l.operations, err = l.list(ctx); err != nil {
 			return err
@@ -46,7 +46,7 @@ func (l *read) read(ctx context.Context) (err error) {
 }
 
 // list reads the operations of the machine live, oldest first.
-func (l *read) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
+func (l *view) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
 	var list v1alpha1.VirtualMachineOperationList
 	ofMachine := client.MatchingFields{"spec.virtualMachineName": l.Key().Name}
 	if err := l.Live.List(ctx, &list, client.InNamespace(l.Key().Namespace), ofMachine); err != nil {
@@ -71,17 +71,17 @@ func byAge(a, b *v1alpha1.VirtualMachineOperation) int {
 }
 
 // unfinished returns the operations that have not ended, oldest first.
-func (l *read) unfinished() []*v1alpha1.VirtualMachineOperation {
+func (l *view) unfinished() []*v1alpha1.VirtualMachineOperation {
 	return slices.DeleteFunc(slices.Clone(l.operations), (*v1alpha1.VirtualMachineOperation).Finished)
 }
 
 // holds reports whether the operation holds the machine.
-func (l *read) holds(o *v1alpha1.VirtualMachineOperation) bool {
+func (l *view) holds(o *v1alpha1.VirtualMachineOperation) bool {
 	return l.VM != nil && claim.Holds(&l.VM.Status, string(o.UID))
 }
 
 // entry returns the entry of undoing for the operation, or nil.
-func (l *read) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
+func (l *view) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
 	if l.VM == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (l *read) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOpera
 }
 
 // byUID returns the operation with that UID, or nil.
-func (l *read) byUID(id string) *v1alpha1.VirtualMachineOperation {
+func (l *view) byUID(id string) *v1alpha1.VirtualMachineOperation {
 	i := slices.IndexFunc(l.operations, func(o *v1alpha1.VirtualMachineOperation) bool { return string(o.UID) == id })
 	if i < 0 {
 		return nil
@@ -103,7 +103,7 @@ func (l *read) byUID(id string) *v1alpha1.VirtualMachineOperation {
 }
 
 // holder returns the operation that holds the machine, or nil if there is none.
-func (l *read) holder() *v1alpha1.VirtualMachineOperation {
+func (l *view) holder() *v1alpha1.VirtualMachineOperation {
 	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return nil
 	}
