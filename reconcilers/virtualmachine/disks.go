@@ -92,7 +92,7 @@ func (r *Reconciler) reconcileDisks(ctx context.Context, l *view) (bool, error) 
 	if did, err := r.detach(ctx, l); did || err != nil {
 		return did, err
 	}
-	unreserved, err := r.unreserved(ctx, l)
+	unreserved, err := r.unreservedDisks(ctx, l)
 	if err != nil {
 		return false, err
 	}
@@ -130,7 +130,7 @@ func (r *Reconciler) releaseDisk(ctx context.Context, l *view) (bool, error) {
 
 // unreservedDisks returns attached disks that are not reserved for the machine, as after a restore of both objects
 // from a backup.
-func (r *Reconciler) unreserved(ctx context.Context, l *view) (names []string, err error) {
+func (r *Reconciler) unreservedDisks(ctx context.Context, l *view) (names []string, err error) {
 	for _, on := range l.seen.Disks {
 		d := &v1alpha1.VirtualDisk{}
 		err := r.Client.Get(ctx, l.key(on.Name), d)

@@ -14,15 +14,15 @@ import (
 )
 
 // claimHolder is a [drive.Holder] that is not an operation. It persists the driver's progress in the claim.
-type holderFor struct {
+type claimHolder struct {
 	*Reconciler
 	*view
 	intent drive.Intent
 }
 
 // holderFor returns the holder of the claim, with the intent of its source.
-func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *holderFor {
-	h := &holderFor{Reconciler: r, view: l}
+func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *claimHolder {
+	h := &claimHolder{Reconciler: r, view: l}
 	if intent != nil {
 		h.intent = *intent
 	}
@@ -30,10 +30,10 @@ func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *holderFor {
 }
 
 // active returns the claim. A write may replace it.
-func (h *holderFor) active() *v1alpha1.ActiveOperation { return h.VM.Status.ActiveOperation }
+func (h *claimHolder) active() *v1alpha1.ActiveOperation { return h.VM.Status.ActiveOperation }
 
 // String returns the name used in messages, such as "Start by run policy AlwaysOn".
-func (h *holderFor) String() string {
+func (h *claimHolder) String() string {
 	switch h.active().Origin {
 	case v1alpha1.OriginRunPolicy:
 		return fmt.Sprintf("%s by run policy %s", h.active().Type, h.VM.Spec.RunPolicy)
@@ -46,7 +46,7 @@ func (h *holderFor) String() string {
 }
 
 // Intent returns the intent of the claim. Starts and moves back off.
-func (h *holderFor) Intent() drive.Intent {
+func (h *claimHolder) Intent() drive.Intent {
 	in := h.intent
 	in.Type, in.Force = h.active().Type, h.active().Force
 	in.Brief = true
@@ -55,20 +55,20 @@ func (h *holderFor) Intent() drive.Intent {
 }
 
 // Record returns the progress stored in the claim.
-func (h *holderFor) Record() drive.Record {
+func (h *claimHolder) Record() drive.Record {
 	active := h.active()
 	return drive.Record{Was: active.Baseline, Step: active.Step, Signal: active.Signal, GuestAskedAt: active.GuestAskedAt}
 }
 
 // Saw updates the status in memory. The next write of the claim persists it.
-func (h *holderFor) Saw(_ context.Context, seen *runtime.Observation, done bool) error {
+func (h *claimHolder) Saw(_ context.Context, seen *runtime.Observation, done bool) error {
 	h.seen, h.observed = *seen, true
 	claim.Record(h.VM, seen, done)
 	return nil
 }
 
 // Write persists the progress in the claim.
-func (h *holderFor) Write(ctx context.Context, p drive.Progress) (bool, error) {
+func (h *claimHolder) Write(ctx context.Context, p drive.Progress) (bool, error) {
 	active := h.active()
 	switch p.State {
 	case drive.Begins:
@@ -107,14 +107,14 @@ func (h *holderFor) Write(ctx context.Context, p drive.Progress) (bool, error) {
 }
 
 // countAttempt counts a start or move for the backoff.
-func (h *holderFor) countAttempt(step v1alpha1.OperationStep) {
+func (h *claimHolder) countAttempt(step v1alpha1.OperationStep) {
 	if step == v1alpha1.StepPowerOn || step == v1alpha1.StepRelocate {
 		h.attempts().Next(h.Key().String(), h.Time)
 	}
 }
 
 // finish releases the claim of a machine that has reached its goal, or the finalizer if the machine is deleted.
-func (h *holderFor) finish(ctx context.Context) (bool, error) {
+func (h *claimHolder) finish(ctx context.Context) (bool, error) {
 	if h.active().Origin == v1alpha1.OriginDeletion {
 		return h.release(ctx, h.view)
 	}
@@ -138,7 +138,7 @@ func (h *holderFor) finish(ctx context.Context) (bool, error) {
 }
 
 // withdraw releases the claim without success: what was begun is undone.
-func (h *holderFor) withdraw(ctx context.Context, end v1alpha1.UndoEnd) (bool, error) {
+func (h *claimHolder) withdraw(ctx context.Context, end v1alpha1.UndoEnd) (bool, error) {
 	if err := claim.Withdraw(&h.VM.Status, h.active().ID, end); err != nil {
 		return false, fmt.Errorf("withdrawing the claim on VirtualMachine %s: %w", h.Key(), err)
 	}

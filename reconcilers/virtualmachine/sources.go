@@ -32,7 +32,7 @@ func (r *Reconciler) advanceSource(ctx context.Context, l *view) (bool, error) {
 	if l.VM.Status.ActiveOperation == nil {
 		return r.claimForSource(ctx, l)
 	}
-	intent := intent(l)
+	intent := intentOfHolder(l)
 	h := r.holderFor(l, intent)
 	switch {
 	case !l.seen.Exists: // lost in the meantime
@@ -47,7 +47,7 @@ func (r *Reconciler) advanceSource(ctx context.Context, l *view) (bool, error) {
 }
 
 // intentOfHolder returns the intent of the source that holds the machine.
-func intent(l *view) *drive.Intent {
+func intentOfHolder(l *view) *drive.Intent {
 	for _, s := range sources {
 		if s.Origin() == l.VM.Status.ActiveOperation.Origin {
 			return s.Wants(l.VM, &l.seen)
