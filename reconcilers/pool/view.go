@@ -19,7 +19,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// page is how many members are read live at a time. A cache gives all at once.
+// page is the page size of live lists. A cache returns everything at once.
 const page = 500
 
 // member is a member of a pool.
@@ -28,10 +28,10 @@ type member struct {
 	slot int // the number in its name, -1 for another name
 }
 
-// going reports whether the member is being deleted.
-func (m member) going() bool { return !m.DeletionTimestamp.IsZero() }
+// deleting reports whether the member is being deleted.
+func (m member) deleting() bool { return !m.DeletionTimestamp.IsZero() }
 
-// ready reports whether the member runs. One that is moving does.
+// ready reports whether the member runs, possibly while it is being moved.
 func (m member) ready() bool {
 	return m.Status.Phase == v1alpha1.VirtualMachineRunning || m.Status.Phase == v1alpha1.VirtualMachineMigrating
 }
@@ -39,39 +39,40 @@ func (m member) ready() bool {
 // lost reports whether the runtime no longer has the member.
 func (m member) lost() bool { return m.Status.Phase == v1alpha1.VirtualMachineFailed }
 
-// heldBack reports whether the member is not made, because of what the runtime has for another VirtualMachine of its name.
-func (m member) heldBack() bool {
+// ownedByAnother reports whether the member cannot be created because the runtime has an instance of another
+// VirtualMachine of that name.
+func (m member) ownedByAnother() bool {
 	c := v1alpha1.ConditionReady.In(m.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonOwnedByAnother)
 }
 
-// target names the member beyond doubt.
-func (m member) target() v1alpha1.ScaleDownTarget {
+// asTarget identifies the member by name and UID.
+func (m member) asTarget() v1alpha1.ScaleDownTarget {
 	return v1alpha1.ScaleDownTarget{Name: m.Name, UID: m.UID}
 }
 
-// look is a pool with its members as they were read, and what became of them in one pass.
-type look struct {
+// view is a pool with its members as read, and the results of one pass.
+type view struct {
 	pool    *v1alpha1.VirtualMachinePool
-	read    *v1alpha1.VirtualMachinePoolStatus // as it was read
+	before  *v1alpha1.VirtualMachinePoolStatus // the status as read
 	members []member                           // by slot
-	disks   []*v1alpha1.VirtualDisk            // those of the pool, by name
+	disks   []*v1alpha1.VirtualDisk            // of the pool, by name
 	hash    string                             // of the template
-	release string                             // that members are brought to, if the pool follows a VSphereTemplate and one is ready
+	release string                             // release to which members are updated, if the pool follows a VSphereTemplate that has a ready one
 	now     time.Time
 
-	blocked  []blocked     // members that should go and do not
-	held     []blocked     // members that should be replaced and are not
-	failed   error         // why no more members were made
-	readOnly bool          // there is something to do, and nothing is done
-	unread   error         // a member or disk does not decode, so nothing is done
-	lags     error         // why a member was not given the template
-	again    time.Duration // when to look again, 0 for when something changes
+	blocked      []blocked     // members that cannot be deleted
+	notReplaced  []blocked     // members that cannot be replaced
+	createErr    error         // why no more members were created
+	readOnly     bool          // set if there is work to do in read-only mode
+	decodeErr    error         // a member or disk does not decode, so nothing is done
+	updateErr    error         // why a member was not updated to the template
+	requeueAfter time.Duration // when to requeue, 0 for no time
 }
 
-// look reads a pool and its members. It gives nil for a pool that is gone or going.
-func (r *Reconciler) look(ctx context.Context, from client.Reader, key types.NamespacedName, atATime int64) (*look, error) {
-	l := &look{pool: &v1alpha1.VirtualMachinePool{}, now: r.Now()}
+// read reads a pool and its members. It returns nil if the pool does not exist or is being deleted.
+func (r *Reconciler) read(ctx context.Context, from client.Reader, key types.NamespacedName, limit int64) (*view, error) {
+	l := &view{pool: &v1alpha1.VirtualMachinePool{}, now: r.Now()}
 	if err := from.Get(ctx, key, l.pool); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
@@ -82,33 +83,33 @@ func (r *Reconciler) look(ctx context.Context, from client.Reader, key types.Nam
 	if l.hash, err = templateHash(&l.pool.Spec.VirtualMachineTemplate); err != nil {
 		return nil, err
 	}
-	l.read = l.pool.Status.DeepCopy()
+	l.before = l.pool.Status.DeepCopy()
 	for _, read := range []func(context.Context, client.Reader, int64) error{l.readMembers, l.readDisks, l.readRelease} {
-		if err := read(ctx, from, atATime); err != nil {
+		if err := read(ctx, from, limit); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
 }
 
-// readMembers reads who has the label with the pool's UID and the pool for controller.
-func (l *look) readMembers(ctx context.Context, from client.Reader, atATime int64) error {
+// readMembers reads the VirtualMachines that have the label with the pool's UID, and the pool as controller.
+func (l *view) readMembers(ctx context.Context, from client.Reader, atATime int64) error {
 	var list v1alpha1.VirtualMachineList
 	for next := ""; ; next = list.Continue {
-		list = v1alpha1.VirtualMachineList{} // members keep the items of the page before
+		list = v1alpha1.VirtualMachineList{} // members keep the items of the previous page
 		err := from.List(ctx, &list, client.InNamespace(l.pool.Namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(l.pool.UID)},
-			client.UnsafeDisableDeepCopy, // members are never written on
+			client.UnsafeDisableDeepCopy, // members are never modified
 			client.Limit(atATime), client.Continue(next))
 		if err != nil {
 			return fmt.Errorf("reading the members of VirtualMachinePool %s: %w", l.key(), err)
 		}
 		for i := range list.Items {
 			vm := &list.Items[i]
-			if l.has(vm) {
+			if l.owns(vm) {
 				l.members = append(l.members, member{VirtualMachine: vm, slot: slotOf(l.pool.Name, vm.Name)})
 			}
 		}
-		if list.Continue == "" || atATime == 0 { // a cache gives everything, with a token that nobody takes
+		if list.Continue == "" || atATime == 0 { // a cache returns everything, with an unusable token
 			break
 		}
 	}
@@ -120,60 +121,60 @@ func sortBySlot(members []member) {
 	slices.SortFunc(members, func(a, b member) int { return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.Name, b.Name)) })
 }
 
-// has reports whether a VirtualMachine is a member, or a VirtualDisk one of the pool's.
-func (l *look) has(o client.Object) bool {
+// owns reports whether a VirtualMachine or VirtualDisk belongs to the pool.
+func (l *view) owns(o client.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelPoolUID] == string(l.pool.UID) && metav1.IsControlledBy(o, l.pool)
 }
 
-// key is the name of the pool.
-func (l *look) key() types.NamespacedName { return client.ObjectKeyFromObject(l.pool) }
+// key returns the key of the pool.
+func (l *view) key() types.NamespacedName { return client.ObjectKeyFromObject(l.pool) }
 
-// desired is how many members are wanted.
-func (l *look) desired() int {
+// desired returns the desired number of members.
+func (l *view) desired() int {
 	if l.pool.Spec.Replicas == nil {
 		return 0
 	}
 	return int(*l.pool.Spec.Replicas)
 }
 
-// staying are the members that are not being deleted.
-func (l *look) staying() []member {
-	return slices.DeleteFunc(slices.Clone(l.members), member.going)
+// remaining returns the members that are not being deleted.
+func (l *view) remaining() []member {
+	return slices.DeleteFunc(slices.Clone(l.members), member.deleting)
 }
 
-// due reports whether there may be something to do beside writing the status.
-func (l *look) due() bool {
-	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0 || len(l.turns()) > 0 ||
-		len(l.lacking()) > 0 || len(l.lagging()) > 0 || len(l.spent()) > 0
+// due reports whether there may be work to do beyond writing the status.
+func (l *view) due() bool {
+	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.targeted()) > 0 || len(l.updatable()) > 0 || len(l.batches()) > 0 ||
+		len(l.withoutDisks()) > 0 || len(l.outdatedDisks()) > 0 || len(l.unneededDisks()) > 0
 }
 
-// named are the members that spec.scaleDownTargets has go.
-func (l *look) named() []member {
-	return l.among(l.pool.Spec.ScaleDownTargets)
+// targeted returns the members that spec.scaleDownTargets names.
+func (l *view) targeted() []member {
+	return l.findTargets(l.pool.Spec.ScaleDownTargets)
 }
 
-// among gives those members of a list that are not being deleted.
-func (l *look) among(list []v1alpha1.ScaleDownTarget) (found []member) {
-	for _, m := range l.staying() {
-		if slices.Contains(list, m.target()) {
+// findTargets returns the members of a list that are not being deleted.
+func (l *view) findTargets(list []v1alpha1.ScaleDownTarget) (found []member) {
+	for _, m := range l.remaining() {
+		if slices.Contains(list, m.asTarget()) {
 			found = append(found, m)
 		}
 	}
 	return found
 }
 
-// later has the pool looked at again after that time, or sooner.
-func (l *look) later(d time.Duration) {
+// requeueIn requeues the pool after that time or earlier.
+func (l *view) requeueIn(d time.Duration) {
 	d = max(d, time.Second)
-	if l.again == 0 || d < l.again {
-		l.again = d
+	if l.requeueAfter == 0 || d < l.requeueAfter {
+		l.requeueAfter = d
 	}
 }
 
-// memberName is the name of a member.
+// memberName returns the name of a member.
 func memberName(pool string, slot int) string { return pool + "-" + strconv.Itoa(slot) }
 
-// slotOf gives the number in the name of a member, -1 if there is none.
+// slotOf returns the number in the name of a member, or -1.
 func slotOf(pool, name string) int {
 	digits, is := strings.CutPrefix(name, pool+"-")
 	slot, err := strconv.Atoi(digits)
@@ -183,8 +184,8 @@ func slotOf(pool, name string) int {
 	return slot
 }
 
-// templateHash tells templates apart. A release that knows more fields may have another hash for the same template: its members
-// are then written once more, as they are.
+// templateHash returns the hash of a template. A release with new fields may compute another hash for the same
+// template; members are then updated once, without any change to their spec.
 func templateHash(t *v1alpha1.VirtualMachineTemplate) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
