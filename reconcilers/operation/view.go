@@ -35,7 +35,7 @@ func (l *view) read(ctx context.Context) (err error) {
 		if !slices.ContainsFunc(l.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid }) {
 			return nil
 		}
-		if err = l.Look(ctx); err != nil {
+		if err = l.Reload(ctx); err != nil {
 			return err
 		}
 		if l.UID() == uid {
