@@ -142,7 +142,7 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 	if same, err := x.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	if err := x.Tell(ctx, send); err != nil {
+	if err := x.Call(ctx, send); err != nil {
 		return x.handleSendError(ctx, err)
 	}
 	return x.recordSent(ctx)

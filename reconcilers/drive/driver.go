@@ -118,7 +118,7 @@ func (d *Driver) act(ctx context.Context, p *pass, act func(context.Context, *Tu
 	defer release()
 	p.again, p.troubles = 0, nil
 	t := &Turn{Driver: d, pass: p, Time: d.Now()}
-	if err := t.Look(ctx); err != nil {
+	if err := t.Reload(ctx); err != nil {
 		return false, err
 	}
 	return act(ctx, t)

@@ -198,7 +198,7 @@ func truncate(message string) string {
 
 // callHibernator makes the runtime call of the step.
 func (t *Turn) callHibernator(ctx context.Context, next hibernation.Step) error {
-	return t.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+	return t.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		return runtime.Use(ctx, t.observed.rt, next.Call, m, func(ctx context.Context, able runtime.Hibernator) error {
 			switch next.Call {
 			case runtime.VerbHibernate:

@@ -33,8 +33,8 @@ type observation struct {
 	err  error
 }
 
-// Look reads the VirtualMachine live, replacing an earlier read.
-func (t *Turn) Look(ctx context.Context) (err error) {
+// Reload reads the VirtualMachine live, replacing an earlier read.
+func (t *Turn) Reload(ctx context.Context) (err error) {
 	t.VM, err = t.read(ctx)
 	return err
 }
@@ -91,8 +91,8 @@ func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 	return seen, err
 }
 
-// Tell calls the runtime. The caller has checked with [Turn.Unchanged].
-func (t *Turn) Tell(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
+// Call calls the runtime. The caller has checked with [Turn.Unchanged].
+func (t *Turn) Call(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
 	m := runtime.MachineOf(t.VM)
 	if !t.VM.DeletionTimestamp.IsZero() && t.observed != nil && t.observed.rt != nil {
 		disks, err := t.disks(ctx)
