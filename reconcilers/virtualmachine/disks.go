@@ -221,7 +221,7 @@ func (r *Reconciler) callForDisk(
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	err := l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+	err := l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		return runtime.UseDisk(ctx, l.Runtime(), verb, d, m, func(ctx context.Context, able runtime.Disks) error { return call(ctx, able, m, d) })
 	})
 	if err == nil {

@@ -238,7 +238,7 @@ func (r *Reconciler) createInstance(ctx context.Context, l *view) error {
 	if err != nil {
 		return err
 	}
-	return l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+	return l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		m.CloudInit, m.Template = userData, template
 		_, err := l.Runtime().Ensure(ctx, m)
 		return err

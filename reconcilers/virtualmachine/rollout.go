@@ -63,7 +63,7 @@ func (r *Reconciler) adjust(ctx context.Context, l *view) (bool, error) {
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	l.err = l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+	l.err = l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		return runtime.Use(ctx, l.Runtime(), runtime.VerbAdjust, m, func(ctx context.Context, able runtime.Adjuster) error {
 			return able.Adjust(ctx, m)
 		})
