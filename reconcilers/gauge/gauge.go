@@ -9,27 +9,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long a scrape waits for the cache, which answers at once when it is there.
-const patience = time.Second
+// cacheTimeout limits the wait for the cache, which answers at once after it has synced.
+const cacheTimeout = time.Second
 
-// Tell tells one value.
+// Tell reports one value.
 type Tell func(desc *prometheus.Desc, value int, labels ...string)
 
 // Collector collects metrics of the objects of a list. It is a [prometheus.Collector].
 type Collector[List client.ObjectList] struct {
-	// Cache has the objects.
+	// Cache contains the objects.
 	Cache client.Reader
-	// Elected is closed when this replica leads: the others say nothing, or sums would count objects twice.
+	// Elected is closed when this replica leads. Other replicas report nothing, because sums would count objects
+	// twice.
 	Elected <-chan struct{}
 	// Descs are the metrics.
 	Descs []*prometheus.Desc
-	// New gives an empty list.
+	// New returns an empty list.
 	New func() List
-	// Of tells of the objects of a list, which belong to the cache and are not to be changed.
+	// Of reports the values for a list. Its objects belong to the cache and must not be modified.
 	Of func(list List, tell Tell)
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (c *Collector[List]) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range c.Descs {
 		descs <- desc
@@ -43,11 +44,11 @@ func (c *Collector[List]) Collect(metrics chan<- prometheus.Metric) {
 	default:
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
 	defer cancel()
 	list := c.New()
 	if err := c.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return // an invalid metric would fail the scrape, with everything else that is told there
+		return // an invalid metric would fail the whole scrape
 	}
 	c.Of(list, func(desc *prometheus.Desc, value int, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)

@@ -12,8 +12,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
-// tidy lets finished operations go that do not hold their machine, and deletes them once they were kept long enough.
-func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
+// cleanUp removes the finalizer of finished operations that do not hold their machine, and deletes them once their
+// TTL is over.
+func (r *Reconciler) cleanUp(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.operations {
 		if !o.Finished() || l.holds(o) {
 			continue
@@ -23,9 +24,9 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 			return true, client.IgnoreNotFound(err)
 		}
 		if !o.DeletionTimestamp.IsZero() {
-			continue // somebody else's finalizer keeps it
+			continue // another finalizer keeps it
 		}
-		if left := keptUntil(o).Sub(l.Time); left > 0 {
+		if left := expiry(o).Sub(l.Time); left > 0 {
 			l.Wait(left + time.Millisecond)
 			continue
 		}
@@ -38,8 +39,8 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// keptUntil is when a finished operation is deleted.
-func keptUntil(o *v1alpha1.VirtualMachineOperation) time.Time {
+// expiry returns when a finished operation is deleted.
+func expiry(o *v1alpha1.VirtualMachineOperation) time.Time {
 	end := o.CreationTimestamp.Time
 	if o.Status.CompletionTime != nil {
 		end = o.Status.CompletionTime.Time

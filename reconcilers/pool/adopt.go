@@ -12,19 +12,20 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// A pool that is restored from a backup has another UID, and so have its members, which have no controller any more. The same is left when
-// a pool is deleted with --cascade=orphan. The next pool of the name takes them in, and makes only what is missing beyond them.
+// A pool that is restored from a backup has another UID, and its members have no controller. Deleting a pool with
+// --cascade=orphan leaves the same. The next pool of that name adopts these members, and creates only what is missing
+// beyond them.
 
-// left reports whether an object was of an earlier pool of the name and is nobody's now. One without a controller that has the UID of the
-// pool that is there was set free on purpose.
-func (l *look) left(o client.Object) bool {
+// orphaned reports whether an object belonged to an earlier pool of the name and has no controller. An object without
+// a controller that has the UID of the current pool was released on purpose.
+func (l *view) orphaned(o client.Object) bool {
 	of := o.GetLabels()
 	return of[v1alpha1.LabelPool] == l.pool.Name && of[v1alpha1.LabelPoolUID] != "" && of[v1alpha1.LabelPoolUID] != string(l.pool.UID) &&
 		metav1.GetControllerOfNoCopy(o) == nil && o.GetDeletionTimestamp().IsZero()
 }
 
-// takeIn makes at most so many VirtualMachines members that were left, those with the lowest numbers first, and tells how many.
-func (r *Reconciler) takeIn(ctx context.Context, l *look, count int) (did int, err error) {
+// adoptMembers adopts up to count orphaned VirtualMachines, lowest numbers first, and returns how many.
+func (r *Reconciler) adoptMembers(ctx context.Context, l *view, count int) (did int, err error) {
 	var list v1alpha1.VirtualMachineList
 	err = r.Live.List(ctx, &list, client.InNamespace(l.pool.Namespace), client.MatchingLabels{v1alpha1.LabelPool: l.pool.Name})
 	if err != nil {
@@ -33,7 +34,7 @@ func (r *Reconciler) takeIn(ctx context.Context, l *look, count int) (did int, e
 	var members []member
 	for i := range list.Items {
 		vm := &list.Items[i]
-		if slot := slotOf(l.pool.Name, vm.Name); l.left(vm) && slot >= 0 {
+		if slot := slotOf(l.pool.Name, vm.Name); l.orphaned(vm) && slot >= 0 {
 			members = append(members, member{VirtualMachine: vm, slot: slot})
 		}
 	}
@@ -42,8 +43,8 @@ func (r *Reconciler) takeIn(ctx context.Context, l *look, count int) (did int, e
 	return len(members), inBatches(ctx, len(members), func(ctx context.Context, i int) error { return r.adopt(ctx, l, members[i].VirtualMachine) })
 }
 
-// adopt makes an object the pool's, if it is still as it was read.
-func (r *Reconciler) adopt(ctx context.Context, l *look, o client.Object) error {
+// adopt makes the pool the controller of an object that is unchanged since it was read.
+func (r *Reconciler) adopt(ctx context.Context, l *view, o client.Object) error {
 	before := o.DeepCopyObject().(client.Object)
 	o.GetLabels()[v1alpha1.LabelPoolUID] = string(l.pool.UID)
 	owner := *metav1.NewControllerRef(l.pool, v1alpha1.GroupVersion.WithKind("VirtualMachinePool"))

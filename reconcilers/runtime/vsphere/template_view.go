@@ -15,14 +15,14 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// templateSighting is an item of a VSphereTemplate as vCenter showed it.
+// templateSighting is an item of a VSphereTemplate as read from vCenter.
 type templateSighting struct {
 	vm   mo.VirtualMachine
 	mark templateMark
 	busy bool
 }
 
-// Look shows what is in the folder. Something that goes while it is looked at has it look again.
+// Look returns the content of the folder. If an object disappears during the read, it reads again.
 func (s *templateStore) Look(ctx context.Context, d template.Domain) (view template.View, err error) {
 	err = inTime(ctx, func(ctx context.Context) (err error) {
 		if view, err = s.look(ctx, d); runtime.IsNotFound(err) {
@@ -45,7 +45,7 @@ func (s *templateStore) look(ctx context.Context, d template.Domain) (template.V
 	return s.view(ctx, d, folder, children)
 }
 
-// notAll is an error of a look at things in a folder of which one is gone by now.
+// notAll converts the error of a read during which an object of the folder was removed.
 func (s *templateStore) notAll(d template.Domain, err error) error {
 	if runtime.IsNotFound(err) {
 		return runtime.NewUnavailable(err, "vCenter %s did not show all of the folder %s", s.server.config.Name, d.Domain.Folder)
@@ -53,7 +53,7 @@ func (s *templateStore) notAll(d template.Domain, err error) error {
 	return err
 }
 
-// children reads what is in a folder, and of machines what tells whose they are.
+// children reads the objects in a folder, and the marks of machines.
 func (s *templateStore) children(ctx context.Context, folder types.ManagedObjectReference) (all []any, err error) {
 	err = s.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: []types.ObjectSpec{{Obj: folder, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
@@ -98,7 +98,7 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 		view.Items = append(view.Items, of.item())
 		delete(names, of.vm.Self)
 	}
-	for _, name := range names { // it has been changed since, and is not ours any more
+	for _, name := range names { // changed in the meantime, and no longer ours
 		view.Others[name] = true
 	}
 	slices.SortFunc(view.Items, func(a, b template.Item) int {
@@ -107,14 +107,15 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 	return view, nil
 }
 
-// mayBeOurs reports whether a machine of which no more than the name is shown may be one of the VSphereTemplate's, by what these are called.
+// mayBeOurs reports whether a machine of which only the name is readable may belong to the VSphereTemplate, by its
+// name.
 func mayBeOurs(name string, d template.Domain) bool {
 	name = strings.ToLower(name)
 	return strings.HasPrefix(name, strings.ToLower(d.Spec.Name)) || strings.HasPrefix(name, "sallyport-")
 }
 
-// examine looks at machines and templates in a folder, and gives those that are of the failure domain. What is done to them is read first,
-// so that nothing that has ended shows in it and not in them.
+// examine reads machines and templates in a folder, and returns those of the failure domain. Their tasks are read
+// first, so that no completed task shows in the item but not in the tasks.
 func (s *templateStore) examine(
 	ctx context.Context, d template.Domain, folder types.ManagedObjectReference, refs []types.ManagedObjectReference,
 ) (ours []templateSighting, err error) {
@@ -141,7 +142,7 @@ func (s *templateStore) examine(
 	return ours, err
 }
 
-// busy tells for which machines and templates a task is in flight.
+// busy returns the machines and templates with a task in flight.
 func (s *templateStore) busy(ctx context.Context, refs []types.ManagedObjectReference) (map[types.ManagedObjectReference]bool, error) {
 	objects := make([]types.ObjectSpec, 0, len(refs))
 	for _, ref := range refs {
@@ -167,7 +168,7 @@ func (s *templateStore) busy(ctx context.Context, refs []types.ManagedObjectRefe
 	return busy, err
 }
 
-// item is what the reconciler is told.
+// item returns the item for the reconciler.
 func (of *templateSighting) item() template.Item {
 	item := template.Item{
 		Mark: of.mark.Mark, MoRef: of.vm.Self.Value, InstanceUUID: of.vm.Config.InstanceUuid, Name: of.vm.Name,
@@ -179,7 +180,8 @@ func (of *templateSighting) item() template.Item {
 	return item
 }
 
-// stage is how far the item has come. What somebody else made a template before it was finished cannot be finished any more.
+// stage returns the stage of the item. An item that another client made a template before it was finished cannot be
+// finished.
 func (of *templateSighting) stage() template.Stage {
 	switch isTemplate := of.vm.Config.Template; {
 	case isTemplate && of.mark.stage == markFinished:
@@ -190,7 +192,7 @@ func (of *templateSighting) stage() template.Stage {
 	return template.Partial
 }
 
-// diskTypeOf is how the first disk is laid out, which the others are as well in what we import.
+// diskTypeOf returns the layout of the first disk, which is the same for all disks of our imports.
 func diskTypeOf(devices object.VirtualDeviceList) v1alpha1.VSphereDiskType {
 	disks := devices.SelectByType((*types.VirtualDisk)(nil))
 	if len(disks) == 0 {

@@ -17,29 +17,32 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// A claim can be made only from a VolumeSnapshot of its own namespace. A disk whose image is in another namespace gets one for the time of
-// the copy: a VolumeSnapshotContent that names the snapshot of the image on the storage system, and a VolumeSnapshot that is bound to it.
-// Their deletion policy is Retain, so that their deletion never deletes the data of the image, which stays as long as the disk holds the
-// image. The image allows the namespace at the time of the copy, and what was made for the copy is deleted when it is complete.
+// A PersistentVolumeClaim can be created only from a VolumeSnapshot in its own namespace. For a disk whose image is
+// in another namespace this reconciler creates, for the time of the copy, a VolumeSnapshotContent that refers to the
+// image's snapshot on the storage system, and a VolumeSnapshot bound to it. Their deletion policy is Retain, so that
+// deleting them never deletes the data of the image, which stays while the disk references the image. The image must
+// allow the namespace at the time of the copy; the objects are deleted when the copy is complete.
 
-// snapshotName is the name of the VolumeSnapshot and the VolumeSnapshotContent that a disk is copied from.
+// snapshotName returns the name of the VolumeSnapshot and VolumeSnapshotContent that a disk is copied from.
 func snapshotName(disk types.UID) string { return "svd-" + string(disk) }
 
-// abroad reports whether the image of the disk is in another namespace.
-func (l *look) abroad() bool {
+// otherNamespace reports whether the image of the disk is in another namespace.
+func (l *view) otherNamespace() bool {
 	return l.Spec.Source != nil && l.Spec.Source.Image.In(l.Namespace).Namespace != l.Namespace
 }
 
-// borrowed are the objects of a disk that is copied from an image in another namespace. What does not exist has no name.
-type borrowed struct {
+// copySnapshot contains the objects for a copy from an image in another namespace. An object that does not exist has
+// no name.
+type copySnapshot struct {
 	content  snapshotv1.VolumeSnapshotContent
 	snapshot snapshotv1.VolumeSnapshot
 }
 
-// borrowed reads them. An object of that name that is not what this reconciler creates is an error: nothing is copied from it, and it is not
-// deleted. That is also one whose deletion would delete the data of the image.
-func (r *Reconciler) borrowed(ctx context.Context, l *look) (*borrowed, error) {
-	b, name := &borrowed{}, snapshotName(l.UID)
+// readCopySnapshot reads the objects for a copy. An object of that name that this reconciler would not create is an
+// error: nothing is copied from it, and it is not deleted. This includes an object whose deletion would delete the
+// data of the image.
+func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapshot, error) {
+	b, name := &copySnapshot{}, snapshotName(l.UID)
 	if err := r.Live.Get(ctx, types.NamespacedName{Name: name}, &b.content); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading VolumeSnapshotContent %s: %w", name, err)
 	}
@@ -58,24 +61,24 @@ func (r *Reconciler) borrowed(ctx context.Context, l *look) (*borrowed, error) {
 	return b, nil
 }
 
-// borrowSnapshot brings about the snapshot that the disk is copied from, and reports whether it can be used.
-func (r *Reconciler) borrowSnapshot(ctx context.Context, l *look, image *v1alpha1.VMDiskImage) (ready bool, err error) {
-	ready, err = r.takeSnapshot(ctx, l, image)
+// ensureCopySnapshot ensures the snapshot that the disk is copied from, and reports whether it is ready to use.
+func (r *Reconciler) ensureCopySnapshot(ctx context.Context, l *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
+	ready, err = r.createCopySnapshot(ctx, l, image)
 	switch {
 	case runtime.IsOwnedByAnother(err):
-		l.trouble = err
+		l.err = err
 		return false, nil
 	case apierrors.IsForbidden(err):
-		l.wait(v1alpha1.ReasonPermissionDenied, fmt.Sprintf("%s; copies from other namespaces need the chart value diskImages.enabled=true", err))
-		l.again = lastRetry
+		l.setWaiting(v1alpha1.ReasonPermissionDenied, fmt.Sprintf("%s; copies from other namespaces need the chart value diskImages.enabled=true", err))
+		l.requeueAfter = lastRetry
 		return false, nil
 	}
 	return ready, err
 }
 
-// takeSnapshot creates what is missing, and reports whether the snapshot can be used.
-func (r *Reconciler) takeSnapshot(ctx context.Context, l *look, image *v1alpha1.VMDiskImage) (ready bool, err error) {
-	b, err := r.borrowed(ctx, l)
+// createCopySnapshot creates the missing objects, and reports whether the snapshot is ready to use.
+func (r *Reconciler) createCopySnapshot(ctx context.Context, l *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
+	b, err := r.readCopySnapshot(ctx, l)
 	if err != nil {
 		return false, err
 	}
@@ -83,22 +86,22 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, l *look, image *v1alpha1.
 	if err != nil {
 		return false, err
 	}
-	l.again = cmp.Or(r.Poll, defaultPoll)
+	l.requeueAfter = cmp.Or(r.Poll, defaultPoll)
 	handle := b.content.Spec.Source.SnapshotHandle
 	switch {
 	case content == nil:
-		l.wait(v1alpha1.ReasonImageImporting, fmt.Sprintf("waiting until the snapshot of VMDiskImage %s is bound", image.Name))
+		l.setWaiting(v1alpha1.ReasonImageImporting, fmt.Sprintf("waiting until the snapshot of VMDiskImage %s is bound", image.Name))
 		return false, nil
-	case b.content.Name != "" && (handle == nil || *handle != *content.Status.SnapshotHandle): // of an image that was given up
-		return false, r.returnSnapshot(ctx, l)
+	case b.content.Name != "" && (handle == nil || *handle != *content.Status.SnapshotHandle): // of a former image
+		return false, r.deleteCopySnapshot(ctx, l)
 	}
 	if b.content.Name == "" {
-		if err := r.lend(ctx, newContent(l, content)); err != nil {
+		if err := r.createIfMissing(ctx, newContent(l, content)); err != nil {
 			return false, err
 		}
 	}
 	if b.snapshot.Name == "" {
-		if err := r.lend(ctx, newSnapshot(l)); err != nil {
+		if err := r.createIfMissing(ctx, newSnapshot(l)); err != nil {
 			return false, err
 		}
 	}
@@ -110,11 +113,11 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, l *look, image *v1alpha1.
 	if status.Error != nil && status.Error.Message != nil {
 		text += ": " + *status.Error.Message
 	}
-	l.wait(v1alpha1.ReasonImageImporting, text)
+	l.setWaiting(v1alpha1.ReasonImageImporting, text)
 	return false, nil
 }
 
-// contentOf reads what the snapshot of the image is on the storage system. It is nil if that is not known.
+// contentOf reads the content of the image's snapshot. It returns nil if that is not known yet.
 func (r *Reconciler) contentOf(ctx context.Context, image *v1alpha1.VMDiskImage) (*snapshotv1.VolumeSnapshotContent, error) {
 	of, snapshot, content := image.Status.Snapshot, &snapshotv1.VolumeSnapshot{}, &snapshotv1.VolumeSnapshotContent{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: image.Namespace, Name: of.Name}, snapshot)
@@ -135,8 +138,8 @@ func (r *Reconciler) contentOf(ctx context.Context, image *v1alpha1.VMDiskImage)
 	return content, nil
 }
 
-// newContent is the VolumeSnapshotContent of a disk that is copied from another one.
-func newContent(l *look, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotContent {
+// newContent returns a VolumeSnapshotContent for the disk with the source of another one.
+func newContent(l *view, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotContent {
 	return &snapshotv1.VolumeSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{Name: snapshotName(l.UID)},
 		Spec: snapshotv1.VolumeSnapshotContentSpec{
@@ -150,31 +153,31 @@ func newContent(l *look, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.Volum
 	}
 }
 
-// newSnapshot is the VolumeSnapshot of that content.
-func newSnapshot(l *look) *snapshotv1.VolumeSnapshot {
+// newSnapshot returns the VolumeSnapshot for that content.
+func newSnapshot(l *view) *snapshotv1.VolumeSnapshot {
 	return &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: snapshotName(l.UID)},
 		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: new(snapshotName(l.UID))}},
 	}
 }
 
-// lend creates an object. The next look sees it.
-func (r *Reconciler) lend(ctx context.Context, o client.Object) error {
+// createIfMissing creates an object unless it exists.
+func (r *Reconciler) createIfMissing(ctx context.Context, o client.Object) error {
 	if err := r.Client.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating %s for the copy from another namespace: %w", o.GetName(), err)
 	}
 	return nil
 }
 
-// returnSnapshot deletes what was created for a copy that is complete, or that will not be made. The snapshot goes first: its content
-// cannot go before it.
-func (r *Reconciler) returnSnapshot(ctx context.Context, l *look) error {
-	if !l.abroad() || l.read.Image == nil {
+// deleteCopySnapshot deletes the objects of a copy that is complete or given up. The snapshot is deleted first: its
+// content cannot be deleted before it.
+func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
+	if !l.otherNamespace() || l.before.Image == nil {
 		return nil
 	}
-	b, err := r.borrowed(ctx, l)
+	b, err := r.readCopySnapshot(ctx, l)
 	switch {
-	case runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err), apierrors.IsForbidden(err): // nothing of ours
+	case runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err), apierrors.IsForbidden(err): // none of these objects is ours
 		return nil
 	case err != nil:
 		return err

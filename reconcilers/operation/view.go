@@ -14,19 +14,19 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 )
 
-// look is what one turn found. It is written on, and thrown away after the first write.
-type look struct {
+// view is what one turn has read. It is modified in place and discarded after the first write.
+type view struct {
 	*drive.Turn
-	operations []*v1alpha1.VirtualMachineOperation // of this machine by name, oldest first
-	undecided  map[types.UID]bool                  // no ruling could be made on these in this pass
+	operations []*v1alpha1.VirtualMachineOperation // of this machine, oldest first
+	undecided  map[types.UID]bool                  // operations that could not be evaluated in this pass
 }
 
-// look reads live, the machine first and the operations second: no claim that the machine shows is newer than what is read of
-// the operations, and a write of the machine succeeds only if its claim is still as it was read. The other way round, a process
-// that is slow between the two would give the machine to an operation that has ended, or drop one that it has not seen.
+// read reads live, the machine before its operations: then no claim in the machine's status is newer than the
+// operations, and a write of the machine succeeds only if its claim is unchanged. In the other order, a process that
+// is slow between the reads could give the machine to an operation that has ended, or drop one that it has not read.
 //
-// An operation that does not fit the machine may be of one that was made since: then both are read again.
-func (l *look) look(ctx context.Context) (err error) {
+// An operation with another machine UID may belong to a machine created since. In that case both are read again.
+func (l *view) read(ctx context.Context) (err error) {
 	for {
 		if l.operations, err = l.list(ctx); err != nil {
 			return err
@@ -35,18 +35,18 @@ func (l *look) look(ctx context.Context) (err error) {
 		if !slices.ContainsFunc(l.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid }) {
 			return nil
 		}
-		if err = l.Look(ctx); err != nil {
+		if err = l.Reload(ctx); err != nil {
 			return err
 		}
 		if l.UID() == uid {
-			l.VM = vm // and not the one just read, than which the operations are older
+			l.VM = vm // keep the earlier read: the operations are older than the one just made
 			return nil
 		}
 	}
 }
 
-// list reads the operations of the machine, by name, oldest first.
-func (l *look) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
+// list reads the operations of the machine live, oldest first.
+func (l *view) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
 	var list v1alpha1.VirtualMachineOperationList
 	ofMachine := client.MatchingFields{"spec.virtualMachineName": l.Key().Name}
 	if err := l.Live.List(ctx, &list, client.InNamespace(l.Key().Namespace), ofMachine); err != nil {
@@ -60,8 +60,8 @@ func (l *look) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, e
 	return all, nil
 }
 
-// byAge orders operations. Clocks of the API server have whole seconds; the stamp of the webhook tells within one, and the
-// UID is there to have an order in any case.
+// byAge orders operations by creation. The API server's timestamps have whole seconds, so the webhook's stamp orders
+// within a second; the UID breaks ties.
 func byAge(a, b *v1alpha1.VirtualMachineOperation) int {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
@@ -70,18 +70,18 @@ func byAge(a, b *v1alpha1.VirtualMachineOperation) int {
 	)
 }
 
-// unfinished gives the operations that have not ended, oldest first.
-func (l *look) unfinished() []*v1alpha1.VirtualMachineOperation {
+// unfinished returns the operations that have not ended, oldest first.
+func (l *view) unfinished() []*v1alpha1.VirtualMachineOperation {
 	return slices.DeleteFunc(slices.Clone(l.operations), (*v1alpha1.VirtualMachineOperation).Finished)
 }
 
 // holds reports whether the operation holds the machine.
-func (l *look) holds(o *v1alpha1.VirtualMachineOperation) bool {
+func (l *view) holds(o *v1alpha1.VirtualMachineOperation) bool {
 	return l.VM != nil && claim.Holds(&l.VM.Status, string(o.UID))
 }
 
-// entry gives what undoing has of the operation, or nil.
-func (l *look) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
+// entry returns the entry of undoing for the operation, or nil.
+func (l *view) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
 	if l.VM == nil {
 		return nil
 	}
@@ -93,8 +93,8 @@ func (l *look) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOpera
 	return nil
 }
 
-// of gives the operation with that UID, or nil.
-func (l *look) of(id string) *v1alpha1.VirtualMachineOperation {
+// byUID returns the operation with that UID, or nil.
+func (l *view) byUID(id string) *v1alpha1.VirtualMachineOperation {
 	i := slices.IndexFunc(l.operations, func(o *v1alpha1.VirtualMachineOperation) bool { return string(o.UID) == id })
 	if i < 0 {
 		return nil
@@ -102,10 +102,10 @@ func (l *look) of(id string) *v1alpha1.VirtualMachineOperation {
 	return l.operations[i]
 }
 
-// holder gives the operation that holds the machine, or nil if that is nobody or no operation.
-func (l *look) holder() *v1alpha1.VirtualMachineOperation {
+// holder returns the operation that holds the machine, or nil if there is none.
+func (l *view) holder() *v1alpha1.VirtualMachineOperation {
 	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return nil
 	}
-	return l.of(l.VM.Status.ActiveOperation.ID)
+	return l.byUID(l.VM.Status.ActiveOperation.ID)
 }

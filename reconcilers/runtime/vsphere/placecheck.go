@@ -13,26 +13,26 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// judge says whether a machine may be made in the places that a clone names. If it names no datastore, it says too which may be chosen:
-// those at or below the paths.
-type judge func(context.Context, *v1alpha1.VSphereClone) (datastores []v1alpha1.InventoryPath, err error)
+// placeCheck decides whether a machine may be created at the places of a clone. If the clone names no datastore, it also
+// returns the allowed ones: those at or below the paths.
+type placeCheck func(context.Context, *v1alpha1.VSphereClone) (datastores []v1alpha1.InventoryPath, err error)
 
-// anywhere lets it be made everywhere.
-func anywhere(context.Context, *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
+// allowAnywhere allows every place.
+func allowAnywhere(context.Context, *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 	return []v1alpha1.InventoryPath{""}, nil
 }
 
-// judged gives the clone with the paths that its parts have now, and the datastores of which one is to be chosen, if it names none. The
-// tenants are asked about it if the spec does not say that: what is at a path may have been renamed or moved since they judged the spec.
-// Where it is now is not told, which may be no business of the namespace.
-func (r *Runtime) judged(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (
+// checkedClone returns the clone with the current paths of its parts and, if it names no datastore, the allowed ones. The
+// tenants are asked again if a path differs from the spec: the object may have been renamed or moved since the spec
+// was admitted. Errors do not reveal the new path, which may be outside the namespace's tenancy.
+func (r *Runtime) checkedClone(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (
 	real *v1alpha1.VSphereClone, datastores []v1alpha1.InventoryPath, err error,
 ) {
-	real, moved, err := r.really(ctx, clone, p)
+	real, moved, err := r.currentClone(ctx, clone, p)
 	if err != nil || len(moved) == 0 && clone.Datastore != "" {
 		return real, nil, err
 	}
-	datastores, err = r.judge(ctx, real)
+	datastores, err = r.placeCheck(ctx, real)
 	if runtime.IsPermission(err) && len(moved) > 0 {
 		err = runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not create machines",
 			ofClone, strings.Join(moved, ", "), r.server.config.Name)
@@ -40,8 +40,8 @@ func (r *Runtime) judged(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 	return real, datastores, err
 }
 
-// really gives the clone with the paths that its parts have now, and the fields whose paths are others.
-func (r *Runtime) really(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (real *v1alpha1.VSphereClone, moved []string, err error) {
+// currentClone returns the clone with the current paths of its parts, and the fields whose paths differ.
+func (r *Runtime) currentClone(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (real *v1alpha1.VSphereClone, moved []string, err error) {
 	real = clone.DeepCopy()
 	type place struct {
 		field string
@@ -81,7 +81,7 @@ func (r *Runtime) really(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 	return real, moved, nil
 }
 
-// upwards selects everything above something.
+// upwards selects all ancestors of an object.
 func upwards() []types.BaseSelectionSpec {
 	return []types.BaseSelectionSpec{&types.TraversalSpec{
 		SelectionSpec: types.SelectionSpec{Name: "up"}, Type: "ManagedEntity", Path: "parent",
@@ -89,7 +89,7 @@ func upwards() []types.BaseSelectionSpec {
 	}}
 }
 
-// ancestry reads things and everything above them in the inventory, of datastores also how they are.
+// ancestry reads objects and their ancestors in the inventory, for datastores also their summary.
 func (r *Runtime) ancestry(ctx context.Context, refs []types.ManagedObjectReference) (seen inventory, err error) {
 	filter := types.PropertyFilterSpec{PropSet: []types.PropertySpec{
 		{Type: "ManagedEntity", PathSet: []string{"name", "parent"}}, {Type: "Datastore", PathSet: []string{"name", "parent", "summary"}},
@@ -111,7 +111,8 @@ func (r *Runtime) ancestry(ctx context.Context, refs []types.ManagedObjectRefere
 	return seen, err
 }
 
-// shown gives the inventory path of something, and false if vCenter does not show all of it, or nobody could name it.
+// shown returns the inventory path of an object, and false if vCenter does not show all of it or it is too long for a
+// spec.
 func (i *inventory) shown(ref types.ManagedObjectReference) (path string, known bool) {
 	path, known = i.path(i.named[ref])
 	return path, known && len(path) <= maxPath

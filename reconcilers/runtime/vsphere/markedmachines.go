@@ -14,26 +14,27 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// MarkedMachine is a machine that bears the mark of a VirtualMachine.
+// MarkedMachine is a machine with the mark of a VirtualMachine.
 type MarkedMachine struct {
 	// Path is its inventory path.
 	Path string
-	// Owner is the UID in its mark, and Name the namespace and name, such as team-a/web-1. Both are what anybody may have written there.
+	// Owner is the UID in its mark, and Name the namespace and name, such as team-a/web-1. Both are unverified text.
 	Owner kubetypes.UID
 	Name  string
 }
 
-// remarked is how often the marks of a vCenter's machines are read again: two properties of each machine in the folders of the tenants.
+// remarked is the interval at which the marks are read again: two properties of each machine in the folders of the
+// tenants.
 const remarked = 10 * time.Minute
 
-// markedMachines are those that were found last.
+// markedMachines caches the last result.
 type markedMachines struct {
 	mu  sync.Mutex
 	at  time.Time
 	all []MarkedMachine
 }
 
-// marked gives the machines in the folders of the tenants that bear a mark.
+// marked returns the machines with a mark in the folders of the tenants.
 func (s *Server) marked(ctx context.Context, c *vim25.Client, i *inventory, allowed []v1alpha1.InventoryPath) ([]MarkedMachine, error) {
 	s.machines.mu.Lock()
 	defer s.machines.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *Server) marked(ctx context.Context, c *vim25.Client, i *inventory, allo
 		ObjectSet: folders,
 		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: append([]string{"parent"}, ofMarked...)}},
 	})
-	if fault.Is(err, &types.ManagedObjectNotFound{}) { // a folder has gone in between
+	if fault.Is(err, &types.ManagedObjectNotFound{}) { // a folder was removed in the meantime
 		return s.machines.all, nil
 	}
 	if err != nil {
@@ -69,7 +70,7 @@ func (s *Server) marked(ctx context.Context, c *vim25.Client, i *inventory, allo
 	return s.machines.all, nil
 }
 
-// folders selects what is in the folders of machines whose paths are wanted.
+// folders selects the contents of the machine folders whose paths are wanted.
 func (i *inventory) folders(wanted func(path string) bool) (all []types.ObjectSpec) {
 	for _, object := range i.objects {
 		folder, is := object.(mo.Folder)

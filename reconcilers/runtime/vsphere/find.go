@@ -22,17 +22,17 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// sighting is a machine as vCenter showed it.
+// sighting is a machine as read from vCenter.
 type sighting struct {
 	vm    mo.VirtualMachine
-	user  string            // Who is logged in for us, as vCenter calls them.
-	host  string            // The name of the host that it is on.
-	keys  map[string]string // What is remembered in its extraConfig, by key.
-	tasks []types.TaskInfo  // Its tasks of late, the oldest first.
+	user  string            // our user as vCenter names it
+	host  string            // name of its host
+	keys  map[string]string // our keys in its extraConfig
+	tasks []types.TaskInfo  // recent tasks, oldest first
 
-	// Read only of a machine that has marks.
-	marks   []mark                   // What is noted of VirtualDisks.
-	devices object.VirtualDeviceList // What it is made of.
+	// Only read for a machine with marks of disks.
+	marks   []mark                   // marks of VirtualDisks
+	devices object.VirtualDeviceList // its devices
 	boot    []types.BaseVirtualMachineBootOptionsBootableDevice
 }
 
@@ -46,27 +46,27 @@ var powers = map[types.VirtualMachinePowerState]v1alpha1.PowerState{
 
 func (s *sighting) power() v1alpha1.PowerState { return powers[s.vm.Runtime.PowerState] }
 
-// incarnation gives the mark of the last power-on.
+// incarnation returns the current incarnation.
 func (s *sighting) incarnation() string {
 	boot, count := s.vm.Summary.Runtime.BootTime, parsePowerOns(s.keys[PowerOnsKey])
 	moved := parseMove(s.keys[MoveKey])
 	if boot == nil && s.power() != v1alpha1.PowerStopped && moved.at.After(count.at) {
-		// vCenter has forgotten the time when the machine was moved.
+		// vCenter has forgotten the time of the power-on when the machine was moved.
 		return moved.incarnation
 	}
 	return count.incarnation(boot)
 }
 
-// place is where a machine may be: how it is searched for, what that is called, and whether the spec names it, so that
-// what is there may be adopted.
+// place is where a machine may be: how to search for it, the place's name in messages, and whether the spec names it,
+// so that a machine there may be adopted.
 type place struct {
 	name      string
 	find      func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error)
 	adoptable bool
 }
 
-// places gives where the machine may be, the surest first. An instance UUID finds it wherever somebody has moved it, and
-// however it is called now; and it tells the machine from a copy with the same marker.
+// places returns where the machine may be, most certain first. An instance UUID finds it wherever it was moved and
+// whatever its name is, and distinguishes it from a copy with the same mark.
 func places(m runtime.Machine) ([]place, error) {
 	if m.UID == "" {
 		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
@@ -75,7 +75,7 @@ func places(m runtime.Machine) ([]place, error) {
 		return nil, runtime.NewNotSupported(nil, "VirtualMachine %s is not one of a vCenter", m)
 	}
 	spec := m.Spec.Runtime.VSphere
-	named := byUUID(string(m.UID)) // as one that is made is told to have it
+	named := byUUID(string(m.UID)) // the instance UUID of a created machine
 	switch {
 	case spec.Clone != nil:
 	case spec.InventoryPath != "":
@@ -90,7 +90,7 @@ func places(m runtime.Machine) ([]place, error) {
 	return []place{byUUID(m.InstanceID), named}, nil
 }
 
-// The helpers of package object would do, but panic at a path that leads to something of a kind that they do not know.
+// The helpers of package object panic at a path to an object of a type that they do not know.
 
 func byUUID(uuid string) place {
 	uuid = strings.ToLower(uuid)
@@ -100,7 +100,7 @@ func byUUID(uuid string) place {
 		}}
 }
 
-// findByUUID looks for the machine with an instance UUID, or for one with a BIOS UUID.
+// findByUUID searches for the machine with an instance UUID, or with a BIOS UUID.
 func findByUUID(ctx context.Context, c *vim25.Client, uuid string, instance bool) (*types.ManagedObjectReference, error) {
 	found, err := methods.FindByUuid(ctx, c, &types.FindByUuid{
 		This: *c.ServiceContent.SearchIndex, Uuid: strings.ToLower(uuid), VmSearch: true, InstanceUuid: &instance,
@@ -111,7 +111,8 @@ func findByUUID(ctx context.Context, c *vim25.Client, uuid string, instance bool
 	return found.Returnval, nil
 }
 
-// asWritten has the escapes of a path as vCenter writes them. A path is compared as text, and vCenter takes both in a name.
+// asWritten normalizes escapes of a path to vCenter's notation. Paths are compared as text, and vCenter accepts both
+// notations in a name.
 var asWritten = strings.NewReplacer("%2F", "%2f", "%5C", "%5c")
 
 func byPath(path string) place {
@@ -132,8 +133,8 @@ func byPath(path string) place {
 		}}
 }
 
-// find looks for the machine. If nothing carries its marker, it gives what the spec names, if that carries none, or nil,
-// and the machine is not mine.
+// find searches for the machine. If no machine has its mark, find returns the one that the spec names, if that has no
+// mark, or nil; mine is then false.
 func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, mine bool, err error) {
 	all, err := places(m)
 	if err != nil {
@@ -148,12 +149,12 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 			return nil, false, err
 		case s == nil:
 		case s.owner() == m.UID && p.adoptable && m.InstanceID != "" && !strings.EqualFold(m.InstanceID, s.vm.Config.InstanceUuid):
-			foreign = s.copied(p, m) // the machine that was adopted has gone from there
+			foreign = s.copied(p, m) // the adopted machine is no longer there
 		case s.owner() == m.UID:
 			return s, true, nil
 		case s.owner() == "":
-			// The ID alone gives no right to what it finds; and what is at the place of a machine that was seen before is
-			// that machine, without its marker, or another one that nobody has asked for.
+			// The ID alone gives no right to the machine. A machine at the place of one that was observed before is
+			// that machine without its mark, or another one that the spec did not request.
 			if p.adoptable && (m.InstanceID == "" || strings.EqualFold(m.InstanceID, s.vm.Config.InstanceUuid)) {
 				unmarked = s
 			}
@@ -169,14 +170,14 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 	return unmarked, false, nil
 }
 
-// copied is the error for a machine that carries the marker of m, and is another one than that was adopted: a copy inherits the marker.
+// copied returns the error for a machine with the mark of m that is not the adopted one: copies inherit the mark.
 func (s *sighting) copied(p place, m runtime.Machine) error {
 	return runtime.NewOwnedByAnother(nil, "spec.runtime.vsphere: the machine %s has the instance UUID %s, not %s (status.instanceID): it is a copy of the "+
 		"machine that was adopted. Put that one back, or, to adopt the copy, delete VirtualMachine %s and create it again, and remove %s from the copy's "+
 		"extraConfig", p.name, s.vm.Config.InstanceUuid, m.InstanceID, m.Name, OwnerKey)
 }
 
-// ofAnother is the error for a machine that carries the marker of another than m. Its VirtualMachine is named only to its own
+// ofAnother returns the error for a machine with another owner's mark. The owner is only named if it is in m's
 // namespace.
 func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 	whose, wayOut := "another VirtualMachine", ""
@@ -194,7 +195,7 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 		"(docs/vsphere.md, What Sallyport leaves on a machine)", p.name, whose, wayOut, OwnerKey)
 }
 
-// lookAt gives the machine at that place, and nil if there is none.
+// lookAt reads the machine at that place, nil if there is none.
 func (r *Runtime) lookAt(ctx context.Context, p place) (*sighting, error) {
 	var ref *types.ManagedObjectReference
 	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
@@ -206,12 +207,12 @@ func (r *Runtime) lookAt(ctx context.Context, p place) (*sighting, error) {
 	}
 	s, err := r.look(ctx, *ref)
 	if runtime.IsNotFound(err) {
-		return nil, nil // It has gone in between.
+		return nil, nil // it was removed in the meantime
 	}
 	return s, err
 }
 
-// remedies are what to do about a machine to which vCenter has no connection.
+// remedies are the remedies for a machine to which vCenter has no connection.
 var remedies = map[types.VirtualMachineConnectionState]string{
 	types.VirtualMachineConnectionStateDisconnected: "reconnect its host",
 	types.VirtualMachineConnectionStateInaccessible: "give its host access to the files of the machine again",
@@ -219,8 +220,8 @@ var remedies = map[types.VirtualMachineConnectionState]string{
 	types.VirtualMachineConnectionStateOrphaned:     "register it on its host again, or remove it from the inventory",
 }
 
-// look reads the machine's tasks and then the machine. vCenter reads one object after another also within a request, so
-// that a single one would not do.
+// look reads the machine's tasks and then the machine, in two requests: vCenter also reads objects one after another
+// within a request, in unknown order.
 func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*sighting, error) {
 	s := &sighting{}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{
@@ -268,8 +269,8 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 	return s, r.lookForDisks(ctx, s)
 }
 
-// lookForDisks reads the devices of a machine that may have VirtualDisks. The marks are older than they are: what is detached in between
-// is not attached, and what is attached in between was in flight.
+// lookForDisks reads the devices of a machine that may have VirtualDisks. The marks were read before: a disk detached
+// in between is not attached, and the task of a disk attached in between was in flight.
 func (r *Runtime) lookForDisks(ctx context.Context, s *sighting) error {
 	if s.marks = marksOf(s.vm.Config.ExtraConfig); len(s.marks) == 0 {
 		return nil
@@ -288,8 +289,8 @@ func (r *Runtime) lookForDisks(ctx context.Context, s *sighting) error {
 	return nil
 }
 
-// retrieve reads properties and gives every object that has them. An object that has gone in between is left out; a
-// property that may not be read is an error, since it is not known to be empty.
+// retrieve reads properties and calls each with every object. Objects that were removed meanwhile are left out; a
+// property that may not be read is an error, since it need not be empty.
 func (r *Runtime) retrieve(ctx context.Context, filter types.PropertyFilterSpec, each func(object any)) error {
 	var found []any
 	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
@@ -302,7 +303,7 @@ func (r *Runtime) retrieve(ctx context.Context, filter types.PropertyFilterSpec,
 	return err
 }
 
-// only leaves out what is not of the type that a filter asks for: what a vCenter answers is not ours to vouch for.
+// only drops objects of another type than the filter's: vCenter's answer is not trusted.
 func only[T any](each func(T)) func(object any) {
 	return func(object any) {
 		if of, is := object.(T); is {
@@ -329,11 +330,11 @@ func retrieve(ctx context.Context, c *vim25.Client, filter types.PropertyFilterS
 	return found, nil
 }
 
-// settling is how long a call waits for a change of the configuration that is in flight.
+// settling is how long a call waits for a reconfiguration in flight.
 const settling = time.Second
 
-// settled is find for calls that change something. It waits a moment if the configuration is being changed, as it is
-// after the reply to one of our own changes was lost, so that such a call can be repeated.
+// settled is find for calls that change something. It waits a moment for a reconfiguration in flight, as after the
+// lost reply to one of our own, so that such a call can be repeated.
 func (r *Runtime) settled(ctx context.Context, m runtime.Machine) (s *sighting, mine bool, err error) {
 	began, waits := time.Now(), briefly()
 	for {
@@ -362,7 +363,7 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sighting, e
 	}
 }
 
-// usable gives the machine, or says why it cannot be changed.
+// usable returns the machine, or an error if it cannot be changed.
 func (s *sighting) usable() (*sighting, error) {
 	if why := s.unusable(); why != "" {
 		return nil, runtime.NewInvalidState(nil, "%s", why)
@@ -370,8 +371,8 @@ func (s *sighting) usable() (*sighting, error) {
 	return s, nil
 }
 
-// absent is the error for a machine that is not where its spec says. A BIOS UUID is no instance UUID, and not unique: whether some machine
-// has it is told, and no more, because that may be one of another namespace.
+// absent returns the error for a machine that is not where its spec says. A BIOS UUID is not unique: the error only
+// says whether a machine has it, because that may belong to another namespace.
 func (r *Runtime) absent(ctx context.Context, m runtime.Machine) error {
 	server, spec := r.server.config.Name, m.Spec.Runtime.VSphere
 	if spec.Clone != nil {
