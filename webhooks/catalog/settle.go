@@ -89,8 +89,8 @@ func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
 	return nil
 }
 
-// try makes a policy that can be asked out of an edition. Where it is to decide in place of a broken object, that loosens
-// how it is enforced.
+// try returns the policy that an edition makes, to be asked. If it is to decide in place of a broken object, that object says how it is
+// enforced, if its spec.namespaceModes are valid.
 func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
 	if e.err != nil {
 		return nil, &Lack{Problem: e.problem, Err: e.err}
@@ -103,12 +103,11 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}
 	match, _ := newMatcher(object.Spec.Match)
-	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}, patchable: c.Patchable}
-	_ = p.enforce(&object.Spec)
-	p.reads = e.policy.Reads()
-	if instead != nil {
-		p.loosen(&instead.Spec)
+	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: match, patchable: c.Patchable}
+	if instead == nil || p.enforce(&instead.Spec) != nil {
+		_ = p.enforce(&object.Spec)
 	}
+	p.reads = e.policy.Reads()
 	if p.byNamespace() {
 		p.reads = append(p.reads, namespaceRead)
 	}
@@ -125,9 +124,7 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 // namespaceRead is what selecting by the labels of namespaces reads.
 var namespaceRead = engine.Read{APIVersion: "v1", Kind: "Namespace"}
 
-func (p *Policy) byNamespace() bool {
-	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil }) || slices.ContainsFunc(p.regimes, regime.byLabels)
-}
+func (p *Policy) byNamespace() bool { return p.match.namespaces != nil || p.regime.byLabels() }
 
 // broken is what an object is in the set of which nothing can be asked.
 func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
@@ -142,9 +139,8 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	if lack.Problem.OfText() {
 		p.err.Cause = engine.CompileFailed
 	}
-	_ = p.enforce(&object.Spec) // what of it can be used
-	match, _ := newMatcher(object.Spec.Match)
-	p.match = []matcher{match}
+	_ = p.enforce(&object.Spec)
+	p.match, _ = newMatcher(object.Spec.Match)
 	p.reads = sourceOf(object, nil).Reads
 	return p
 }
