@@ -51,7 +51,7 @@ func TestABrokenObjectSaysHowItsLastGoodRevisionIsEnforced(t *testing.T) {
 			broken := *was.DeepCopy()
 			tc.edit(&broken.Spec)
 			got := build(t, c, nil, edited(broken, nonsense))
-			got.check(t, "p", "last good", CompileFailed)
+			got.check(t, "p", "last good", v1alpha1.ReasonCompileFailed)
 			p := got.Policy("p")
 			if p.Mode != tc.mode || p.OnError != tc.onError {
 				t.Errorf("got mode %s, onError %s", p.Mode, p.OnError)
@@ -90,7 +90,7 @@ func TestBrokenFromTheBeginning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := build(t, &Catalog{}, nil, p)
-			got.check(t, "p", "broken", CompileFailed)
+			got.check(t, "p", "broken", v1alpha1.ReasonCompileFailed)
 			b := got.Policy("p")
 			if !b.Validates() || b.Mutates() || b.OnError != v1alpha1.OnErrorAllow || b.Mode != v1alpha1.ModeEnforce || len(got.Reads()) != 0 {
 				t.Errorf("got %+v", b)
@@ -134,12 +134,12 @@ func TestUnusableMatch(t *testing.T) {
 			}
 			c := &Catalog{}
 			alone := build(t, c, nil, tc.object)
-			alone.check(t, "p", "broken", CompileFailed)
+			alone.check(t, "p", "broken", v1alpha1.ReasonCompileFailed)
 			if got := alone.Select(t.Context(), update, namespaces{cached: labelled(tc.team)}); (len(got) == 1) != tc.met {
 				t.Errorf("got %+v", got)
 			}
 			build(t, c, nil, good)
-			build(t, c, nil, tc.object).check(t, "p", "last good", CompileFailed)
+			build(t, c, nil, tc.object).check(t, "p", "last good", v1alpha1.ReasonCompileFailed)
 		})
 	}
 }
@@ -157,7 +157,7 @@ func TestReadsThatNoPolicyHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := stored(policy("p", "apps/v1/deployments UPDATE"), "uid")
 			p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Pod"}, {APIVersion: tc.apiVersion, Kind: tc.kind}}
-			problem := ContractBroken
+			problem := v1alpha1.ReasonContractBroken
 			if tc.wrong == "" {
 				problem = ""
 			}

@@ -171,7 +171,7 @@ func TestNamespaceModesOfABrokenObjectDecide(t *testing.T) {
 			broken := edited(good, nonsense)
 			broken.Spec.Mode, broken.Spec.NamespaceModes = tc.isMode, tc.is
 			got := build(t, c, nil, broken)
-			got.check(t, "p", "last good", CompileFailed)
+			got.check(t, "p", "last good", v1alpha1.ReasonCompileFailed)
 			for team, want := range map[string]v1alpha1.PolicyMode{"blue": tc.want.blue, "red": tc.want.red} {
 				selected := got.Select(t.Context(), request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled(team)})
 				if len(selected) != 1 || selected[0].Mode != want {
@@ -214,7 +214,7 @@ func TestNamespaceModesOfABrokenPolicy(t *testing.T) {
 	} {
 		p.Spec.NamespaceModes = tc.modes
 		got := build(t, &Catalog{}, nil, p)
-		got.check(t, "p", "broken", CompileFailed)
+		got.check(t, "p", "broken", v1alpha1.ReasonCompileFailed)
 		for team, want := range map[string]v1alpha1.PolicyMode{"blue": tc.blue, "red": tc.red} {
 			selected := got.Select(t.Context(), request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled(team)})
 			if len(selected) != 1 || selected[0].Mode != want || selected[0].Err == nil ||

@@ -312,7 +312,7 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 		return nil, fmt.Errorf("policy %s reads objects that no policy may read:\n%w", s.Name, errs)
 	}
 	policy, err = engine.Compile(s.Source)
-	if err == nil || problemOf(err) == ParametersInvalid {
+	if err == nil || problemOf(err) == v1alpha1.ReasonParametersInvalid {
 		if wrong := s.conforms(); wrong != nil { // it names the field, which the policy's own rule does not
 			return nil, fmt.Errorf("the parameters of policy %s are not valid:\n%w", s.Name, wrong)
 		}

@@ -36,8 +36,8 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 		v.decides(current, policy)
 		return v
 	}
-	if len(b.missing) > 0 && lack.Problem == CompileFailed {
-		lack.Problem, v.state.Lacking = LibraryMissing, b.missing
+	if len(b.missing) > 0 && lack.Problem == v1alpha1.ReasonCompileFailed {
+		lack.Problem, v.state.Lacking = v1alpha1.ReasonLibraryMissing, b.missing
 	}
 	v.state.Err, v.state.Problem, v.state.Missing = lack.Err, lack.Problem, lack.Missing
 	for _, older := range c.older(object, good) {
@@ -50,7 +50,7 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 	// What is remembered stays so, for when the caches can answer for it again.
 	v.remember = c.remembered(object)
 	// A policy that is new may come a moment later. One that was in the last set, be it broken, must not be left out meanwhile.
-	if uid, was := c.last[object.Name]; v.state.Problem != ReadsNotSynced || was && uid == object.UID {
+	if uid, was := c.last[object.Name]; v.state.Problem != v1alpha1.ReasonReadsNotSynced || was && uid == object.UID {
 		v.policy = broken(object, lack)
 		if c.Reads != nil && v.policy.byNamespace() { // what is lacking for it makes the policy match more, not less
 			c.Reads(ctx, object.Name, []engine.Read{namespaceRead})
@@ -97,10 +97,10 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	}
 	object := &e.revision.Policy
 	if err := CheckWeight(object.Name, e.policy.Weight(), c.weight, cmp.Or(c.Most, MostWeight)); err != nil {
-		return nil, &Lack{Problem: LimitExceeded, Err: err}
+		return nil, &Lack{Problem: v1alpha1.ReasonLimitExceeded, Err: err}
 	}
 	if err := CheckMatch(&object.Spec); err != nil {
-		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
+		return nil, &Lack{Problem: v1alpha1.ReasonCompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}
 	match, _ := newMatcher(object.Spec.Match)
 	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: match, patchable: c.Patchable}
@@ -136,7 +136,7 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 		Cause: engine.FactUnavailable,
 		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", brief(lack.Err), object.Name, relief),
 	}}
-	if lack.Problem.OfText() {
+	if OfText(lack.Problem) {
 		p.err.Cause = engine.CompileFailed
 	}
 	_ = p.enforce(&object.Spec)
