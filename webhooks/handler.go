@@ -52,13 +52,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.contain(w)
 	waiting, cancel := context.WithTimeout(r.Context(), patienceFor(r))
 	defer cancel()
-	read, err := h.intake.read(waiting, w, r)
+	text, release, err := h.intake.read(waiting, w, r)
 	if err != nil {
 		h.refuse(w, err)
 		return
 	}
-	defer read.giveBack()
-	review, leave, err := h.intake.decode(waiting, read.text)
+	defer release()
+	review, leave, err := h.intake.decode(waiting, text)
 	if err != nil {
 		h.refuse(w, err)
 		return

@@ -21,7 +21,7 @@ import (
 
 // Lack is what keeps a policy from being asked although it compiles.
 type Lack struct {
-	Problem Problem
+	Problem v1alpha1.ConditionReason
 	Missing []Grant
 	Err     error
 }
@@ -100,11 +100,11 @@ func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
 	var conflict *conflictError
 	switch {
 	case errors.As(l.refused, &conflict):
-		state.Err, state.Problem = l.refused, LibraryConflict
+		state.Err, state.Problem = l.refused, v1alpha1.ReasonLibraryConflict
 	case done.err == nil && l.refused != nil:
-		state.Err, state.Problem = l.refused, ContractBroken
+		state.Err, state.Problem = l.refused, v1alpha1.ReasonContractBroken
 	case done.err != nil && len(b.missing) > 0:
-		state.Problem, state.Lacking = LibraryMissing, b.missing
+		state.Problem, state.Lacking = v1alpha1.ReasonLibraryMissing, b.missing
 	}
 	return state
 }
@@ -114,7 +114,7 @@ type compilation struct {
 	key     [sha256.Size]byte
 	policy  *engine.Policy // nil for libraries
 	err     error
-	problem Problem
+	problem v1alpha1.ConditionReason
 }
 
 func (c *compilation) text() string { return hex.EncodeToString(c.key[:8]) }
@@ -145,20 +145,20 @@ func (c *Catalog) compile(r *Revision) *compilation {
 	return done
 }
 
-func problemOf(err error) Problem {
+func problemOf(err error) v1alpha1.ConditionReason {
 	var all engine.CompileErrors
 	var heavy *engine.WeightError
 	switch {
 	case errors.As(err, &heavy), errors.Is(err, errOverrun):
-		return LimitExceeded
+		return v1alpha1.ReasonLimitExceeded
 	case !errors.As(err, &all):
-		return CompileFailed
+		return v1alpha1.ReasonCompileFailed
 	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }):
-		return ContractBroken
+		return v1alpha1.ReasonContractBroken
 	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Parameters }):
-		return ParametersInvalid
+		return v1alpha1.ReasonParametersInvalid
 	}
-	return CompileFailed
+	return v1alpha1.ReasonCompileFailed
 }
 
 // contain turns a panic of the compiler into an error of what is being compiled: it must not keep other policies from

@@ -9,7 +9,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -44,19 +43,13 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 	if p.err != nil && Repairs(request) {
 		m.miss("spec", "is broken, and a broken policy is not evaluated for RegoPolicies, so that it can be repaired")
 	}
-	for i, match := range p.match {
-		if match.PolicyMatch == nil {
-			m.miss("spec.match.resources", "is empty")
-			continue
-		}
-		of := ""
-		if i > 0 {
-			of = " (in the current RegoPolicy, which limits what the last good revision matches)"
-		}
-		m.resources(match, request, of)
-		m.exclusions(match, request, of)
-		m.object(match, request, of)
-		m.namespace(match, request, home, of)
+	if p.match.PolicyMatch == nil {
+		m.miss("spec.match.resources", "is empty")
+	} else {
+		m.resources(p.match, request)
+		m.exclusions(p.match, request)
+		m.object(p.match, request)
+		m.namespace(p.match, request, home)
 	}
 	m.Met = len(m.Missed) == 0
 	var unread error
@@ -72,7 +65,7 @@ func (m *Meeting) miss(field, format string, args ...any) {
 }
 
 // resources tells of each entry what of it the request is not, if it meets none.
-func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest, of string) {
+func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest) {
 	var missed []Missed
 	for i, r := range match.Resources {
 		field := fmt.Sprintf("spec.match.resources[%d]", i)
@@ -81,7 +74,7 @@ func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest
 			m.By = field
 			return
 		}
-		missed = append(missed, Missed{Field: field, Why: strings.Join(why, ", and ") + of})
+		missed = append(missed, Missed{Field: field, Why: strings.Join(why, ", and ")})
 	}
 	m.Missed = append(m.Missed, missed...)
 }
@@ -131,40 +124,40 @@ func quoted(texts []string) string {
 }
 
 // exclusions tells which entries exclude the request.
-func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
+func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest) {
 	user := &request.UserInfo
 	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
-		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester%s", user.Username, of)
+		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester", user.Username)
 	}
 	for i, group := range match.ExcludeGroups {
 		if slices.Contains(user.Groups, group) {
-			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s%s", group, user.Username, of)
+			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s", group, user.Username)
 		}
 	}
 	if i := slices.Index(match.ExcludeNamespaces, request.Namespace); i >= 0 && request.Namespace != "" {
-		m.miss(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request%s", request.Namespace, of)
+		m.miss(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request", request.Namespace)
 	}
 }
 
-func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest, of string) {
+func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest) {
 	met, err := match.object(request)
 	switch {
 	case err != nil:
 		m.Unread = err
 	case !met:
-		m.miss("spec.match.objectSelector", "is %s, which the object's labels do not match%s", match.objects, of)
+		m.miss("spec.match.objectSelector", "is %s, which the object's labels do not match", match.objects)
 	}
 }
 
-func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest, home labelsOf, of string) {
+func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest, home labelsOf) {
 	met, err := match.namespace(request, home)
 	switch {
 	case err != nil:
 		m.Unread = err
 	case !met:
 		sets, _ := home()
-		m.miss("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s%s",
-			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets), of)
+		m.miss("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s",
+			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets))
 	}
 }
 
@@ -183,38 +176,20 @@ func labelsText(sets homes) string {
 
 // modeField names the field that a mode is of.
 func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.AdmissionRequest, home labelsOf) string {
-	if !placed(request) || !slices.ContainsFunc(p.regimes, func(r regime) bool { return len(r.namespaces) > 0 }) {
+	if !placed(request) {
 		return "spec.mode"
 	}
 	sets := homes{nil}
-	if slices.ContainsFunc(p.regimes, regime.byLabels) {
+	if p.regime.byLabels() {
 		var err error
 		if sets, err = home(); err != nil {
 			return "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are unknown"
 		}
 	}
-	for _, r := range p.regimes {
-		for _, set := range sets {
-			if i := r.entryFor(set, mode); i >= 0 {
-				return fmt.Sprintf("spec.namespaceModes[%d]", i)
-			}
+	for _, set := range sets {
+		if i := p.regime.entryFor(set); i >= 0 && p.regime.namespaces[i].mode == mode {
+			return fmt.Sprintf("spec.namespaceModes[%d]", i)
 		}
 	}
 	return "spec.mode"
-}
-
-// entryFor gives the index of the entry that a mode is of for those labels, -1 for none.
-func (r regime) entryFor(set labels.Set, mode v1alpha1.PolicyMode) int {
-	for i, n := range r.namespaces {
-		if n.selector != nil && !n.selector.Matches(set) {
-			continue
-		}
-		if n.mode == mode {
-			return i
-		}
-		if !n.unclear {
-			break
-		}
-	}
-	return -1
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -33,10 +32,10 @@ type entry struct {
 
 // add puts a policy under every key of its match.
 func (index resourceIndex) add(p *Policy) {
-	if p.match[0].PolicyMatch == nil {
+	if p.match.PolicyMatch == nil {
 		return
 	}
-	for _, r := range p.match[0].Resources {
+	for _, r := range p.match.Resources {
 		e := entry{policy: p, versions: r.APIVersions}
 		for _, group := range r.APIGroups {
 			for _, resource := range r.Resources {
@@ -163,24 +162,15 @@ func Repairs(request *admissionv1.AdmissionRequest) bool {
 	return request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == policyResource
 }
 
-// meets tells whether the request meets every match of the policy. What needs to be read comes last.
+// meets reports whether a candidate meets the policy's match. What needs to be read comes last.
 func (p *Policy) meets(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
-	for i, m := range p.match {
-		if m.excluded(request) || i > 0 && !m.covers(request) {
-			return false, nil
-		}
+	if p.match.excluded(request) {
+		return false, nil
 	}
-	for _, m := range p.match {
-		if met, err := m.object(request); !met || err != nil {
-			return false, err
-		}
+	if met, err := p.match.object(request); !met || err != nil {
+		return false, err
 	}
-	for _, m := range p.match {
-		if met, err := m.namespace(request, home); !met || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return p.match.namespace(request, home)
 }
 
 // candidates are the policies with an entry in spec.match.resources for the request.
@@ -224,48 +214,36 @@ type matcher struct {
 	objects    labels.Selector // nil: every object
 }
 
-// newMatcher gives, beside an error, what can be used all the same: nothing without resources, else all but requirements of
-// the selector that cannot be read.
+// newMatcher returns an error if spec.match is invalid. Without resources the matcher then matches nothing; a selector that is invalid
+// selects everything.
 func newMatcher(match *v1alpha1.PolicyMatch) (m matcher, err error) {
 	if match == nil || len(match.Resources) == 0 {
 		return matcher{}, errors.New("resources: at least one is required")
 	}
 	usable := *match
 	var errs [2]error
-	if usable.NamespaceSelector, m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
+	if m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
 		errs[0] = fmt.Errorf("namespaceSelector: %w", err)
 	}
-	if usable.ObjectSelector, m.objects, err = newSelector(match.ObjectSelector); err != nil {
+	if m.objects, err = newSelector(match.ObjectSelector); err != nil {
 		errs[1] = fmt.Errorf("objectSelector: %w", err)
+	}
+	if m.namespaces == nil {
+		usable.NamespaceSelector = nil
+	}
+	if m.objects == nil {
+		usable.ObjectSelector = nil
 	}
 	m.PolicyMatch = &usable
 	return m, errors.Join(errs[:]...)
 }
 
-// newSelector gives a selector as it is written and as it is used; nil for one that selects everything. Beside an error it gives it
-// without those of its requirements that cannot be used, which selects more.
-func newSelector(s *metav1.LabelSelector) (usable *metav1.LabelSelector, selector labels.Selector, err error) {
-	if s == nil {
-		return nil, nil, nil
+// newSelector returns nil for a selector that selects everything.
+func newSelector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return nil, nil
 	}
-	var errs []error
-	wrong := func(one metav1.LabelSelector) bool {
-		_, err := metav1.LabelSelectorAsSelector(&one)
-		errs = append(errs, err)
-		return err != nil
-	}
-	usable = s.DeepCopy()
-	maps.DeleteFunc(usable.MatchLabels, func(key, value string) bool {
-		return wrong(metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
-	})
-	usable.MatchExpressions = slices.DeleteFunc(usable.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-		return wrong(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
-	})
-	if len(usable.MatchLabels)+len(usable.MatchExpressions) == 0 {
-		return nil, nil, errors.Join(errs...)
-	}
-	selector, err = metav1.LabelSelectorAsSelector(usable)
-	return usable, selector, errors.Join(append(errs, err)...)
+	return metav1.LabelSelectorAsSelector(s)
 }
 
 // covers tells whether the request meets one of the resources, without an index.

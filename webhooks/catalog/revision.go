@@ -76,37 +76,10 @@ func (r *Revision) newer(than *Revision) bool {
 	return later
 }
 
-// Problem says in a word why a RegoPolicy does not decide. The words are those of the reasons of its conditions.
-type Problem string
-
-// The problems. After [ReadsNotSynced] nothing is wrong yet; all others last until somebody does something about them.
-const (
-	// CompileFailed: it does not compile, or its spec.match cannot be used.
-	CompileFailed Problem = "CompileFailed"
-	// ContractBroken: it compiles but does not keep to the contract between policies and Sallyport.
-	ContractBroken Problem = "ContractBroken"
-	// ParametersInvalid: its parameters are not what its schema or its rule valid_parameters wants, or the schema is none.
-	ParametersInvalid Problem = "ParametersInvalid"
-	// LimitExceeded: it takes too long to compile, or needs too much memory, by itself or with the policies that are older.
-	LimitExceeded Problem = "LimitExceeded"
-	// LibraryMissing: it imports a library that is not there.
-	LibraryMissing Problem = "LibraryMissing"
-	// LibraryConflict: it is a library whose names an older library has already.
-	LibraryConflict Problem = "LibraryConflict"
-	// ReadsNotSynced: the caches of what it reads are being filled.
-	ReadsNotSynced Problem = "ReadsNotSynced"
-	// ReadsForbidden: Sallyport may not read a kind that it asks for.
-	ReadsForbidden Problem = "ReadsForbidden"
-	// KindNotServed: a kind that it asks for does not exist in this cluster.
-	KindNotServed Problem = "KindNotServed"
-	// ReadsFailed: a kind that it asks for cannot be read for another reason.
-	ReadsFailed Problem = "ReadsFailed"
-)
-
-// OfText tells whether the problem is with what the object says, and not with the cluster that it is in.
-func (p Problem) OfText() bool {
-	switch p {
-	case CompileFailed, ContractBroken, ParametersInvalid, LimitExceeded, LibraryMissing, LibraryConflict:
+// OfText reports whether a problem is with what the RegoPolicy says, and not with the cluster.
+func OfText(problem v1alpha1.ConditionReason) bool {
+	switch problem {
+	case v1alpha1.ReasonCompileFailed, v1alpha1.ReasonContractBroken, v1alpha1.ReasonParametersInvalid, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonLibraryMissing, v1alpha1.ReasonLibraryConflict:
 		return true
 	}
 	return false
@@ -133,11 +106,11 @@ type State struct {
 	// compiled with.
 	Library bool
 	// Err is why the present object does not decide; nil if it does or, for a library, if it compiles. Problem is the same in
-	// a word, and Missing the rights that would end [ReadsForbidden].
+	// a word, and Missing the rights that would end [v1alpha1.ReasonReadsForbidden].
 	Err     error
-	Problem Problem
+	Problem v1alpha1.ConditionReason
 	Missing []Grant
-	// Lacking is what it refers to in libraries that are not there, dotted, after [LibraryMissing].
+	// Lacking is what it refers to in libraries that are not there, dotted, after [v1alpha1.ReasonLibraryMissing].
 	Lacking []string
 	// Text identifies what the present object was compiled from: its modules, parameters and libraries, without its tests.
 	Text string

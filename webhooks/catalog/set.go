@@ -35,12 +35,12 @@ type Policy struct {
 	OnError  v1alpha1.PolicyErrorAction
 	Override v1alpha1.PolicyOverride
 
-	name    string
-	uid     types.UID
-	match   []matcher // a request must meet all; the first has every resource that can be met
-	regimes []regime  // the loosest of them counts
-	reads   []engine.Read
-	err     *engine.Error // why it is broken
+	name   string
+	uid    types.UID
+	match  matcher
+	regime regime
+	reads  []engine.Read
+	err    *engine.Error // why it is broken
 
 	patchable grants.Patchable
 }
@@ -136,23 +136,19 @@ func (s *Set) Hash() string {
 	}
 	type part struct {
 		Name, Revision string
-		Modes          []modes
+		Modes          modes
 		OnError        v1alpha1.PolicyErrorAction
 		Override       v1alpha1.PolicyOverride
-		Match          []*v1alpha1.PolicyMatch
+		Match          *v1alpha1.PolicyMatch
 		Patchable      grants.Kinds `json:",omitempty"`
 	}
 	parts := make([]part, len(s.policies))
 	for i, p := range s.policies {
-		parts[i] = part{Name: p.name, Revision: p.Revision(), OnError: p.OnError, Override: p.Override}
+		parts[i] = part{
+			Name: p.name, Revision: p.Revision(), Modes: modes{p.regime.mode, p.regime.spec}, OnError: p.OnError, Override: p.Override, Match: p.match.PolicyMatch,
+		}
 		if p.Mutates() {
 			parts[i].Patchable = p.patchable.Kinds
-		}
-		for _, r := range p.regimes {
-			parts[i].Modes = append(parts[i].Modes, modes{r.mode, r.spec})
-		}
-		for _, m := range p.match {
-			parts[i].Match = append(parts[i].Match, m.PolicyMatch)
 		}
 	}
 	text, err := json.Marshal(parts)
@@ -316,7 +312,7 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 		return nil, fmt.Errorf("policy %s reads objects that no policy may read:\n%w", s.Name, errs)
 	}
 	policy, err = engine.Compile(s.Source)
-	if err == nil || problemOf(err) == ParametersInvalid {
+	if err == nil || problemOf(err) == v1alpha1.ReasonParametersInvalid {
 		if wrong := s.conforms(); wrong != nil { // it names the field, which the policy's own rule does not
 			return nil, fmt.Errorf("the parameters of policy %s are not valid:\n%w", s.Name, wrong)
 		}

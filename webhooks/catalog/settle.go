@@ -36,8 +36,8 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 		v.decides(current, policy)
 		return v
 	}
-	if len(b.missing) > 0 && lack.Problem == CompileFailed {
-		lack.Problem, v.state.Lacking = LibraryMissing, b.missing
+	if len(b.missing) > 0 && lack.Problem == v1alpha1.ReasonCompileFailed {
+		lack.Problem, v.state.Lacking = v1alpha1.ReasonLibraryMissing, b.missing
 	}
 	v.state.Err, v.state.Problem, v.state.Missing = lack.Err, lack.Problem, lack.Missing
 	for _, older := range c.older(object, good) {
@@ -50,7 +50,7 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 	// What is remembered stays so, for when the caches can answer for it again.
 	v.remember = c.remembered(object)
 	// A policy that is new may come a moment later. One that was in the last set, be it broken, must not be left out meanwhile.
-	if uid, was := c.last[object.Name]; v.state.Problem != ReadsNotSynced || was && uid == object.UID {
+	if uid, was := c.last[object.Name]; v.state.Problem != v1alpha1.ReasonReadsNotSynced || was && uid == object.UID {
 		v.policy = broken(object, lack)
 		if c.Reads != nil && v.policy.byNamespace() { // what is lacking for it makes the policy match more, not less
 			c.Reads(ctx, object.Name, []engine.Read{namespaceRead})
@@ -89,26 +89,25 @@ func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
 	return nil
 }
 
-// try makes a policy that can be asked out of an edition. Where it is to decide in place of a broken object, that loosens
-// how it is enforced.
+// try returns the policy that an edition makes, to be asked. If it is to decide in place of a broken object, that object says how it is
+// enforced, if its spec.namespaceModes are valid.
 func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
 	if e.err != nil {
 		return nil, &Lack{Problem: e.problem, Err: e.err}
 	}
 	object := &e.revision.Policy
 	if err := CheckWeight(object.Name, e.policy.Weight(), c.weight, cmp.Or(c.Most, MostWeight)); err != nil {
-		return nil, &Lack{Problem: LimitExceeded, Err: err}
+		return nil, &Lack{Problem: v1alpha1.ReasonLimitExceeded, Err: err}
 	}
 	if err := CheckMatch(&object.Spec); err != nil {
-		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
+		return nil, &Lack{Problem: v1alpha1.ReasonCompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}
 	match, _ := newMatcher(object.Spec.Match)
-	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}, patchable: c.Patchable}
-	_ = p.enforce(&object.Spec)
-	p.reads = e.policy.Reads()
-	if instead != nil {
-		p.loosen(&instead.Spec)
+	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: match, patchable: c.Patchable}
+	if instead == nil || p.enforce(&instead.Spec) != nil {
+		_ = p.enforce(&object.Spec)
 	}
+	p.reads = e.policy.Reads()
 	if p.byNamespace() {
 		p.reads = append(p.reads, namespaceRead)
 	}
@@ -125,9 +124,7 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 // namespaceRead is what selecting by the labels of namespaces reads.
 var namespaceRead = engine.Read{APIVersion: "v1", Kind: "Namespace"}
 
-func (p *Policy) byNamespace() bool {
-	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil }) || slices.ContainsFunc(p.regimes, regime.byLabels)
-}
+func (p *Policy) byNamespace() bool { return p.match.namespaces != nil || p.regime.byLabels() }
 
 // broken is what an object is in the set of which nothing can be asked.
 func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
@@ -139,12 +136,11 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 		Cause: engine.FactUnavailable,
 		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", brief(lack.Err), object.Name, relief),
 	}}
-	if lack.Problem.OfText() {
+	if OfText(lack.Problem) {
 		p.err.Cause = engine.CompileFailed
 	}
-	_ = p.enforce(&object.Spec) // what of it can be used
-	match, _ := newMatcher(object.Spec.Match)
-	p.match = []matcher{match}
+	_ = p.enforce(&object.Spec)
+	p.match, _ = newMatcher(object.Spec.Match)
 	p.reads = sourceOf(object, nil).Reads
 	return p
 }

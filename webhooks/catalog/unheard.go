@@ -12,7 +12,7 @@ func (p *Policy) Unheard() []string {
 	if p.Broken() != nil || !p.Arbitrates() {
 		return nil
 	}
-	return unheard(p.match[0].PolicyMatch)
+	return unheard(p.match.PolicyMatch)
 }
 
 // Unheard says the same of a RegoPolicy, without compiling it.

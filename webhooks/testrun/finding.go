@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -38,20 +39,10 @@ type Ungranted struct {
 	Verbs    []string `json:"verbs"`
 }
 
-// Kinds of problems, beside those of the catalog.
-const (
-	// KindTestsMissing: there is no test.
-	KindTestsMissing = "TestsMissing"
-	// KindLimitExceeded: it took too much time or memory.
-	KindLimitExceeded = "LimitExceeded"
-	// KindNotRegistrable: the API server would not ask it.
-	KindNotRegistrable = "NotRegistrable"
-)
-
 // Problem is one thing that is wrong with a candidate.
 type Problem struct {
-	// Kind is a catalog.Problem, or one of ours.
-	Kind string `json:"kind"`
+	// Kind is the reason of a condition for it.
+	Kind v1alpha1.ConditionReason `json:"kind"`
 	// File is the policy and the file in it; Line and Column count from one, and are absent if it is about the whole.
 	File    string `json:"file"`
 	Line    int    `json:"line,omitempty"`
@@ -84,7 +75,7 @@ func (f *Finding) fine() bool {
 }
 
 // Has tells whether there is a problem of a kind.
-func (f *Finding) Has(kind string) bool {
+func (f *Finding) Has(kind v1alpha1.ConditionReason) bool {
 	return slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Kind == kind })
 }
 

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // Process runs tests in child processes.
@@ -75,7 +77,7 @@ func (p Process) command(within time.Duration) ([]string, error) {
 // conclude makes a finding out of how a child ended.
 func conclude(ctx context.Context, name string, within time.Duration, memory int64, heard *hearing, complaint string, ended error) (*Finding, error) {
 	exceeded := func(what string) (*Finding, error) {
-		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: KindLimitExceeded, File: name, Message: what}}}
+		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: v1alpha1.ReasonLimitExceeded, File: name, Message: what}}}
 		f.bound()
 		return f, nil
 	}

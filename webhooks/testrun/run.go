@@ -111,11 +111,11 @@ func (e *execution) compiled(s *catalog.State) (goOn bool) {
 	switch {
 	case s.Err == nil:
 		return true
-	case s.Problem == catalog.LibraryMissing:
+	case s.Problem == v1alpha1.ReasonLibraryMissing:
 		e.finding.Missing = s.Lacking
 		return e.concernsOthers()
 	}
-	e.finding.Problems = problems(s.Name, string(s.Problem), s.Err)
+	e.finding.Problems = problems(s.Name, s.Problem, s.Err)
 	return false
 }
 
@@ -131,13 +131,13 @@ func (e *execution) fits(set *catalog.Set) bool {
 	}
 	err := catalog.CheckWeight(policy.Name(), policy.Weight(), e.Others, catalog.MostWeight)
 	if err != nil {
-		e.finding.Problems = problems(policy.Name(), string(catalog.LimitExceeded), err)
+		e.finding.Problems = problems(policy.Name(), v1alpha1.ReasonLimitExceeded, err)
 	}
 	return err == nil
 }
 
 // problems of one kind, one for each place.
-func problems(file, kind string, err error) []Problem {
+func problems(file string, kind v1alpha1.ConditionReason, err error) []Problem {
 	var places engine.CompileErrors
 	if !errors.As(err, &places) {
 		return []Problem{{Kind: kind, File: file, Message: err.Error()}}
@@ -155,15 +155,15 @@ func (e *execution) tests(ctx context.Context) {
 	r, err := e.runTests(ctx, source.Source)
 	switch {
 	case err != nil:
-		kind := catalog.CompileFailed
+		kind := v1alpha1.ReasonCompileFailed
 		var places engine.CompileErrors
 		if errors.As(err, &places) && !slices.ContainsFunc(places, func(e engine.CompileError) bool { return !e.Contract }) {
-			kind = catalog.ContractBroken
+			kind = v1alpha1.ReasonContractBroken
 		}
-		e.finding.Problems = append(e.finding.Problems, problems(e.Candidate.Name, string(kind), err)...)
+		e.finding.Problems = append(e.finding.Problems, problems(e.Candidate.Name, kind, err)...)
 	case len(r.Tests) == 0:
 		e.finding.Problems = append(e.finding.Problems, Problem{
-			Kind: KindTestsMissing, File: e.Candidate.Name, Message: "spec.tests has no rule test_...",
+			Kind: v1alpha1.ReasonTestsMissing, File: e.Candidate.Name, Message: "spec.tests has no rule test_...",
 		})
 	default:
 		e.finding.Tests = results(r)

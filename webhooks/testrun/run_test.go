@@ -18,7 +18,7 @@ import (
 func told(f *Finding) string {
 	var lines []string
 	for _, p := range f.Problems {
-		lines = append(lines, p.Kind+" "+p.String())
+		lines = append(lines, string(p.Kind)+" "+p.String())
 	}
 	for _, t := range f.Tests.Failed {
 		lines = append(lines, "test "+t.String())

@@ -153,7 +153,7 @@ func (r *Runner) registered(ctx context.Context, object *v1alpha1.RegoPolicy, fo
 	if r.Match == nil || object.Spec.Match == nil {
 		return found
 	}
-	if found.Has(string(catalog.CompileFailed)) || found.Has(KindLimitExceeded) {
+	if found.Has(v1alpha1.ReasonCompileFailed) || found.Has(v1alpha1.ReasonLimitExceeded) {
 		object = object.DeepCopy()
 		object.Spec.Modules = nil // which is not to be parsed in this process either, where nothing bounds it
 	}
@@ -161,7 +161,7 @@ func (r *Runner) registered(ctx context.Context, object *v1alpha1.RegoPolicy, fo
 	refused, unserved := r.Match(ctx, object)
 	f.Problems = slices.Clone(f.Problems)
 	for _, why := range refused {
-		f.Problems = append(f.Problems, Problem{Kind: KindNotRegistrable, File: object.Name, Message: why})
+		f.Problems = append(f.Problems, Problem{Kind: v1alpha1.ReasonNotRegistrable, File: object.Name, Message: why})
 	}
 	f.Unserved = unserved
 	f.bound()
@@ -172,7 +172,7 @@ func (r *Runner) registered(ctx context.Context, object *v1alpha1.RegoPolicy, fo
 func (r *Runner) matched(object *v1alpha1.RegoPolicy) *Finding {
 	f := &Finding{Took: "0s"}
 	if err := catalog.CheckMatch(&object.Spec); err != nil {
-		f.Problems = problems(object.Name, string(catalog.CompileFailed), err)
+		f.Problems = problems(object.Name, v1alpha1.ReasonCompileFailed, err)
 	}
 	if catalog.Patches(object) {
 		f.Unpatchable = catalog.Unpatchable(object.Spec.Match, r.Patchable)
@@ -211,7 +211,7 @@ func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, unhurried bool) (*Fi
 	began := time.Now()
 	finding, err := r.start(ctx, text, name)
 	r.metrics.count(finding, err, time.Since(began))
-	if err == nil && (unhurried || !finding.Has(KindLimitExceeded)) {
+	if err == nil && (unhurried || !finding.Has(v1alpha1.ReasonLimitExceeded)) {
 		r.found.Add(key, finding)
 	}
 	return finding, err

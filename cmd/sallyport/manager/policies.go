@@ -28,6 +28,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -188,7 +189,7 @@ func (s states) State(name string) (policy.State, bool) {
 		Violations: s.auditor.Violations(name), Reported: (*policy.Finding)(s.auditor.Reported(name)),
 		Auditing: s.auditor.Auditing(name),
 	}
-	found := policy.Finding{Reason: v1alpha1.ConditionReason(is.Problem)}
+	found := policy.Finding{Reason: is.Problem}
 	var places engine.CompileErrors
 	switch {
 	case errors.As(is.Err, &places):
@@ -197,7 +198,7 @@ func (s states) State(name string) (policy.State, bool) {
 		found.Message = is.Err.Error()
 	}
 	switch {
-	case is.Problem.OfText():
+	case catalog.OfText(is.Problem):
 		state.Compiled = found
 	case is.Problem != "":
 		state.Reads = found

@@ -177,7 +177,7 @@ func tested(f *testrun.Finding) policy.Tested {
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsNotRun, Message: "Unresolved library references: " + strings.Join(f.Missing, ", ")}
 	case wrong == nil:
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsPassed, Message: plural(f.Tests.Passed, "test passed.", "tests passed.")}
-	case f.Has(testrun.KindTestsMissing):
+	case f.Has(v1alpha1.ReasonTestsMissing):
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsMissing, Message: "The policy has no tests. Add tests to be able to edit it."}
 	default:
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsFailed, Message: wrong.Error()}

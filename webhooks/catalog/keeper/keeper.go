@@ -158,39 +158,59 @@ func (k *Keeper) stored(ctx context.Context, objects []v1alpha1.RegoPolicy) (map
 	if err := k.cached.List(ctx, &list, options...); err != nil {
 		return nil, fmt.Errorf("listing the ControllerRevisions of namespace %s: %w", k.release.Namespace, err)
 	}
-	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(b.Revision, a.Revision) })
-	good, decoded := map[string]catalog.Revision{}, map[types.UID]*catalog.Revision{}
-	for i := range list.Items {
-		revision := k.decode(ctx, &list.Items[i])
-		decoded[list.Items[i].UID] = revision
+	decoded := map[types.UID]*catalog.Revision{}
+	good := Newest(list.Items, objects, func(stored *appsv1.ControllerRevision) *catalog.Revision {
+		decoded[stored.UID] = k.decode(ctx, stored)
+		return decoded[stored.UID]
+	})
+	k.decoded = decoded
+	return good, nil
+}
+
+// Newest returns the newest stored revision of each object, of those that decode does not return nil for. A policy that was deleted and
+// created again has none of the earlier one.
+func Newest(
+	stored []appsv1.ControllerRevision, objects []v1alpha1.RegoPolicy, decode func(*appsv1.ControllerRevision) *catalog.Revision,
+) map[string]catalog.Revision {
+	slices.SortFunc(stored, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(b.Revision, a.Revision) })
+	good := map[string]catalog.Revision{}
+	for i := range stored {
+		revision := decode(&stored[i])
 		if revision == nil {
 			continue
 		}
 		known := slices.ContainsFunc(objects, func(o v1alpha1.RegoPolicy) bool {
 			return o.Name == revision.Policy.Name && o.UID == revision.Policy.UID
 		})
-		if _, younger := good[revision.Policy.Name]; known && !younger {
+		if _, newer := good[revision.Policy.Name]; known && !newer {
 			good[revision.Policy.Name] = *revision
 		}
 	}
-	k.decoded = decoded
-	return good, nil
+	return good
 }
 
-// decode reads a stored revision, once.
-func (k *Keeper) decode(ctx context.Context, stored *appsv1.ControllerRevision) *catalog.Revision {
-	if revision, ok := k.decoded[stored.UID]; ok {
-		return revision
-	}
+// Decode reads a stored revision, which must be of the policy that its label names.
+func Decode(stored *appsv1.ControllerRevision) (*catalog.Revision, error) {
 	revision, err := catalog.Decode(stored.Data.Raw)
 	if err == nil && revision.Policy.Name != stored.Labels[PolicyLabel] {
 		err = fmt.Errorf("it contains policy %s", revision.Policy.Name)
 	}
 	if err != nil {
-		log.FromContext(ctx).Error(err, "a stored revision cannot be used", "controllerRevision", stored.Name)
-		return nil
+		return nil, err
 	}
-	return &revision
+	return &revision, nil
+}
+
+// decode decodes each stored revision once.
+func (k *Keeper) decode(ctx context.Context, stored *appsv1.ControllerRevision) *catalog.Revision {
+	if revision, ok := k.decoded[stored.UID]; ok {
+		return revision
+	}
+	revision, err := Decode(stored)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "a stored revision cannot be used", "controllerRevision", stored.Name)
+	}
+	return revision
 }
 
 // use gives a set to the gate. The first one waits until all caches are filled that will be, and until there is a policy: a
@@ -199,7 +219,7 @@ func (k *Keeper) use(set *catalog.Set, states []catalog.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.facts.Use(set.Reads(), k.asked)
-	filling := slices.ContainsFunc(states, func(s catalog.State) bool { return s.Problem == catalog.ReadsNotSynced })
+	filling := slices.ContainsFunc(states, func(s catalog.State) bool { return s.Problem == v1alpha1.ReasonReadsNotSynced })
 	if !k.swapped && (filling || len(set.Policies()) == 0) {
 		return
 	}
@@ -221,7 +241,7 @@ func unusable(objects []v1alpha1.RegoPolicy, states []catalog.State, good map[st
 		i := slices.IndexFunc(objects, func(o v1alpha1.RegoPolicy) bool { return o.Name == s.Name })
 		_, stored := good[s.Name]
 		wasGood := stored || objects[i].Status.ActiveRevision != ""
-		if !s.Library && s.Active == nil && s.Problem.OfText() && wasGood {
+		if !s.Library && s.Active == nil && catalog.OfText(s.Problem) && wasGood {
 			errs = append(errs, fmt.Errorf("policy %s was active before, but none of its revisions can be used: %w", s.Name, s.Err))
 		}
 	}
@@ -235,19 +255,19 @@ func (k *Keeper) lacking(_ context.Context, policy string, reads []engine.Read) 
 	if len(lacks) == 0 {
 		return nil
 	}
-	lack := &catalog.Lack{Problem: catalog.ReadsNotSynced}
+	lack := &catalog.Lack{Problem: v1alpha1.ReasonReadsNotSynced}
 	var errs []error
 	for _, l := range lacks {
 		errs = append(errs, l.Err)
 		var forbidden *facts.ForbiddenError
-		problem := catalog.ReadsFailed
+		problem := v1alpha1.ReasonReadsFailed
 		switch {
 		case errors.Is(l.Err, facts.ErrNotSynced):
 			continue
 		case errors.Is(l.Err, facts.ErrNotServed):
-			problem = catalog.KindNotServed
+			problem = v1alpha1.ReasonKindNotServed
 		case errors.As(l.Err, &forbidden):
-			problem = catalog.ReadsForbidden
+			problem = v1alpha1.ReasonReadsForbidden
 			grant := catalog.Grant{APIGroup: forbidden.Group, Resource: forbidden.Resource, Verbs: forbidden.Verbs}
 			lack.Missing = append(lack.Missing, grant)
 		}
@@ -272,7 +292,7 @@ func (k *Keeper) granting(missing []catalog.Grant) error {
 }
 
 // weights order problems with reads: where there are several, the last one is told.
-var weights = []catalog.Problem{catalog.ReadsNotSynced, catalog.ReadsFailed, catalog.ReadsForbidden, catalog.KindNotServed}
+var weights = []v1alpha1.ConditionReason{v1alpha1.ReasonReadsNotSynced, v1alpha1.ReasonReadsFailed, v1alpha1.ReasonReadsForbidden, v1alpha1.ReasonKindNotServed}
 
 // Ready tells whether this replica can decide: there is a policy that does, and the caches can answer for those that decide. A policy that
 // never was good, or whose kinds cannot be read in this cluster, does not keep the others from deciding. Nor does one that has decided
@@ -312,7 +332,7 @@ func (k *Keeper) ready() (unusable, err error) {
 // waiting tells what the first set waits for.
 func (k *Keeper) waiting() error {
 	for _, s := range k.states {
-		if s.Problem == catalog.ReadsNotSynced {
+		if s.Problem == v1alpha1.ReasonReadsNotSynced {
 			return s.Err
 		}
 	}

@@ -96,7 +96,7 @@ func stage(s catalog.State) string {
 		return stageLibrary
 	case s.Library:
 		return stageBrokenLibrary
-	case s.Problem == catalog.ReadsNotSynced:
+	case s.Problem == v1alpha1.ReasonReadsNotSynced:
 		return stagePending
 	case s.LastGood:
 		return stageLastGood
