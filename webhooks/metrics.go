@@ -6,8 +6,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// metrics of the webhooks. Labels are bounded: names of policies, reasons that their METADATA declares, never names of
-// objects or users.
+// metrics has bounded labels: names of policies and reasons from their METADATA, never names of objects or users.
 type metrics struct {
 	decisions *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -76,8 +75,7 @@ func (m *metrics) count(d *Decision) {
 	}
 }
 
-// passed counts the policies that an admitted request passed by override. What reconcilers ask again is counted once, when it was
-// admitted.
+// passed counts overrides of admitted requests. Arbitration is left out: the override was counted at admission.
 func (m *metrics) passed(d *Decision) {
 	for _, v := range d.verdicts {
 		if v.override != nil && d.Endpoint == Validating {
@@ -86,7 +84,7 @@ func (m *metrics) passed(d *Decision) {
 	}
 }
 
-// checked counts a decision that was made twice.
+// checked counts the comparison of a decision with one on the whole input.
 func (m *metrics) checked(policy string, same bool) {
 	result := "differs"
 	if same {

@@ -7,7 +7,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// ease has the policies only warn that are against the request.
+// ease turns denials into warnings and drops the patch while the gate is open.
 func (d *Decision) ease() {
 	if d.Open == nil {
 		return
@@ -22,7 +22,7 @@ func (d *Decision) ease() {
 	}
 }
 
-// openWarnings says that the open gate has changed what became of the request.
+// openWarnings returns the warning that the open gate changed the result.
 func (d *Decision) openWarnings() []string {
 	if !d.eased {
 		return nil

@@ -17,14 +17,13 @@ import (
 )
 
 const (
-	// longestOverride is how far ahead an override may end: an hour, and what two clocks may differ by.
+	// longestOverride is how far ahead an override may end: an hour plus clock skew.
 	longestOverride = time.Hour + time.Minute
-	// hearing is how long it may take to find out whether an override counts.
+	// hearing is the timeout for checking an override.
 	hearing = 2 * time.Second
 )
 
-// hear lets the request pass the policy that its override names, if that is all that is wrong. It asks nobody anything unless
-// the request is refused.
+// hear applies the override of a denied request to the policy that it names. Requests that are not denied cost no reads.
 func (d *Decision) hear(ctx context.Context) {
 	var find func(context.Context, engine.Reader) (carried, error)
 	switch {
@@ -34,7 +33,7 @@ func (d *Decision) hear(ctx context.Context) {
 		find = d.annotated
 	case d.Endpoint == Arbitrating && d.about(operations):
 		find = d.stamped
-	default: // a change of the object cannot be missing, see Answer, and an object that exists is judged as it is
+	default: // a mutation cannot be left out (see Answer), and an audit ignores overrides
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearing)
@@ -48,8 +47,8 @@ func (d *Decision) hear(ctx context.Context) {
 	d.override = c
 }
 
-// annotated finds the override of a request in the annotation of its object as it would be stored, of a deletion as it is stored,
-// and of a subresource in that of the object that it belongs to.
+// annotated returns the override from the annotation of the object as it would be stored, for a deletion of the object as it is
+// stored, and for a subresource of its parent.
 func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carried, err error) {
 	c = carried{field: "annotation " + v1alpha1.AnnotationOverride, at: d.At}
 	request := d.Review.Request
@@ -77,8 +76,8 @@ func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carri
 	return c, nil
 }
 
-// stored reads the metadata of an object that is to be deleted, if it has an override. What Sallyport may not read is as the review
-// has it: that comes from the API server, or nothing is deleted.
+// stored returns the live metadata of an object to delete if it has an override. If Sallyport may not read the object, the review's
+// copy is used: either it is from the API server, or nothing is deleted.
 func (c *carried) stored(ctx context.Context, reader engine.Reader, old engine.Value) (engine.Value, error) {
 	if overrideIn(old) == "" {
 		return old, nil
@@ -94,9 +93,9 @@ func (c *carried) stored(ctx context.Context, reader engine.Reader, old engine.V
 	return live.Value, nil
 }
 
-// stamped finds the override with which an operation was created. Its annotation does not count any more: anybody who may change
-// that could use the right of who created the operation. It is held against the time of the request, because an operation that
-// was admitted in time may have to wait for its turn.
+// stamped returns the override with which an operation was created. The operation's annotation does not count: any user who may
+// change it could use the creator's right. The override is checked at the time of the request, because an operation that was
+// admitted in time may wait for its turn.
 func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error) {
 	operation := d.Review.Document.Get("object")
 	spec := operation.Get("spec")
@@ -114,7 +113,7 @@ func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error
 	return c, nil
 }
 
-// grant gives an error that says what is wrong with the override, if anything is.
+// grant applies an override, or returns why it does not count.
 func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) error {
 	o, err := v1alpha1.ParseOverride(c.text)
 	if err != nil {
@@ -142,7 +141,7 @@ func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) 
 	return nil
 }
 
-// refusedBy gives what the policy says that an override names.
+// refusedBy returns the result of the policy that the override names, if that policy denies the request.
 func (d *Decision) refusedBy(policy string) (*verdict, error) {
 	if d.set.Policy(policy) == nil {
 		return nil, fmt.Errorf("policy %q does not exist", policy)
@@ -161,7 +160,7 @@ func (d *Decision) refusedBy(policy string) (*verdict, error) {
 	return nil, fmt.Errorf("the override names policy %s, but %s refused the request", policy, strings.Join(refusing, ", "))
 }
 
-// mayOverride asks the API server about the requester, whatever the policies have been told about them.
+// mayOverride asks the API server whether the requester may override the policy. It does not use the policies' facts.
 func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, who *authenticationv1.UserInfo) error {
 	switch {
 	case p.Override == v1alpha1.OverrideNobody:
@@ -186,13 +185,13 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 	return nil
 }
 
-// takes holds an override against what it is for. One that was good for the creation of an object, or for another object of which
-// this one is a copy, is good for nothing else; nor is one that somebody left there.
+// takes checks UID and expiry. An override for the creation of an object, for another object that this one is a copy of, or one
+// left over from before, does not count.
 func (c *carried) takes(o *v1alpha1.Override) error {
 	switch {
 	case o.UID != "" && c.uid == "":
 		return errors.New("uid= must be empty, because the object is being created")
-	case o.UID != c.uid: // which one it is, only those may know who can read the object
+	case o.UID != c.uid: // the error omits the UID: only users who can read the object may know it
 		return errors.New("uid= must be the UID of this object (kubectl get -o jsonpath={.metadata.uid})")
 	case !o.Until.After(c.at):
 		return fmt.Errorf("until=%s has passed (now %s)", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))

@@ -10,8 +10,8 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// wayPast is the command that overrides the policy that refuses, for those who may: an override passes one policy, is an annotation
-// of an object that exists, and is of no use where the policy or its message says otherwise.
+// wayPast returns the command that overrides the only denying policy, for users who may. It returns "" if several policies deny the
+// request, the object does not exist yet, or the policy or its messages exclude it.
 func (d *Decision) wayPast() string {
 	request, subject := d.Review.Request, d.Review.Subject()
 	exists := request.Operation != admissionv1.Create || request.SubResource != ""
@@ -48,7 +48,7 @@ func (d *Decision) wayPast() string {
 	return fmt.Sprintf("To override %s once (needs the verb override on it): %s --reason \"...\"", p.Name(), commands.Line(words...))
 }
 
-// told tells whether the policy's own messages say what to do.
+// told reports whether a denial already says in its message how to proceed.
 func (v *verdict) told() bool {
 	if v.decision == nil {
 		return false
