@@ -4,17 +4,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// A value that stands twice in another one, which stands twice in a third, takes no room: all have it in common. But OPA's type checker,
-// and whatever compares or goes through values, takes each for itself: forty such steps are a trillion parts, and neither looks for a
-// cancel meanwhile. So each rule and variable has a size before types are checked: that of its type, written out. What functions are
-// given, and what is read of input, counts as one part, as it does for the type checker; what becomes of it is measured when it is there:
-// see [sizes.measured].
+// A value that contains another one twice, which contains a third one twice, shares their memory. But OPA's type checker, and code
+// that compares or iterates over values, visits every copy: forty such levels are a trillion parts, and none of these checks for
+// cancellation. So before types are checked, every rule and variable gets a size: that of its type, written out. Arguments of
+// functions and values of input count as one part, as in the type checker; values made from them are measured at run time: see
+// [sizes.measured].
 
-// mostParts is how large a type may be beside what is written in the policy's text, which may be a long table. None of a shipped policy has
-// more than 500.
+// mostParts limits the size of a type in addition to the policy's text, which may be a long table. Shipped policies have at most
+// 500.
 const mostParts = 10_000
 
-// withSizes has a compiler look at sizes before it checks types, and have what it compiles measure what has none before it is there.
+// withSizes makes a compiler check sizes before types, and add measuring calls for values whose size is unknown until run time.
 func withSizes(c *ast.Compiler) *ast.Compiler {
 	var s *sizes
 	return c.WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{
@@ -34,11 +34,11 @@ func withSizes(c *ast.Compiler) *ast.Compiler {
 	})
 }
 
-// sizes are how many parts types have.
+// sizes has the number of parts of types.
 type sizes struct {
 	compiled *ast.Compiler
 	rules    map[*ast.Rule]float64
-	vars     map[ast.Var]float64 // of the rule that is looked at
+	vars     map[ast.Var]float64 // of the current rule
 	input    float64
 	most     float64
 	at       *ast.Location
@@ -54,9 +54,9 @@ func newSizes(c *ast.Compiler) *sizes {
 	return s
 }
 
-// tooLarge tells of the first rule whose type, or that of a variable in it, is too large.
+// tooLarge returns an error for the first rule whose type, or that of a variable in it, is too large.
 func (s *sizes) tooLarge() *ast.Error {
-	sorted, _ := s.compiled.Graph.Sort() // those that others depend on come first; that there are no circles was checked
+	sorted, _ := s.compiled.Graph.Sort() // dependencies come first; cycles were excluded before
 	for _, node := range sorted {
 		if r := node.(*ast.Rule); s.err == nil {
 			s.rule(r)
@@ -81,7 +81,7 @@ func (s *sizes) rule(r *ast.Rule) {
 	s.rules[r] = s.checked(size)
 }
 
-// checked takes down where something is too large.
+// checked records an error if size is too large, and returns size.
 func (s *sizes) checked(size float64) float64 {
 	if size > s.most && s.err == nil {
 		s.err = ast.NewError(ast.CompileErr, s.at, "this repeats other values so often that it would have more than %.0f parts if it were written out: "+
@@ -90,7 +90,7 @@ func (s *sizes) checked(size float64) float64 {
 	return size
 }
 
-// body goes through expressions in the order in which they are checked and evaluated.
+// body visits expressions in the order of evaluation.
 func (s *sizes) body(body ast.Body) {
 	for _, e := range body {
 		if s.err == nil {
@@ -137,7 +137,7 @@ func (s *sizes) expr(e *ast.Expr) {
 	}
 }
 
-// call is that of a builtin, whose type is small, or a function.
+// call returns the size of a call: builtins have small types, functions those of their values.
 func (s *sizes) call(operator ast.Ref, operands []*ast.Term) {
 	for _, o := range operands {
 		s.of(o)
@@ -148,7 +148,7 @@ func (s *sizes) call(operator ast.Ref, operands []*ast.Term) {
 	}
 }
 
-// bind gives the variables in a term that have no size yet that of what it is equal to.
+// bind gives the variables of a term that have no size yet the size of the value that the term equals.
 func (s *sizes) bind(t *ast.Term, size float64) {
 	switch v := t.Value.(type) {
 	case ast.Var:
@@ -162,7 +162,7 @@ func (s *sizes) bind(t *ast.Term, size float64) {
 	}
 }
 
-// of is the size of a term; a variable without one is a part.
+// of returns the size of a term; a variable without one counts as one part.
 func (s *sizes) of(t *ast.Term) float64 {
 	size := 1.0
 	add := func(part *ast.Term) { size += s.of(part) }
@@ -199,7 +199,8 @@ func (s *sizes) of(t *ast.Term) float64 {
 	return s.checked(size)
 }
 
-// ref is what it refers to: a part of that is no larger. It goes through what has no variable yet.
+// ref returns the size of the value that a reference starts from: a part of it is no larger. It binds variables that have no size
+// yet.
 func (s *sizes) ref(ref ast.Ref) float64 {
 	var size float64
 	if ref[0].Equal(ast.DefaultRootDocument) {
@@ -214,7 +215,7 @@ func (s *sizes) ref(ref ast.Ref) float64 {
 	return size
 }
 
-// either is the type that the values of several rules have, of which the small ones have few.
+// either returns the size of the type that the values of several rules have together.
 func (s *sizes) either(rules []*ast.Rule) float64 {
 	size := 1.0
 	for _, first := range rules {

@@ -9,7 +9,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// The names of the contract's rules.
+// Names of the contract's rules.
 const (
 	ruleFacts   = "facts"
 	ruleValid   = "valid_input"
@@ -17,11 +17,12 @@ const (
 	ruleWarn    = "warn"
 	rulePatch   = "patch"
 	ruleOutcome = "outcome"
-	// ruleParameters is asked once, at compilation, so that a slip in a table is told to who made it and not to who is refused.
+	// ruleParameters is evaluated once, at compilation, so that an error in a table is reported to its author and not to
+	// requesters.
 	ruleParameters = "valid_parameters"
 )
 
-// reserved begins the names of rules that the engine adds to a policy's package.
+// reserved is the prefix of rules that the engine adds to a policy's package.
 const reserved = "_sallyport_"
 
 var (
@@ -31,17 +32,17 @@ var (
 
 var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-// contract checks what can be said of a policy before any request: the form of the contract's rules, their annotations,
-// and that no fact is read that is not asked for.
+// contract checks what can be checked without a request: the form of the contract's rules, their annotations, and that every fact
+// that is read is also queried.
 type contract struct {
 	pkg     ast.Ref
 	modules []*ast.Module
 	errs    CompileErrors
 	facts   []string
 	has     map[string]bool
-	// parameters is the first rule valid_parameters, if there is one.
+	// parameters is the first rule valid_parameters, if any.
 	parameters *ast.Rule
-	// said looks for what rules say literally; outcome is what an outcome may be.
+	// said finds the literal values of rules; outcome is the shape of an outcome.
 	said    literals
 	outcome shape
 	reads   []Read
@@ -115,7 +116,7 @@ func (c *contract) rule(r *ast.Rule) {
 	}
 }
 
-// shapes holds what a rule says literally to what it may be.
+// shapes checks the literal values of a rule.
 func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
 	for _, found := range c.said.of(r, said) {
 		if wrong := of(found).wrong(name, found); wrong != nil {
@@ -124,7 +125,7 @@ func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shap
 	}
 }
 
-// outcomeShape looks at outcome, or at a member of it, as far as its name is known.
+// outcomeShape checks outcome, or a member of it whose name is known.
 func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
 	said := r.Head.Value
 	if r.Head.RuleKind() == ast.MultiValue {
@@ -153,7 +154,7 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 	}
 }
 
-// factReads refuses reads of facts that are never asked for: they would be undefined, and the rule silent.
+// factReads rejects reads of facts that are never queried: they would be undefined, so that the rule would never apply.
 func (c *contract) factReads(m *ast.Module) {
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
 		if !ref.HasPrefix(inputFacts) {
@@ -195,7 +196,7 @@ func (c *contract) packageAnnotations(m *ast.Module) (described bool) {
 	return described
 }
 
-// outcomeAnnotations wants of every deny rule a title, the reason it gives and what its reader can do.
+// outcomeAnnotations requires of every deny rule a title, a reason and a remedy.
 func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	for _, a := range r.Annotations {
 		c.customKeys(a, name)
@@ -212,7 +213,7 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	}
 }
 
-// customKeys wants what is under custom to be known. The name is that of the rule.
+// customKeys rejects unknown keys under custom. name is the rule's.
 func (c *contract) customKeys(a *ast.Annotations, name string) {
 	for key, value := range a.Custom {
 		switch {
@@ -225,12 +226,12 @@ func (c *contract) customKeys(a *ast.Annotations, name string) {
 	}
 }
 
-// isFinal tells whether a rule's METADATA says that no override helps.
+// isFinal reports whether a rule's METADATA excludes overrides.
 func isFinal(r *ast.Rule) bool {
 	return slices.ContainsFunc(r.Annotations, func(a *ast.Annotations) bool { return a.Custom["override"] == false })
 }
 
-// annotated gives what a rule's own METADATA says first, or "".
+// annotated returns the first non-empty text of a rule's own METADATA, or "".
 func annotated(r *ast.Rule, says func(*ast.Annotations) string) string {
 	for _, a := range r.Annotations {
 		if text := says(a); text != "" {
@@ -248,7 +249,7 @@ func descriptionIn(r *ast.Rule) string {
 	return annotated(r, func(a *ast.Annotations) string { return a.Description })
 }
 
-// annotation gives a string under custom, or "".
+// annotation returns a string under custom, or "".
 func annotation(r *ast.Rule, key string) string {
 	return annotated(r, func(a *ast.Annotations) string {
 		text, _ := a.Custom[key].(string)
@@ -277,5 +278,5 @@ func packageRef(dotted string) ast.Ref {
 
 func packageName(m *ast.Module) string { return dotted(m.Package.Path) }
 
-// dotted is the opposite of packageRef.
+// dotted is the inverse of packageRef.
 func dotted(pkg ast.Ref) string { return strings.TrimPrefix(pkg.String(), "data.") }

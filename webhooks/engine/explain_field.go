@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// mostTraced bounds how much of an evaluation is looked at to name a field: who sends what no policy understands must not keep a
-	// replica busy with that.
+	// mostTraced limits the trace events that are examined to name a field, so that invalid requests cannot keep a replica busy.
 	mostTraced = 50_000
-	// mostDocument is of how many bytes of input a field is named, and mostSought how many members are compared to find it.
+	// mostDocument limits the input, in bytes, and mostSought the members that are compared to find a field.
 	mostDocument, mostSought = 128 << 10, 1000
-	// mostNamed is how many fields are named.
+	// mostNamed limits the fields that are named.
 	mostNamed = 3
 )
 
-// nameField adds to an error that says that the input was not understood which member of it that is about, if that shows in time: the
-// one in the expression at which valid_input, or the rule of the fact, stopped. Values are not shown: who asks may not know them.
+// nameField adds to an InputNotUnderstood error the member of the input in the expression at which valid_input, or the rule of the
+// fact, stopped, if it is found in time. Values are not shown: the requester may not be allowed to know them.
 func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact, err error) error {
 	var e *Error
-	if !errors.As(err, &e) || e.Cause != InputNotUnderstood || e.fact == "" && facts == nil && p.first.ask != nil { // a query says itself what it is about
+	if !errors.As(err, &e) || e.Cause != InputNotUnderstood || e.fact == "" && facts == nil && p.first.ask != nil { // a query's error names its field already
 		return err
 	}
-	if slices.Contains(p.second.facts, e.fact) { // what it is made of is not only in the request
+	if slices.Contains(p.second.facts, e.fact) { // it depends on more than the request
 		return err
 	}
 	asked, stopped := p.pkg.Append(ast.StringTerm(ruleValid)), p.rulesNamed(ruleValid)
@@ -64,7 +63,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	return err
 }
 
-// fields are the members of input that the rules stopped at, each with what is the matter with it.
+// fields returns the members of input at which the rules stopped, each with its problem.
 func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	var frames []*frame
 	for _, r := range stopped {
@@ -88,9 +87,9 @@ func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	return named
 }
 
-// inputPaths tell where in the input a variable of a policy's rules has its value from.
+// inputPaths maps variables of a policy's rules to the members of input that their values come from.
 type inputPaths struct {
-	mu       sync.Mutex // a follower notes what it comes by
+	mu       sync.Mutex // the follower is not safe for concurrent use
 	follower *follower
 }
 
@@ -101,13 +100,13 @@ func newInputPaths(compiled *ast.Compiler, names []ast.Ref) *inputPaths {
 	return &inputPaths{follower: f}
 }
 
-// member is one of input: a path, and what is there. A part of the path that is not in the input stands for what is missing.
+// member is a member of input. A path that does not exist in the input stands for a missing member.
 type member struct {
 	path  ast.Ref
 	value *ast.Term // nil if there is none
 }
 
-// of gives the members that an expression was asked with.
+// of returns the members in an expression.
 func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +130,7 @@ func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
 	return found
 }
 
-// standsFor gives the members that a variable may have its value from: those that have the same.
+// standsFor returns the members that a variable's value may come from: those with an equal value.
 func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []member) {
 	if v.Equal(ast.InputRootDocument.Value) {
 		return []member{{path: ast.Ref{ast.InputRootDocument}, value: input}}
@@ -154,7 +153,7 @@ func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []me
 	return found
 }
 
-// find visits the members of a document that a place in its projection stands for, among as many as are left to be looked at.
+// find visits the members of a document that a place in its projection stands for, at most as many as are left.
 func (r *projection) find(place *projection, at member, left *int, visit func(member)) {
 	if *left--; *left < 0 {
 		return
@@ -183,7 +182,7 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 	}
 }
 
-// along is a member further on a path; variables in it have the values that they were asked with.
+// along returns a member further along a path. Variables in it have their values of the trace.
 func (m member) along(path ast.Ref, at *stop) member {
 	for _, key := range path {
 		shown := key
@@ -201,10 +200,10 @@ func (m member) along(path ast.Ref, at *stop) member {
 	return m
 }
 
-// own is what the requester has written.
+// own is the part of the input that the requester wrote.
 var own = ast.MustParseRef("input.request.object")
 
-// shown is a key that is not of the policy's text, but of the input: who asks may not know it, unless it is of the own object.
+// shown hides a key that is from the input and not from the policy's text, unless it is in the requester's own object.
 func (m member) shown(key *ast.Term) *ast.Term {
 	if m.path.HasPrefix(own) {
 		return key
@@ -222,7 +221,7 @@ func elementOf(of, key *ast.Term) *ast.Term {
 	return nil
 }
 
-// String names the member as its writer knows it, in the object by its path there, and says what kind of value it has.
+// String returns the member's path, for the request's object within the object, and the type of its value.
 func (m member) String() string {
 	path := m.path[1:]
 	switch {

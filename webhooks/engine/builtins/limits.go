@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// mostWork is how many steps one call may take; each is some nanoseconds.
+	// mostWork limits the steps of one call; each takes some nanoseconds.
 	mostWork = 50e6
-	// mostMade is what all calls of an evaluation may make, in bytes, if nothing else is said.
+	// mostMade is the default limit for the results of all calls of an evaluation, in bytes.
 	mostMade = 64 << 20
-	// mostOfAll limits what all running evaluations make together, in MiB: evaluations of many users could exhaust the memory otherwise. The
-	// first mostUncounted MiB of each do not count, so that large evaluations do not stop ordinary ones.
+	// mostOfAll limits the results of all running evaluations together, in MiB: evaluations of many users could otherwise exhaust
+	// the memory. The first mostUncounted MiB of each do not count, so that large evaluations do not stop ordinary ones.
 	mostOfAll, mostUncounted = 256, 4
-	// longestNumber and largestExponent bound a number, in characters and digits.
+	// longestNumber and largestExponent limit a number, in characters and digits.
 	longestNumber, largestExponent = 100, 1000
 )
 
-// cost is what a call of a builtin would do at most.
+// cost is the upper limit of what a call of a builtin costs.
 type cost struct {
 	work, made float64
-	small      bool // what it would join has few parts
+	small      bool // its joined result has few parts
 }
 
-// meter counts what the calls of an evaluation have made. An evaluation is one goroutine.
+// meter counts the results of the calls of an evaluation. An evaluation is one goroutine.
 type meter struct {
 	made  float64
-	input *ast.Term // nil if it is not known
-	most  int       // see mostParts; 0 as long as nobody asks
-	// joined is how many values have been put together by builtins.
+	input *ast.Term // nil if unknown
+	most  int       // see mostParts; 0 until it is needed
+	// joined is the number of calls of joining builtins.
 	joined int
 	shared bool  // it counts against mostOfAll
 	taken  int64 // of mostOfAll, in MiB
@@ -46,19 +46,19 @@ var ofAll atomic.Int64
 
 type meterKey struct{}
 
-// Metered has what an evaluation's calls make be counted together, and held against its input, which may be nil. The caller must call release
-// when the evaluation has ended.
+// Metered returns a context that counts the results of an evaluation's calls together, with limits that depend on its input, which
+// may be nil. The caller must call release when the evaluation has ended.
 func Metered(ctx context.Context, input *ast.Term) (metered context.Context, release func()) {
 	m := &meter{input: input, shared: true}
 	return context.WithValue(ctx, meterKey{}, m), func() { ofAll.Add(-m.taken) }
 }
 
-// MeteredUpTo lets all of an evaluation's calls together make no more than so many bytes.
+// MeteredUpTo returns a context that limits the results of all of an evaluation's calls to a number of bytes.
 func MeteredUpTo(ctx context.Context, bytes float64) context.Context {
 	return context.WithValue(ctx, meterKey{}, &meter{made: mostMade - bytes})
 }
 
-// meterOf gives the meter of an evaluation, a new one for a call that belongs to none.
+// meterOf returns the meter of an evaluation, a new one for a call outside evaluations.
 func meterOf(ctx context.Context) *meter {
 	if ctx != nil {
 		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
@@ -68,7 +68,7 @@ func meterOf(ctx context.Context) *meter {
 	return &meter{}
 }
 
-// limited are the builtins with limits, and what tells the cost of a call.
+// limited maps the builtins with limits to the cost of a call.
 var limited = map[string]costs{
 	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digits,
 	"plus": plainNumbers, "minus": subtracted, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
@@ -91,7 +91,7 @@ var limited = map[string]costs{
 
 func init() {
 	for name, tells := range limited {
-		ast.BuiltinMap[name].CanSkipBctx = false // which has the meter
+		ast.BuiltinMap[name].CanSkipBctx = false // the context has the meter
 		call := topdown.GetBuiltin(name)
 		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
 			c, err := tells(operands)
@@ -116,7 +116,7 @@ func init() {
 	}
 }
 
-// Together is the code of the error if all running evaluations together reach their limit.
+// Together is the code of the error when all running evaluations together reach their limit.
 const Together = "sallyport_together"
 
 var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", mostOfAll)
@@ -149,10 +149,10 @@ func charge(ctx context.Context, c cost) error {
 	return nil
 }
 
-// ErrNumber is told of a number that is out of proportion with its text.
+// ErrNumber is the error for a number that is out of proportion with its text.
 var ErrNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
 
-// plainNumber tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
+// plainNumber reports whether a number is as large as its text suggests, as all 64-bit numbers are.
 func plainNumber(number string) bool {
 	if len(number) > longestNumber {
 		return false
@@ -185,7 +185,7 @@ func plainNumbers(operands []*ast.Term) (cost, error) {
 func plainElements(operands []*ast.Term) (cost, error) {
 	each, fine := operands[0].Value.(iterable)
 	if !fine {
-		return cost{}, nil // which the builtin refuses
+		return cost{}, nil // the builtin rejects it
 	}
 	return cost{}, each.Iter(func(element *ast.Term) error {
 		_, err := plainNumbers([]*ast.Term{element})
@@ -193,7 +193,7 @@ func plainElements(operands []*ast.Term) (cost, error) {
 	})
 }
 
-// fewElements is for a product, which has as many digits as all of them together.
+// fewElements is for products, which have as many digits as all factors together.
 func fewElements(operands []*ast.Term) (cost, error) {
 	if size(operands[0]) > 100 {
 		return cost{}, fmt.Errorf("it has more than 100 factors")
@@ -203,7 +203,7 @@ func fewElements(operands []*ast.Term) (cost, error) {
 
 var nowhere = &ast.Location{}
 
-// TooLarge gives the place of a number that is out of proportion with its text, nil if there is none.
+// TooLarge returns the place of a number that is out of proportion with its text; nil if there is none.
 func TooLarge(in any) (at *ast.Location) {
 	ast.WalkTerms(in, func(t *ast.Term) bool {
 		if n, ok := t.Value.(ast.Number); ok && at == nil && !plainNumber(string(n)) {
