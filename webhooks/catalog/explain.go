@@ -15,29 +15,29 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Meeting is how a request fares with a policy's spec.match, field by field, and in which mode it is judged.
+// Meeting is the result of matching a request with a policy's spec.match, field by field, and the effective mode.
 type Meeting struct {
-	// Met tells whether the policy is asked, as Select does.
+	// Met reports whether Select returns the policy.
 	Met bool `json:"met"`
-	// By is the entry of spec.match.resources that the request meets; empty if it meets none.
+	// By is the entry of spec.match.resources that matches; empty if none does.
 	By string `json:"by,omitempty"`
-	// Missed are the fields that keep the policy from being asked.
+	// Missed are the fields that do not match.
 	Missed []Missed `json:"missed,omitempty"`
-	// Mode is the effective one, and ModeBy the field that it is of.
+	// Mode is the effective mode, and ModeBy the field that sets it.
 	Mode   v1alpha1.PolicyMode `json:"mode,omitempty"`
 	ModeBy string              `json:"modeBy,omitempty"`
-	// Unread is why the labels of the namespace are not known, if they matter. The policy follows its onError then.
+	// Unread is why the labels of the namespace are unknown, if they matter. The policy follows its onError then.
 	Unread error `json:"-"`
 }
 
-// Missed is a field of a RegoPolicy that a request does not meet.
+// Missed is a field of a RegoPolicy that does not match a request.
 type Missed struct {
 	Field string `json:"field"`
-	// Why says what it has and what the request is.
+	// Why names the values of the field and of the request.
 	Why string `json:"why"`
 }
 
-// Meeting tells how the request fares with the policy. The reader is asked for the labels of its namespace if they matter.
+// Meeting matches the request with the policy. It reads the labels of the request's namespace if they matter.
 func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) *Meeting {
 	home := homeOf(ctx, request, reader)
 	m := &Meeting{}
@@ -71,7 +71,7 @@ func (m *Meeting) miss(field, format string, args ...any) {
 	m.Missed = append(m.Missed, Missed{Field: field, Why: fmt.Sprintf(format, args...)})
 }
 
-// resources tells of each entry what of it the request is not, if it meets none.
+// resources adds, if no entry matches, the differences of each entry.
 func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest, of string) {
 	var missed []Missed
 	for i, r := range match.Resources {
@@ -86,8 +86,8 @@ func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest
 	m.Missed = append(m.Missed, missed...)
 }
 
-// MissesDebugContainers tells whether a policy judges what is written into Pods, and not the containers that kubectl debug adds: the API
-// server has them as another resource, which pods does not stand for.
+// MissesDebugContainers reports whether a policy matches the creation or update of Pods, but not the containers that kubectl debug
+// adds: these are another resource, which `pods` does not include.
 func MissesDebugContainers(match *v1alpha1.PolicyMatch) bool {
 	judges := func(operation admissionv1.Operation, subresource string) bool {
 		request := &admissionv1.AdmissionRequest{
@@ -98,7 +98,7 @@ func MissesDebugContainers(match *v1alpha1.PolicyMatch) bool {
 	return (judges(admissionv1.Create, "") || judges(admissionv1.Update, "")) && !judges(admissionv1.Update, "ephemeralcontainers")
 }
 
-// missing are the reasons for which an entry is not about a request.
+// missing returns the differences between an entry and a request; none if it matches.
 func missing(r *v1alpha1.PolicyResources, request *admissionv1.AdmissionRequest) (why []string) {
 	is := func(field, name string, has []string, met bool) {
 		if !met {
@@ -130,7 +130,7 @@ func quoted(texts []string) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// exclusions tells which entries exclude the request.
+// exclusions adds the entries that exclude the request.
 func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
 	user := &request.UserInfo
 	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
@@ -168,7 +168,7 @@ func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest
 	}
 }
 
-// labelsText has those before a request and those after it, where they differ.
+// labelsText returns the labels before and after a request, where they differ.
 func labelsText(sets homes) string {
 	var texts []string
 	for _, set := range sets {
@@ -181,7 +181,7 @@ func labelsText(sets homes) string {
 	return strings.Join(slices.Compact(texts), " and would have ")
 }
 
-// modeField names the field that a mode is of.
+// modeField returns the field that sets a mode.
 func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.AdmissionRequest, home labelsOf) string {
 	if !placed(request) || !slices.ContainsFunc(p.regimes, func(r regime) bool { return len(r.namespaces) > 0 }) {
 		return "spec.mode"
@@ -203,7 +203,7 @@ func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.Admiss
 	return "spec.mode"
 }
 
-// entryFor gives the index of the entry that a mode is of for those labels, -1 for none.
+// entryFor returns the index of the entry that sets the mode for those labels; -1 for none.
 func (r regime) entryFor(set labels.Set, mode v1alpha1.PolicyMode) int {
 	for i, n := range r.namespaces {
 		if n.selector != nil && !n.selector.Matches(set) {

@@ -9,20 +9,20 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// libraryRoot is the package that all libraries are below.
+// libraryRoot is the root package of all libraries.
 const libraryRoot = "sallyport.lib"
 
-// library is a RegoPolicy with modules for others, and what is known of each module without compiling it.
+// library is a RegoPolicy with library modules, and their outlines.
 type library struct {
 	object   *v1alpha1.RegoPolicy
-	outlines []*engine.Outline // nil where the module does not parse
-	refused  error             // why policies cannot have any of it
+	outlines []*engine.Outline // nil if the module does not parse
+	refused  error             // why no policy can import it
 }
 
-// shelf is the libraries of one build, by name.
+// shelf is the libraries of a build, by name.
 type shelf []*library
 
-// shelve puts libraries on a shelf. One that takes a name that an older one has is refused.
+// shelve collects the libraries. One that defines a name of an older one is refused.
 func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
 	var all shelf
 	for i := range objects {
@@ -30,7 +30,7 @@ func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
 			all = append(all, &library{object: &objects[i], outlines: c.sketches(&objects[i])})
 		}
 	}
-	byAge := slices.SortedStableFunc(slices.Values(all), func(a, b *library) int { // by name where they are of one age
+	byAge := slices.SortedStableFunc(slices.Values(all), func(a, b *library) int { // by name if their ages are equal
 		return a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time)
 	})
 	for i, l := range byAge {
@@ -44,7 +44,7 @@ func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
 	return all
 }
 
-// misplaced tells whether the library has modules outside of its own package, where they could become part of others.
+// misplaced returns an error if the library has modules outside its own package, which could become part of others.
 func (l *library) misplaced() error {
 	for i, o := range l.outlines {
 		if o != nil && !o.Below(l.object.Spec.Package) {
@@ -55,7 +55,7 @@ func (l *library) misplaced() error {
 	return nil
 }
 
-// conflictError is told to the younger of two libraries.
+// conflictError is the error of the younger of two libraries that define the same name.
 type conflictError struct{ library, name, older string }
 
 func (e *conflictError) Error() string {
@@ -77,14 +77,14 @@ func (l *library) conflict(older *library) error {
 	return nil
 }
 
-// bundle is what a RegoPolicy is to be compiled with.
+// bundle is what a RegoPolicy imports.
 type bundle struct {
 	libraries []v1alpha1.RegoPolicy // by name, with the modules that are reached
-	missing   []string              // what it refers to in libraries that are not there
+	missing   []string              // references to libraries that do not exist
 }
 
-// imports picks what an object's modules reach, directly or through other libraries. Modules that do not parse come along if
-// something is missing that could be in them: only the compiler's words about them help then.
+// imports returns what an object's modules reach, directly or through other libraries. If a reference is unresolved, modules that
+// do not parse are included, because it may be in them: the compiler then reports their syntax errors.
 func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) bundle {
 	own := slices.DeleteFunc(slices.Clone(outlines), func(o *engine.Outline) bool { return o == nil })
 	reached := map[*engine.Outline]bool{}
@@ -133,14 +133,14 @@ func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) 
 	return b
 }
 
-// others are the libraries that the object may import.
+// others returns the libraries that the object may import.
 func (s shelf) others(object *v1alpha1.RegoPolicy) shelf {
 	return slices.DeleteFunc(slices.Clone(s), func(l *library) bool {
 		return l.refused != nil || l.object.Name == object.Name
 	})
 }
 
-// sketches gives the outlines of an object's modules, nil where one does not parse.
+// sketches returns the outlines of an object's modules, nil for one that does not parse.
 func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	outlines := make([]*engine.Outline, len(object.Spec.Modules))
 	for i, m := range modulesOf(object) {
@@ -155,7 +155,7 @@ func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	return outlines
 }
 
-// sketch gives nil for what does not parse, or cannot even be tried: the compiler says why.
+// sketch returns nil if the module does not parse or the parser panics: the compiler reports why.
 func sketch(m engine.Module) (outline *engine.Outline) {
 	defer func() {
 		if recover() != nil {

@@ -4,8 +4,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Matches are what a request must meet, each of them; the first has every resource that can be met. Requirements of a selector
-// that cannot be used are left out, as they are for requests.
+// Matches returns the matches that a request must all satisfy; the first has every resource that can match. Invalid requirements of
+// selectors are left out, as they are for requests.
 func (p *Policy) Matches() []v1alpha1.PolicyMatch {
 	var all []v1alpha1.PolicyMatch
 	for _, m := range p.match {
@@ -16,7 +16,7 @@ func (p *Policy) Matches() []v1alpha1.PolicyMatch {
 	return all
 }
 
-// RefusesUnasked tells whether there is a request that is to be refused if the policy cannot be asked about it.
+// RefusesUnasked reports whether a request can be denied because the policy cannot be evaluated.
 func (p *Policy) RefusesUnasked() bool {
 	mode := v1alpha1.ModeEnforce
 	for _, r := range p.regimes {

@@ -11,20 +11,20 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// edition is a revision with what was compiled from it.
+// edition is a revision and its compilation.
 type edition struct {
 	*compilation
 	revision Revision
 }
 
-// settled is what a build has for one policy.
+// settled is the result of a build for one policy.
 type settled struct {
-	policy   *Policy // nil: it is not in the set
+	policy   *Policy // nil if it is not in the set
 	state    State
 	remember *edition
 }
 
-// settle finds what decides for a RegoPolicy: itself, else its last good revision, else nothing.
+// settle selects the active revision of a RegoPolicy: the object, or its last good revision, or none.
 func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libraries shelf, good map[string]Revision) settled {
 	b := libraries.imports(object, c.sketches(object))
 	current := &edition{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
@@ -47,12 +47,12 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 			return v
 		}
 	}
-	// What is remembered stays so, for when the caches can answer for it again.
+	// The remembered edition stays for when its caches have synced again.
 	v.remember = c.remembered(object)
-	// A policy that is new may come a moment later. One that was in the last set, be it broken, must not be left out meanwhile.
+	// A new policy may be left out until its reads have synced. One that was in the last set, even a broken one, must stay.
 	if uid, was := c.last[object.Name]; v.state.Problem != ReadsNotSynced || was && uid == object.UID {
 		v.policy = broken(object, lack)
-		if c.Reads != nil && v.policy.byNamespace() { // what is lacking for it makes the policy match more, not less
+		if c.Reads != nil && v.policy.byNamespace() { // until the namespaces can be read, the policy matches more, not less
 			c.Reads(ctx, object.Name, []engine.Read{namespaceRead})
 		}
 	}
@@ -64,7 +64,7 @@ func (v *settled) decides(e *edition, p *Policy) {
 	v.state.Active, v.state.ActiveHash = &e.revision, p.Revision()
 }
 
-// older gives what could decide in place of an object, the youngest first.
+// older returns the editions that could replace an object, the latest first.
 func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) []*edition {
 	var all []*edition
 	if known := c.remembered(object); known != nil {
@@ -81,7 +81,7 @@ func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) [
 	return all
 }
 
-// remembered is what decided for the object before, nil if nothing did.
+// remembered returns the last active edition of the object, or nil.
 func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
 	if known := c.memory[object.Name]; known != nil && known.revision.Policy.UID == object.UID {
 		return known
@@ -89,8 +89,7 @@ func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
 	return nil
 }
 
-// try makes a policy that can be asked out of an edition. Where it is to decide in place of a broken object, that loosens
-// how it is enforced.
+// try makes a policy of an edition. If it replaces a broken object, the object may loosen its enforcement.
 func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
 	if e.err != nil {
 		return nil, &Lack{Problem: e.problem, Err: e.err}
@@ -122,14 +121,14 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	return p, lack
 }
 
-// namespaceRead is what selecting by the labels of namespaces reads.
+// namespaceRead is the read for selecting by labels of namespaces.
 var namespaceRead = engine.Read{APIVersion: "v1", Kind: "Namespace"}
 
 func (p *Policy) byNamespace() bool {
 	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil }) || slices.ContainsFunc(p.regimes, regime.byLabels)
 }
 
-// broken is what an object is in the set of which nothing can be asked.
+// broken returns the policy of an object that cannot be evaluated.
 func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	relief := fmt.Sprintf("set its spec.mode to %s", v1alpha1.ModeAudit)
 	if len(object.Spec.NamespaceModes) > 0 {
@@ -142,14 +141,14 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	if lack.Problem.OfText() {
 		p.err.Cause = engine.CompileFailed
 	}
-	_ = p.enforce(&object.Spec) // what of it can be used
+	_ = p.enforce(&object.Spec) // applies its valid part
 	match, _ := newMatcher(object.Spec.Match)
 	p.match = []matcher{match}
 	p.reads = sourceOf(object, nil).Reads
 	return p
 }
 
-// brief leaves of many compile errors the first: the requester is to see what is wrong, its author sees all in the status.
+// brief reduces several compile errors to the first, for the requester; the status has all.
 func brief(err error) error {
 	var all engine.CompileErrors
 	switch {

@@ -7,7 +7,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Unheard says which rules of the policy nobody asks, whatever the API server does: a line each, which begins with a field.
+// Unheard returns which rules of the policy are never evaluated, whatever the API server sends: one line each, which begins with a
+// field.
 func (p *Policy) Unheard() []string {
 	if p.Broken() != nil || !p.Arbitrates() {
 		return nil
@@ -15,7 +16,7 @@ func (p *Policy) Unheard() []string {
 	return unheard(p.match[0].PolicyMatch)
 }
 
-// Unheard says the same of a RegoPolicy, without compiling it.
+// Unheard is Policy.Unheard without compiling the RegoPolicy.
 func Unheard(object *v1alpha1.RegoPolicy) []string {
 	if !Defines(object, "outcome") {
 		return nil
@@ -23,7 +24,7 @@ func Unheard(object *v1alpha1.RegoPolicy) []string {
 	return unheard(object.Spec.Match)
 }
 
-// unheard is about outcome rules, which reconcilers ask before they carry out an operation or make a machine.
+// unheard is about outcome rules, which reconcilers evaluate before they carry out an operation or create a machine.
 func unheard(match *v1alpha1.PolicyMatch) []string {
 	operations, machines := v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).Resource(), v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).Resource()
 	asked := match != nil && slices.ContainsFunc(match.Resources, func(r v1alpha1.PolicyResources) bool {
