@@ -11,18 +11,18 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// directVerbs are the rights that it takes to read a kind that is not watched.
+// directVerbs are the rights that reading an unwatched kind needs.
 var directVerbs = []string{"get", "list"}
 
-// route is the way to a kind that is only read live: nothing is kept of it but whether it can be read.
+// route is the state of a kind that is only read live: whether it can be read.
 type route struct {
 	open     bool
-	trouble  error                // why not, as far as that is known
+	trouble  error                // why it is not open, if known
 	resource schema.GroupResource // empty until it is known
-	doubt    chan struct{}        // that it is still open: a read was refused
+	doubt    chan struct{}        // requests a new check after a denied read
 }
 
-// reach tells what keeps a read from being answered live. Whoever holds the store's lock may call it.
+// reach returns why a read cannot be answered live; nil if it can. The caller holds s.mu.
 func (s *Store) reach(ctx context.Context, policy string, r engine.Read) error {
 	way := s.routes[kindOf(r)]
 	if way == nil {
@@ -39,8 +39,8 @@ func (s *Store) reach(ctx context.Context, policy string, r engine.Read) error {
 	return way.trouble
 }
 
-// pave finds out whether a kind can be read, again and again while it cannot, and from time to time, or when a read is refused,
-// while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
+// pave checks repeatedly whether a kind can be read: with backoff while it cannot; at long intervals, or after a denied read, while
+// it can, because no watch would report a revoked right. It ends when no policy reads the kind any more.
 func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
 	for wait := time.Duration(0); ; {
 		resource, err := s.readable(ctx, gvk, directVerbs)
@@ -68,8 +68,8 @@ func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *rout
 	}
 }
 
-// passable keeps what was found out about a way, and tells whether anybody asks for it still and whether that is new. What is
-// neither a lack of rights nor of the kind does not close a way: reads would fail by themselves.
+// passable stores the result of a check. It returns whether the kind is still wanted and whether the result changed. An error that
+// is neither missing rights nor a missing kind does not close an open route: reads return such errors themselves.
 func (s *Store) passable(gvk schema.GroupVersionKind, way *route, resource schema.GroupResource, err error) (asked, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Store) passable(gvk schema.GroupVersionKind, way *route, resource schem
 	return true, changed
 }
 
-// doubted has it looked into whether a kind can still be read live, of which a read was refused.
+// doubted requests a check of a kind after a denied read.
 func (s *Store) doubted(gvk schema.GroupVersionKind) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -100,7 +100,7 @@ func (s *Store) doubted(gvk schema.GroupVersionKind) {
 	}
 }
 
-// readable tells why a kind cannot be read, or is not served; nil if it can. The resource is empty if it cannot be found out.
+// readable returns why a kind cannot be read or is not served; nil if it can be read. The resource is empty if it is unknown.
 func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind, verbs []string) (schema.GroupResource, error) {
 	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind, verbs
 	return mapping.Resource.GroupResource(), s.allowed(ctx, mapping.Resource, verbs)
 }
 
-// block forgets the ways to kinds that nobody asks for any more. What is wanted anew is looked into anew.
+// block removes the routes to kinds that no policy reads any more, so that they are checked anew if they are wanted again.
 func (s *Store) block(wanted []engine.Read) {
 	for gvk := range s.routes {
 		if !slices.ContainsFunc(wanted, func(r engine.Read) bool { return r.Live && kindOf(r) == gvk }) {
