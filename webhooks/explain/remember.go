@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// remembering gives to each question the answer that it got first, so that what is explained is what was decided on.
+// remembering answers a repeated query with its first answer, so that the explanation has the facts of the decision.
 type remembering struct {
 	source webhooks.FactSource
 	mu     sync.Mutex
@@ -23,7 +23,7 @@ func newRemembering(source webhooks.FactSource) *remembering {
 	return &remembering{source: source, known: map[string]func() (engine.Answer, error){}}
 }
 
-// For gives the reader of one request, the same for all who ask.
+// For returns the reader of a request. All readers share their answers.
 func (r *remembering) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
 	return &reader{remembering: r, Reader: r.source.For(request, subject)}
 }
@@ -33,7 +33,7 @@ type reader struct {
 	engine.Reader
 }
 
-// Read answers a policy's question.
+// Read implements engine.Reader.
 func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	text, err := json.Marshal(q)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// summarize says all in a line.
+// summarize sets the one-line summary.
 func (e *Policy) summarize(says string) {
 	e.says = strings.ReplaceAll(says, "\n", " ")
 	e.Summary = e.Policy + ": " + e.says
@@ -40,7 +40,7 @@ func (e *Policy) summary() string {
 	return did + ": " + strings.Join(said, "; ")
 }
 
-// said are the denials, warnings and patches.
+// said returns the denials, warnings and patches.
 func (e *Policy) said() (all []string) {
 	for _, r := range e.Rules {
 		switch r.Rule {
@@ -57,7 +57,7 @@ func (e *Policy) said() (all []string) {
 	return all
 }
 
-// undecided says what comes of it that the policy could not decide, and why that is.
+// undecided returns why the policy could not be evaluated, and the effect on the request.
 func (e *Policy) undecided() string {
 	comes := "the request is admitted (spec.onError)"
 	switch {
@@ -81,7 +81,7 @@ func (e *Policy) undecided() string {
 	return fmt.Sprintf("evaluation failed, %s: %s", comes, why)
 }
 
-// silent says of a policy that said nothing which rule came nearest to it.
+// silent returns, for a policy without results, the rule that came nearest to applying.
 func (e *Policy) silent() string {
 	did, name := "allows", "deny"
 	if e.Endpoint == webhooks.Mutating {
@@ -115,7 +115,7 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// nearest is the entry with the least that the request is not.
+// nearest returns the matchConstraints entry with the fewest differences from the request.
 func nearest(missed []catalog.Missed) string {
 	if len(missed) == 0 {
 		return "no request reaches it"
@@ -124,7 +124,7 @@ func nearest(missed []catalog.Missed) string {
 	return m.Field + " " + m.Why
 }
 
-// innermost is the last of those that are because of one another.
+// innermost returns the last expression in the chain of causes.
 func (n *Needs) innermost() *Needs {
 	for n.Because != nil {
 		n = n.Because
@@ -132,10 +132,10 @@ func (n *Needs) innermost() *Needs {
 	return n
 }
 
-// text is the expression, and what is the matter with it.
+// text returns the expression, and why it does not hold.
 func (n *Needs) text() string { return "`" + n.Shown() + "`, " + n.Problem() }
 
-// Shown is the expression in a line, or the part of it that is missing.
+// Shown returns the expression in one line, or its undefined part.
 func (n *Needs) Shown() string {
 	text := n.Expression
 	if n.Missing != "" && strings.Contains(text, "\n") {
@@ -144,7 +144,7 @@ func (n *Needs) Shown() string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// Problem says what is the matter with the expression.
+// Problem returns why the expression does not hold.
 func (n *Needs) Problem() string {
 	shown := n.Shown()
 	var with []string
@@ -175,10 +175,10 @@ func (n *Needs) Problem() string {
 	return text
 }
 
-// nothing stands for a value that is not there.
+// nothing is the text of an undefined value.
 const nothing = "undefined"
 
-// line is a place without the column.
+// line returns a place without its column.
 func line(place string) string {
 	if i := strings.LastIndexByte(place, ':'); i > 0 {
 		return place[:i]

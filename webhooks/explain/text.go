@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// longest is how long a value is shown as it is.
+	// longest is the length up to which a value is shown whole.
 	longest = 60
-	// mostNames is how many names of a list are shown.
+	// mostNames is the number of names that are shown of a list.
 	mostNames = 5
 )
 
-// brief is a value in a few words: an object of Kubernetes by its name, what is short as it is.
+// brief returns a short text of a value: the name of a Kubernetes object, or the value, truncated.
 func brief(v engine.Value) string {
 	if name := v.Get("metadata").Get("name").Text(); name != "" {
 		return name
@@ -38,7 +38,7 @@ func brief(v engine.Value) string {
 	return string(text)
 }
 
-// answerText says what came of a query: how many there are and what they are called.
+// answerText returns a short text of an answer: the number and names of objects, or the value.
 func answerText(q *engine.Query, v engine.Value) string {
 	decoded, err := v.Decode()
 	if err != nil {
