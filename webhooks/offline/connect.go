@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Connections are the subresources by which somebody connects to an object.
+// Connections are the subresources for connecting to an object.
 var Connections = []string{"exec", "attach", "portforward", "proxy"}
 
-// carries has the kind of what the API server hands on for each connection to a kind of Kubernetes.
+// carries maps connections of built-in kinds to the kind of their options.
 var carries = map[string]string{
 	"pods/exec": "PodExecOptions", "pods/attach": "PodAttachOptions", "pods/portforward": "PodPortForwardOptions", "pods/proxy": "PodProxyOptions",
 	"services/proxy": "ServiceProxyOptions", "nodes/proxy": "NodeProxyOptions",
 }
 
-// defaultContainer is the annotation by which kubectl knows which container is meant.
+// defaultContainer is the annotation with kubectl's default container.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
 // parseConnection makes of an object the request that kubectl exec, attach, port-forward or proxy would send.
@@ -46,12 +46,12 @@ func (r *Reviewer) parseConnection(p *pending) error {
 	}
 	p.connection = corev1.SchemeGroupVersion.WithKind(kind)
 	p.object = &unstructured.Unstructured{Object: optionsOf(r.world.get(p.id), p.connection, p.request)}
-	r.world.kinds.known[p.kind.GroupVersionKind] = p.kind // so that its resource leads to it
+	r.world.kinds.known[p.kind.GroupVersionKind] = p.kind // maps its resource to it
 	p.result = p.newResult()
 	return nil
 }
 
-// optionsOf is what kubectl asks for if it is told nothing else.
+// optionsOf returns the options that kubectl sends by default.
 func optionsOf(to *unstructured.Unstructured, kind schema.GroupVersionKind, request *Request) map[string]any {
 	options := map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind}
 	if request.Subresource != "exec" && request.Subresource != "attach" {
