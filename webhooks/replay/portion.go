@@ -10,17 +10,18 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Portion is which recorded decisions are replayed, and what they are held against. The zero value is all, against the records.
+// Portion selects the recorded decisions to replay, and what they are compared with. The zero value means all decisions, compared
+// with the records.
 type Portion struct {
-	// Policy is the only one whose decisions count; empty means all.
+	// Policy is the only policy whose results count; empty means all.
 	Policy string
-	// Since leaves out what was decided before.
+	// Since skips earlier decisions.
 	Since time.Time
-	// Baseline are policies that decide in place of those that made the records; nil leaves it at these.
+	// Baseline are policies to compare with instead of those of the records; nil means the records.
 	Baseline *catalog.Set
 }
 
-// Of has the replayer replay a portion.
+// Of returns a replayer of a portion.
 func (r *Replayer) Of(p Portion) *Replayer {
 	of := *r
 	of.portion = p
@@ -30,13 +31,13 @@ func (r *Replayer) Of(p Portion) *Replayer {
 	return &of
 }
 
-// wants tells whether a record is of the portion, by what was decided then.
+// wants reports whether a record is in the portion.
 func (p *Portion) wants(record *webhooks.Record) bool {
 	at, err := time.Parse(time.RFC3339, record.Time)
 	return p.Since.IsZero() || err == nil && !at.Before(p.Since)
 }
 
-// of is what the policy of the portion says in a decision, and whether it admits the request by itself.
+// of reduces a decision to the result of the portion's policy.
 func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
 	if p.Policy == "" {
 		return record
@@ -50,7 +51,7 @@ func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
 	return &own
 }
 
-// rejudge has the policies decide again. It tells also which of them could not be asked.
+// rejudge evaluates the policies again. It also returns those that could not be evaluated.
 func (r *Replayer) rejudge(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
 	m := newMemory(record, q.Review)
 	readers := map[string]*reader{}

@@ -17,17 +17,17 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Replayer puts recorded decisions to policies. It is safe for concurrent use.
+// Replayer evaluates recorded decisions again. It is safe for concurrent use.
 type Replayer struct {
 	set *catalog.Set
-	// secretive are the policies that name a field of Secrets, remembering those that name kubectl's copy of what was applied:
-	// neither is in a record.
+	// secretive are the policies that name a field of Secrets, remembering those that name the last-applied annotation: records
+	// have neither.
 	secretive, remembering map[string]bool
 	portion                Portion
-	baseline               *Replayer // nil if the records are what it is held against
+	baseline               *Replayer // nil to compare with the records
 }
 
-// New makes a replayer. The policies should have time to decide: how slow this machine is says nothing of them.
+// New returns a replayer. The policies should have long timeouts: the speed of this machine must not affect results.
 func New(set *catalog.Set) *Replayer {
 	r := &Replayer{set: set, secretive: map[string]bool{}, remembering: map[string]bool{}}
 	for _, p := range set.Policies() {
@@ -40,17 +40,17 @@ func New(set *catalog.Set) *Replayer {
 	return r
 }
 
-// Result is what came of one line with a record.
+// Result is the result of one line with a record.
 type Result struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
-	// Problem is why there is no more to say of the line; Cut tells that it is the last one, and not whole.
+	// Problem is why the line cannot be replayed; Cut reports whether it is an incomplete last line.
 	Problem string `json:"problem,omitempty"`
 	Cut     bool   `json:"cut,omitempty"`
 	*Decision
 }
 
-// Decision is a recorded decision, and what would be another one.
+// Decision is a recorded decision and its differences.
 type Decision struct {
 	ID          string                `json:"id"`
 	Time        string                `json:"time"`
@@ -66,32 +66,31 @@ type Decision struct {
 
 	Was   Verdict `json:"was"`
 	Would Verdict `json:"would"`
-	// Changes are the policies that would say something else, Unknown those that cannot be asked; by name.
+	// Changes are the policies with a different result, Unknown those whose result is unknown; by name.
 	Changes []Change  `json:"changes,omitempty"`
 	Unknown []Unknown `json:"undecided,omitempty"`
 }
 
-// Flips tells whether the decision would be another one: another verdict, other reasons, other patches.
+// Flips reports whether the decision would be different: its verdict, reasons or patches.
 func (d *Decision) Flips() bool { return d != nil && len(d.Changes) > 0 }
 
-// FlipsVerdict tells whether what was admitted would be denied, or the other way round.
+// FlipsVerdict reports whether an admitted request would be denied, or the other way round.
 func (d *Decision) FlipsVerdict() bool {
 	return d != nil && d.Would != Undecided && d.Was != d.Would && slices.ContainsFunc(d.Changes, func(c Change) bool {
 		return c.Was.refuses() != c.Would.refuses()
 	})
 }
 
-// job is a line on its way. A line without a record gives nil.
+// job is a line to replay. The result of a line without a record is nil.
 type job struct {
 	line
 	file   string
 	result chan *Result
 }
 
-// Replay puts all decisions of the inputs to the policies, and gives those that say something in their order: decisions that
-// would flip or of which that cannot be said, and lines that cannot be read. Only so many lines are held at a time as there
-// are processors, a few times over, and together no more bytes than the longest line may have. The error is that of each, or of the
-// context.
+// Replay replays all decisions of the inputs and calls each, in their order, for decisions that would be different or unknown, and
+// lines that cannot be read. It keeps in memory a few times as many lines as there are processors, and together no more bytes than
+// the longest line may have. The error is that of each, or of the context.
 func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result) error) (*Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	workers := runtime.GOMAXPROCS(0)
@@ -127,7 +126,7 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 	return count.summary(), err
 }
 
-// feed has every line worked on, and remembers their order.
+// feed sends every line to the workers, and keeps their order.
 func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<- *job) {
 	for i := range inputs {
 		for l := range inputs[i].lines {
@@ -198,7 +197,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	return d, nil
 }
 
-// unreplayable is a decision whose request is not in the record. Which policies it would meet cannot be said, either.
+// unreplayable returns a decision whose request is not in the record, so that the matching policies are unknown, too.
 func unreplayable(record *webhooks.Record, review *webhooks.Review, only string) *Decision {
 	d := describe(record, review)
 	d.Would = Undecided
@@ -214,7 +213,7 @@ func unreplayable(record *webhooks.Record, review *webhooks.Review, only string)
 	return d
 }
 
-// unknown finds the policies that could not be asked.
+// unknown returns the policies that could not be evaluated.
 func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*reader) map[string]Unknown {
 	all := map[string]Unknown{}
 	for i := range would.Policies {
@@ -246,10 +245,10 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 	return all
 }
 
-// overriding is the name of the question whether the requester may override a policy.
+// overriding is the fact whether the requester may override a policy.
 const overriding = "override"
 
-// lacksRight tells whether there was no answer to that question.
+// lacksRight reports whether that fact was not recorded for a policy.
 func (r *reader) lacksRight(policy string) bool {
 	return r != nil && slices.ContainsFunc(r.missing, func(q engine.Query) bool {
 		return q.Fact == overriding && q.Access != nil && q.Access.Name == policy
@@ -260,7 +259,7 @@ func (r *reader) wasGivenSecrets() bool {
 	return slices.ContainsFunc(r.given, func(a *answer) bool { return holdsSecret(a.content) })
 }
 
-// describe tells who asked for what.
+// describe returns the user, action and object of a decision.
 func describe(record *webhooks.Record, review *webhooks.Review) *Decision {
 	request := review.Request
 	d := &Decision{
