@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// apart gives a command a process group of its own, and has its end be the end of all in it.
+// apart gives a command its own process group, which is killed as a whole.
 func apart(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }

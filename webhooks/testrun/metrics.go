@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What came of a test run, in metrics.
+// Results of a test run in metrics.
 const (
 	resultPassed   = "passed"
 	resultRefused  = "refused"

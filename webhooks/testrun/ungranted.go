@@ -10,10 +10,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// curiosity is how long may be spent on finding out about rights. What is not known by then is not told: the status will have it.
+// curiosity is the time limit for checking rights. What is unknown by then is omitted; the status will have it.
 const curiosity = time.Second
 
-// ungranted finds out meanwhile which rights are lacking to read what a policy reads.
+// ungranted starts checking which rights are missing for a policy's reads.
 func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-chan []catalog.Grant {
 	answer := make(chan []catalog.Grant, 1)
 	reads := catalog.ReadsOf(object)
@@ -29,7 +29,7 @@ func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-c
 	return answer
 }
 
-// with is a finding and the rights that are lacking. The finding itself is cached, and these change.
+// with returns a copy of a finding with the missing rights, which are not cached.
 func (r *Runner) with(f *Finding, lacking []catalog.Grant) *Finding {
 	if len(lacking) == 0 {
 		return f
