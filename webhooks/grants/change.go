@@ -11,8 +11,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Check tells whether a policy may make one object out of another, both as JSON. How it did so makes no difference: what is compared
-// is what there is in the end.
+// Check returns an error if policies may not change before to after, both as JSON. Only the results are compared, not the patches.
 func (p Patchable) Check(group, resource string, before, after []byte) error {
 	extent := p.Extent(group, resource)
 	if extent == "" {
@@ -44,10 +43,10 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	return nil
 }
 
-// place is what a patch has changed: a part of the object, with a key of its labels or annotations.
+// place is a changed part of an object, with the key if it is in labels or annotations.
 type place struct{ part, key string }
 
-// changed gives the places at which two objects differ: fields of metadata and spec, and keys of labels and annotations.
+// changed returns the places at which two objects differ: fields of metadata and spec, and keys of labels and annotations.
 func changed(was, is engine.Value) (places []place) {
 	for _, field := range differing(was, is) {
 		before, after := was.Get(field), is.Get(field)
@@ -69,19 +68,19 @@ func changed(was, is engine.Value) (places []place) {
 	return places
 }
 
-// haveMembers tells whether two values are objects; what is absent or null has no members.
+// haveMembers reports whether both values are objects or null.
 func haveMembers(was, is engine.Value) bool {
 	return (was.IsNull() || was.IsObject()) && (is.IsNull() || is.IsObject())
 }
 
-// differing gives the names of the members that differ, in their order. Null is something, and no member is not.
+// differing returns the sorted names of the members that differ. A null member differs from none.
 func differing(was, is engine.Value) []string {
 	before, after := map[string]engine.Value{}, map[string]engine.Value{}
 	was.Each(func(name string, v engine.Value) { before[name] = v })
 	is.Each(func(name string, v engine.Value) { after[name] = v })
 	maps.DeleteFunc(before, func(name string, old engine.Value) bool {
 		v, there := after[name]
-		same := there && (bytes.Equal(old.Raw(), v.Raw()) || old.Equal(v)) // mostly without decoding what is large
+		same := there && (bytes.Equal(old.Raw(), v.Raw()) || old.Equal(v)) // compare the text first, to avoid decoding
 		if same {
 			delete(after, name)
 		}
@@ -91,12 +90,12 @@ func differing(was, is engine.Value) []string {
 	return slices.Sorted(maps.Keys(after))
 }
 
-// reserved tells whether Kubernetes or Sallyport acts on a label or an annotation. What app.kubernetes.io recommends only describes.
+// reserved reports whether Kubernetes or Sallyport acts on a label or annotation. Those of app.kubernetes.io are only descriptive.
 func reserved(key string) bool {
 	return below(key, v1alpha1.GroupName) || below(key, "k8s.io") || below(key, "kubernetes.io") && !strings.HasPrefix(key, "app.kubernetes.io/")
 }
 
-// below tells whether a key is of a domain or one below it.
+// below reports whether a key is in a domain or one of its subdomains.
 func below(key, domain string) bool {
 	prefix, _, is := strings.Cut(key, "/")
 	return is && (prefix == domain || strings.HasSuffix(prefix, "."+domain))
