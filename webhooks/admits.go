@@ -12,9 +12,9 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// ourselves is the user name of requests that Sallyport makes itself. Kubernetes reserves the prefix, so no person has the name.
+// sallyportUser is the user name of requests that Sallyport makes itself. Kubernetes reserves the prefix, so no person has the name.
 // Policies may test for it: servers-tenancy gives such requests no details of where a machine was found.
-const ourselves = "system:sallyport"
+const sallyportUser = "system:sallyport"
 
 // Placement is the result of evaluating where a machine is or will be.
 type Placement struct {
@@ -101,7 +101,7 @@ func (g *Gate) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine)
 
 // admitsNew evaluates the creation of o by Sallyport.
 func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
-	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return Ruling{}, fmt.Errorf("building the request for %s %s: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)
 	}
@@ -115,7 +115,7 @@ func reviewOfChange(before, after *v1alpha1.VirtualMachine) (*Review, error) {
 	if err != nil {
 		return nil, err
 	}
-	review, err := reviewOfOurs(after, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfOurs(after, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return nil, err
 	}
@@ -129,5 +129,5 @@ func reviewOfChange(before, after *v1alpha1.VirtualMachine) (*Review, error) {
 func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {
 	m := machine.DeepCopy()
 	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{InstanceID: machine.Status.InstanceID}, nil
-	return reviewOfOurs(m, authenticationv1.UserInfo{Username: ourselves})
+	return reviewOfOurs(m, authenticationv1.UserInfo{Username: sallyportUser})
 }

@@ -37,7 +37,7 @@ func (g *Gate) Arbitrate(
 		return Ruling{}, fmt.Errorf("building the request for VirtualMachineOperation %s: %w", operation.Name, err)
 	}
 	reader := &passReader{Reader: live{g.reader(review)}, operation: operation}
-	if err := reader.answer(machine, unfinished); err != nil {
+	if err := reader.prepare(machine, unfinished); err != nil {
 		return Ruling{}, fmt.Errorf("building the facts about the machine of VirtualMachineOperation %s: %w", operation.Name, err)
 	}
 	return g.arbitrate(ctx, review, reader)
@@ -77,7 +77,7 @@ type passReader struct {
 	operations engine.Value
 }
 
-func (r *passReader) answer(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) error {
+func (r *passReader) prepare(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) error {
 	others := []engine.Value{}
 	for i := range unfinished {
 		if o := &unfinished[i]; o.UID != r.operation.UID && !o.Finished() {

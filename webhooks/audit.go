@@ -27,7 +27,7 @@ type Audited struct {
 func (g *Gate) Audit(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Audited, error) {
 	o := object.DeepCopy()
 	o.SetManagedFields(nil)
-	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return Audited{}, fmt.Errorf("building the request for %s %s: %w", o.GetKind(), o.GetName(), err)
 	}

@@ -26,10 +26,10 @@ type Decision struct {
 	set      *catalog.Set
 	reader   engine.Reader // answers queries that are not of policies
 	verdicts []verdict
-	override carried
+	override carriedOverride
 	patch    []byte // combined from all policies
-	eased    bool   // the open gate admits a request that would have been denied, or omits its patch
-	asked    map[string]engine.Fact
+	relaxed    bool   // the open gate admits a request that would have been denied, or omits its patch
+	queried    map[string]engine.Fact
 }
 
 // verdict is the result of one policy for a request. Exactly one of decision and err is set.
@@ -49,8 +49,8 @@ type Override struct {
 	Reason string `json:"reason"`
 }
 
-// carried is the override that a denied request carries, with what it is checked against and the outcome.
-type carried struct {
+// carriedOverride is the override that a denied request carries, with what it is checked against and the outcome.
+type carriedOverride struct {
 	field string // that contains it
 	text  string // "" if there is none
 	// on is the object that has the annotation, or would have it; events name it, too.
@@ -63,21 +63,21 @@ type carried struct {
 	ignored error
 }
 
-// errNotKnown means that the override could not be checked.
-var errNotKnown = errors.New("checking the override")
+// errOverrideUnknown means that the override could not be checked.
+var errOverrideUnknown = errors.New("checking the override")
 
 // open reports whether the override could not be checked, so that it may count after all.
-func (c *carried) open() bool { return errors.Is(c.ignored, errNotKnown) }
+func (c *carriedOverride) open() bool { return errors.Is(c.ignored, errOverrideUnknown) }
 
 // problem returns why the override is ignored, with the field that has it; nil if it is not.
-func (c *carried) problem() error {
+func (c *carriedOverride) problem() error {
 	if c.ignored == nil {
 		return nil
 	}
 	return fmt.Errorf("%s is ignored: %w", c.field, c.ignored)
 }
 
-func (c *carried) warnings() []string {
+func (c *carriedOverride) warnings() []string {
 	if c.ignored == nil {
 		return nil
 	}
@@ -133,13 +133,13 @@ func (v *verdict) fail(cause engine.Cause, err error) {
 
 // refuses reports whether the policy blocks the request. Modes Warn and Audit cover errors too: a policy under trial must not block
 // requests because it is broken.
-func (v *verdict) refuses() bool { return v.mode == v1alpha1.ModeEnforce && v.objects() }
+func (v *verdict) refuses() bool { return v.mode == v1alpha1.ModeEnforce && v.blocks() }
 
 // lets reports whether the request passes only because of the policy's mode.
-func (v *verdict) lets() bool { return v.mode != v1alpha1.ModeEnforce && v.objects() }
+func (v *verdict) lets() bool { return v.mode != v1alpha1.ModeEnforce && v.blocks() }
 
-// objects reports whether the policy denies the request, and no override applies.
-func (v *verdict) objects() bool {
+// blocks reports whether the policy denies the request, and no override applies.
+func (v *verdict) blocks() bool {
 	if v.override != nil {
 		return false
 	}
@@ -149,8 +149,8 @@ func (v *verdict) objects() bool {
 	return len(v.decision.Denials) > 0
 }
 
-// final returns the first denial that excludes overrides, or nil.
-func (v *verdict) final() *objection {
+// finalDenial returns the first denial that excludes overrides, or nil.
+func (v *verdict) finalDenial() *objection {
 	for _, o := range v.objections() {
 		if o.Final {
 			return &o
@@ -159,16 +159,16 @@ func (v *verdict) final() *objection {
 	return nil
 }
 
-// known returns the facts of the evaluation, failed or not.
-func (v *verdict) known() map[string]engine.Fact {
+// facts returns the facts of the evaluation, failed or not.
+func (v *verdict) facts() map[string]engine.Fact {
 	if v.err != nil {
 		return v.err.Facts
 	}
 	return v.decision.Facts
 }
 
-// word returns the result as it is recorded: denied, warned, audited, overridden, allowed, error_denied or error_allowed.
-func (v *verdict) word() string {
+// result returns the result as it is recorded: denied, warned, audited, overridden, allowed, error_denied or error_allowed.
+func (v *verdict) result() string {
 	switch {
 	case v.override != nil:
 		return "overridden"

@@ -30,12 +30,12 @@ func undecodable(r *Review) *admissionv1.AdmissionResponse {
 	if kind < 0 || is.SubResource != "" || is.Object.Raw == nil {
 		return nil
 	}
-	field, err := decodes(is.Object.Raw, &v1alpha1.Kinds[kind])
+	field, err := checkDecoding(is.Object.Raw, &v1alpha1.Kinds[kind])
 	if err == nil {
 		return nil
 	}
 	if is.OldObject.Raw != nil {
-		if _, before := decodes(is.OldObject.Raw, &v1alpha1.Kinds[kind]); before != nil {
+		if _, before := checkDecoding(is.OldObject.Raw, &v1alpha1.Kinds[kind]); before != nil {
 			return nil
 		}
 	}
@@ -49,8 +49,8 @@ func undecodable(r *Review) *admissionv1.AdmissionResponse {
 	}}
 }
 
-// decodes returns why an object cannot be decoded, and in which field; nil if it can.
-func decodes(text []byte, kind *v1alpha1.Kind) (field string, err error) {
+// checkDecoding returns why an object cannot be decoded, and in which field; nil if it can.
+func checkDecoding(text []byte, kind *v1alpha1.Kind) (field string, err error) {
 	err = json.Unmarshal(text, reflect.New(reflect.TypeOf(kind.Object).Elem()).Interface(), json.WithUnmarshalers(boundedQuantities))
 	var semantic *json.SemanticError
 	if !errors.As(err, &semantic) {

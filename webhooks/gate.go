@@ -35,15 +35,15 @@ type Gate struct {
 	opened func(now time.Time) *Opening
 }
 
-// mostEvaluations is the number of concurrent evaluations per user and namespace. Some inputs make an evaluation run until its
+// maxEvaluations is the number of concurrent evaluations per user and namespace. Some inputs make an evaluation run until its
 // deadline or longer. Then further evaluations of the same user wait, but not those of others.
-const mostEvaluations = 2
+const maxEvaluations = 2
 
 // NewGate returns a gate with a set of policies. With a nil set nothing is evaluated until the first Swap, and only requests that
 // can repair policies are admitted. The recorder receives the decisions about real requests; if it is nil, none are recorded, and
 // the gate cannot be registered with a server ([Gate.Register]).
 func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func() time.Time) *Gate {
-	g := &Gate{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(mostEvaluations, math.MaxInt)}
+	g := &Gate{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(maxEvaluations, math.MaxInt)}
 	g.set.Store(set)
 	return g
 }
@@ -90,13 +90,13 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	share := q.Review.user()
 	in.Enter = func(ctx context.Context) (func(), error) { return g.evaluations.Acquire(ctx, share) }
 	if g.recorder != nil {
-		in.Checked = g.recorder.metrics.checked
+		in.Checked = g.recorder.metrics.countCheck
 	}
-	d.ask(ctx, in, of)
-	d.join()
-	d.conceal()
-	d.ease()
-	d.hear(ctx)
+	d.evaluateAll(ctx, in, of)
+	d.mergePatches()
+	d.redactSecrets()
+	d.applyOpening()
+	d.applyOverride(ctx)
 	return d, nil
 }
 
@@ -104,12 +104,12 @@ func (g *Gate) reader(review *Review) engine.Reader {
 	return g.facts.For(review.Request, review.Subject())
 }
 
-// ask evaluates the policies concurrently, so that a slow or broken one does not delay the others. All are from the set that was
+// evaluateAll evaluates the policies concurrently, so that a slow or broken one does not delay the others. All are from the set that was
 // current when the evaluation began.
-func (d *Decision) ask(ctx context.Context, in engine.Input, of func(policy string) engine.Reader) {
+func (d *Decision) evaluateAll(ctx context.Context, in engine.Input, of func(policy string) engine.Reader) {
 	var selected []catalog.Selected
-	for _, s := range d.set.Select(ctx, d.Review.Request, d.noting(d.reader)) {
-		if d.asks(s.Policy) {
+	for _, s := range d.set.Select(ctx, d.Review.Request, d.recording(d.reader)) {
+		if d.selects(s.Policy) {
 			selected = append(selected, s)
 		}
 	}
@@ -133,7 +133,7 @@ func (d *Decision) verdictOf(ctx context.Context, s catalog.Selected, in engine.
 	v := verdict{policy: s.Policy, mode: s.Mode}
 	if s.Err != nil { // the policy is broken, or its match could not be evaluated
 		v.fail(engine.FactUnavailable, s.Err)
-	} else if decision, err := d.put(ctx, s.Policy.Policy, in, reader); err != nil {
+	} else if decision, err := d.evaluate(ctx, s.Policy.Policy, in, reader); err != nil {
 		v.fail(engine.EvaluationFailed, err)
 	} else {
 		v.decision = decision

@@ -49,18 +49,18 @@ type handler struct {
 
 // ServeHTTP answers one review.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer h.contain(w)
+	defer h.recoverPanic(w)
 	waiting, cancel := context.WithTimeout(r.Context(), patienceFor(r))
 	defer cancel()
 	read, err := h.intake.read(waiting, w, r)
 	if err != nil {
-		h.refuse(w, err)
+		h.rejectUnread(w, err)
 		return
 	}
 	defer read.giveBack()
 	review, leave, err := h.intake.decode(waiting, read.text)
 	if err != nil {
-		h.refuse(w, err)
+		h.rejectUnread(w, err)
 		return
 	}
 	defer leave()
@@ -93,8 +93,8 @@ func (h *handler) only(r *http.Request) string {
 	return cmp.Or(strings.TrimPrefix(r.URL.Path, h.path), "/") // "/" is not a policy's name; "" would select all
 }
 
-// refuse maps an error of reading or decoding to its status code and cause.
-func (h *handler) refuse(w http.ResponseWriter, err error) {
+// rejectUnread maps an error of reading or decoding to its status code and cause.
+func (h *handler) rejectUnread(w http.ResponseWriter, err error) {
 	code, cause := http.StatusBadRequest, "not_a_review"
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -116,8 +116,8 @@ func (h *handler) reject(w http.ResponseWriter, code int, cause string, err erro
 	http.Error(w, err.Error(), code)
 }
 
-// contain answers HTTP 500 after a panic outside any policy, instead of closing the connection.
-func (h *handler) contain(w http.ResponseWriter) {
+// recoverPanic answers HTTP 500 after a panic outside any policy, instead of closing the connection.
+func (h *handler) recoverPanic(w http.ResponseWriter) {
 	if p := recover(); p != nil {
 		h.metrics.rejected.WithLabelValues(h.endpoint, "panic").Inc()
 		h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))

@@ -36,8 +36,8 @@ func omit(text []byte) Omitted {
 // large reports whether a request exceeds the limits for recording it unabridged.
 func (r *Review) large() bool { return r.bytes > recordedBytes || r.Document.Values() > recordedValues }
 
-// onRecord returns the request as it is recorded: a large one with its object's name and its small members only.
-func (r *Review) onRecord() any {
+// recorded returns the request as it is recorded: a large one with its object's name and its small members only.
+func (r *Review) recorded() any {
 	if !r.large() {
 		return scrubbed(r.Document)
 	}
@@ -47,36 +47,36 @@ func (r *Review) onRecord() any {
 		"userInfo", "object", "oldObject", "dryRun", "options",
 	} {
 		if v := r.Document.Get(name); !v.IsNull() {
-			kept[name] = keep(v)
+			kept[name] = recordedValue(v)
 		}
 	}
 	for _, name := range []string{"object", "oldObject"} {
 		if object := r.Document.Get(name); len(object.Raw()) > recordedMember {
-			kept[name] = map[string]any{"omitted": kept[name], "metadata": names(object.Get("metadata"))}
+			kept[name] = map[string]any{"omitted": kept[name], "metadata": identityFields(object.Get("metadata"))}
 		}
 	}
 	return kept
 }
 
-func names(metadata engine.Value) map[string]any {
+func identityFields(metadata engine.Value) map[string]any {
 	all := map[string]any{}
 	for _, name := range []string{"name", "generateName", "namespace", "uid"} {
 		if v := metadata.Get(name); !v.IsNull() {
-			all[name] = keep(v)
+			all[name] = recordedValue(v)
 		}
 	}
 	return all
 }
 
-func keep(v engine.Value) any {
+func recordedValue(v engine.Value) any {
 	if text := v.Raw(); len(text) > recordedMember {
 		return omit(text)
 	}
 	return scrubbed(v)
 }
 
-// factOnRecord returns the value of a fact as it is recorded.
-func factOnRecord(v engine.Value) (value any, tooLarge bool) {
+// recordedFact returns the value of a fact as it is recorded.
+func recordedFact(v engine.Value) (value any, tooLarge bool) {
 	if v.Within(recordedBytes) {
 		return scrubbed(v), false
 	}

@@ -7,24 +7,24 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// ease turns denials into warnings and drops the patch while the gate is open.
-func (d *Decision) ease() {
+// applyOpening turns denials into warnings and drops the patch while the gate is open.
+func (d *Decision) applyOpening() {
 	if d.Open == nil {
 		return
 	}
 	for i := range d.verdicts {
 		if v := &d.verdicts[i]; v.refuses() {
-			v.mode, d.eased = v1alpha1.ModeWarn, true
+			v.mode, d.relaxed = v1alpha1.ModeWarn, true
 		}
 	}
 	if d.patch != nil {
-		d.patch, d.eased = nil, true
+		d.patch, d.relaxed = nil, true
 	}
 }
 
 // openWarnings returns the warning that the open gate changed the result.
 func (d *Decision) openWarnings() []string {
-	if !d.eased {
+	if !d.relaxed {
 		return nil
 	}
 	text := "Sallyport's policies are not enforced: the gate is open"

@@ -16,8 +16,8 @@ import (
 // Limits for the JSON of metadata (without managedFields) and spec of an object of Sallyport's kinds: every replica caches all of
 // them. A pool names up to 1,000 members to remove.
 const (
-	mostObject = 64 << 10
-	mostPool   = 256 << 10
+	maxObjectBytes = 64 << 10
+	maxPoolBytes   = 256 << 10
 )
 
 // oversized denies a request whose object is too large, unless the old object was at least as large; nil for other kinds.
@@ -30,9 +30,9 @@ func oversized(r *Review) *admissionv1.AdmissionResponse {
 	if kind < 0 || v1alpha1.Kinds[kind].Cluster || is.SubResource != "" {
 		return nil
 	}
-	most := mostObject
+	most := maxObjectBytes
 	if is.Kind.Kind == "VirtualMachinePool" {
-		most = mostPool
+		most = maxPoolBytes
 	}
 	if r.bytes <= most { // nearly every review
 		return nil

@@ -7,9 +7,9 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// join combines the patches of all policies, in the order of their names. A patch that does not apply, or changes more than the
+// mergePatches combines the patches of all policies, in the order of their names. A patch that does not apply, or changes more than the
 // policy is granted, counts as the failure of its policy; the API server would reject the request without naming the policy.
-func (d *Decision) join() {
+func (d *Decision) mergePatches() {
 	var object []byte
 	var joined []engine.Patch
 	for i := range d.verdicts {

@@ -48,9 +48,9 @@ type Question struct {
 	Facts func(policy string) engine.Reader
 }
 
-// asks reports whether the policy is evaluated if it matches. A policy that is missing admits every request: either its webhook is
+// selects reports whether the policy is evaluated if it matches. A policy that is missing admits every request: either its webhook is
 // about to be removed, or this replica is about to load it.
-func (q *Question) asks(p *catalog.Policy) bool {
+func (q *Question) selects(p *catalog.Policy) bool {
 	switch {
 	case q.Only != "" && q.Only != p.Name():
 		return false
@@ -83,8 +83,8 @@ func (q *Question) about(kind schema.GroupKind) bool {
 	return schema.GroupVersionKind(q.Review.Request.Kind).GroupKind() == kind
 }
 
-// put evaluates one policy.
-func (q *Question) put(ctx context.Context, p *engine.Policy, in engine.Input, r engine.Reader) (*engine.Decision, error) {
+// evaluate evaluates one policy.
+func (q *Question) evaluate(ctx context.Context, p *engine.Policy, in engine.Input, r engine.Reader) (*engine.Decision, error) {
 	if q.Endpoint == Mutating {
 		return p.Patch(ctx, in, r)
 	}

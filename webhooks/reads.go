@@ -10,22 +10,22 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// noting is a Reader that adds all answers to the decision.
-type noting struct {
+// recordingReader is a Reader that adds all answers to the decision.
+type recordingReader struct {
 	engine.Reader
 	decision *Decision
 }
 
-func (d *Decision) noting(r engine.Reader) engine.Reader { return noting{r, d} }
+func (d *Decision) recording(r engine.Reader) engine.Reader { return recordingReader{r, d} }
 
 // Read implements engine.Reader.
-func (n noting) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+func (n recordingReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	a, err := n.Reader.Read(ctx, q)
 	if err == nil {
-		if n.decision.asked == nil {
-			n.decision.asked = map[string]engine.Fact{}
+		if n.decision.queried == nil {
+			n.decision.queried = map[string]engine.Fact{}
 		}
-		n.decision.asked[q.Fact] = engine.Fact{Query: &q, Answer: a}
+		n.decision.queried[q.Fact] = engine.Fact{Query: &q, Answer: a}
 	}
 	return a, err
 }

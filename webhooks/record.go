@@ -188,12 +188,12 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	switch {
 	case d.Review.dryRun():
 	case response.Allowed:
-		r.metrics.passed(d)
+		r.metrics.countOverrides(d)
 		r.teller.overrides(d)
 		r.teller.lenience(d)
 	default:
 		r.teller.denials(d)
-		r.evicts(d, response.Result)
+		r.reportEviction(d, response.Result)
 	}
 	if r.out == nil || r.denied && response.Allowed {
 		return
@@ -207,9 +207,9 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	r.metrics.lost.Add(float64(len(lost))) // losing a record does not change the decision
 }
 
-// evicts reports a postponed eviction of a machine. Only evictions are answered with HTTP 429 ([Decision.code]), and if the details
+// reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429 ([Decision.code]), and if the details
 // name a machine, this is the only reason for the denial.
-func (r *Recorder) evicts(d *Decision, said *metav1.Status) {
+func (r *Recorder) reportEviction(d *Decision, said *metav1.Status) {
 	machine := said.Details.Group == v1alpha1.GroupVersion.Group && said.Details.Kind == "VirtualMachine"
 	if r.putOff != nil && said.Code == http.StatusTooManyRequests && machine {
 		r.putOff(types.NamespacedName{Namespace: d.Review.Request.Namespace, Name: d.Review.Request.Name})
@@ -250,11 +250,11 @@ func (r *Recorder) line(next line) {
 func (d *Decision) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
 		Version: RecordVersion, ID: d.id, Time: d.At.UTC().Format(engine.TimeFormat), Endpoint: d.Endpoint, Only: d.Only, GateOpen: d.Open, Allowed: response.Allowed,
-		DryRun: d.Review.dryRun(), Verified: d.Review.Verified, Request: d.Review.onRecord(), TooLarge: d.Review.large(), Warnings: response.Warnings,
-		Facts: recordsOf(d.asked), Policies: d.Said(),
+		DryRun: d.Review.dryRun(), Verified: d.Review.Verified, Request: d.Review.recorded(), TooLarge: d.Review.large(), Warnings: response.Warnings,
+		Facts: recordsOf(d.queried), Policies: d.Said(),
 	}
 	for i := range d.verdicts {
-		record.Policies[i].Facts = recordsOf(d.verdicts[i].known())
+		record.Policies[i].Facts = recordsOf(d.verdicts[i].facts())
 	}
 	return record
 }
@@ -281,7 +281,7 @@ func (d *Decision) SaidBy(policy string) *PolicyDecision {
 
 func (d *Decision) said(v *verdict) PolicyDecision {
 	p := PolicyDecision{
-		Policy: v.policy.Name(), Revision: v.policy.Revision(), PolicySaid: PolicySaid{Mode: v.mode, Verdict: v.word()},
+		Policy: v.policy.Name(), Revision: v.policy.Revision(), PolicySaid: PolicySaid{Mode: v.mode, Verdict: v.result()},
 		Override: v.override, Milliseconds: v.took.Seconds() * 1000,
 	}
 	if v.err != nil {
@@ -298,7 +298,7 @@ func (d *Decision) said(v *verdict) PolicyDecision {
 func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
 	records := make(map[string]FactRecord, len(facts))
 	for name, f := range facts {
-		value, tooLarge := factOnRecord(f.Answer.Value)
+		value, tooLarge := recordedFact(f.Answer.Value)
 		records[name] = FactRecord{
 			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Part: f.Answer.Part, Value: value,
 			TooLarge: tooLarge, Document: DigestOf(f.Query),

@@ -42,7 +42,7 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	}
 	response := &admissionv1.AdmissionResponse{
 		UID: d.Review.Request.UID, Allowed: len(refusing) == 0, Warnings: warnings,
-		AuditAnnotations: d.annotations(len(refusing) == 0),
+		AuditAnnotations: d.auditAnnotations(len(refusing) == 0),
 	}
 	if !response.Allowed {
 		response.Result = d.status(refusing)
@@ -53,8 +53,8 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	return response
 }
 
-// annotations returns the audit annotations. The API server prefixes the keys with the webhook's name and a slash.
-func (d *Decision) annotations(allowed bool) map[string]string {
+// auditAnnotations returns the audit annotations. The API server prefixes the keys with the webhook's name and a slash.
+func (d *Decision) auditAnnotations(allowed bool) map[string]string {
 	verdict := "denied"
 	if allowed {
 		verdict = "allowed"
@@ -82,7 +82,7 @@ func (d *Decision) status(refusing []objection) *metav1.Status {
 	for i, o := range refusing {
 		texts[i] = o.text()
 	}
-	if way := d.wayPast(); way != "" {
+	if way := d.overrideCommand(); way != "" {
 		texts = append(texts, way)
 	}
 	status.Message = strings.Join(texts, "\n")

@@ -72,7 +72,7 @@ func Decode(body []byte) (*Review, error) {
 		return nil, errors.New("the body is not an AdmissionReview: it is not an object")
 	}
 	document := text.Get("request")
-	request, err := requestIn(document)
+	request, err := decodeRequest(document)
 	kind, version := text.Get("kind").Text(), text.Get("apiVersion").Text()
 	switch {
 	case err != nil:
@@ -87,8 +87,8 @@ func Decode(body []byte) (*Review, error) {
 	return &Review{Request: request, Document: document, bytes: len(body)}, nil
 }
 
-// requestIn decodes a request without its objects and options: they are most of the text, and already parsed.
-func requestIn(document engine.Value) (*admissionv1.AdmissionRequest, error) {
+// decodeRequest decodes a request without its objects and options: they are most of the text, and already parsed.
+func decodeRequest(document engine.Value) (*admissionv1.AdmissionRequest, error) {
 	if !document.IsNull() && !document.IsObject() {
 		return nil, errors.New("not an object")
 	}

@@ -11,8 +11,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// concealed replaces the data of a Secret in messages.
-const concealed = "(data of the Secret)"
+// redacted replaces the data of a Secret in messages.
+const redacted = "(data of the Secret)"
 
 // shortestSecret is the length from which values are redacted: shorter ones occur in every text and are no secrets.
 const shortestSecret = 4
@@ -57,9 +57,9 @@ func (r *Review) secrets() []string {
 	return all
 }
 
-// conceal redacts the values of the request's Secret in the results of policies: responses are in audit logs, denials in events and
+// redactSecrets redacts the values of the request's Secret in the results of policies: responses are in audit logs, denials in events and
 // reports, where users read them who may not read the Secret.
-func (d *Decision) conceal() {
+func (d *Decision) redactSecrets() {
 	if !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.err != nil || len(v.decision.Denials)+len(v.decision.Warnings) > 0 }) {
 		return
 	}
@@ -93,7 +93,7 @@ func (e *concealedError) Unwrap() error { return e.error }
 
 func withoutSecrets(text string, secrets []string) string {
 	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s, concealed)
+		text = strings.ReplaceAll(text, s, redacted)
 	}
 	return text
 }
