@@ -28,8 +28,8 @@ type Decision struct {
 	verdicts []verdict
 	override carriedOverride
 	patch    []byte // combined from all policies
-	relaxed    bool   // the open gate admits a request that would have been denied, or omits its patch
-	queried    map[string]engine.Fact
+	relaxed  bool   // the open gate admits a request that would have been denied, or omits its patch
+	queried  map[string]engine.Fact
 }
 
 // verdict is the result of one policy for a request. Exactly one of decision and err is set.
@@ -167,7 +167,7 @@ func (v *verdict) facts() map[string]engine.Fact {
 	return v.decision.Facts
 }
 
-// result returns the result as it is recorded: denied, warned, audited, overridden, allowed, error_denied or error_allowed.
+// result returns the result in the words of decision records: denied, warned, audited, overridden, allowed, error_denied or error_allowed.
 func (v *verdict) result() string {
 	switch {
 	case v.override != nil:

@@ -5,5 +5,5 @@
 // be replayed. No rule is written here: policies decide, and say what happens if they fail.
 //
 // Calls go one way: from the callers (handler, answer, arbitrate, admits, audit) to the gate, which fills in the decision (gate,
-// override, patch, secrets, reads), and from the decision to its outputs (response, wayout, record, omitted, metrics, events).
+// override, patch, secrets, reads), and from the decision to its outputs (response, override_command, record, omitted, metrics, events).
 package webhooks

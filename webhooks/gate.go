@@ -80,19 +80,19 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	if d.At.IsZero() {
 		d.At = g.now()
 	}
-	of := q.Facts
-	if of == nil {
+	readerFor := q.Facts
+	if readerFor == nil {
 		own := g.reader(q.Review)
-		of = func(string) engine.Reader { return own }
+		readerFor = func(string) engine.Reader { return own }
 	}
-	d.reader = of("")
+	d.reader = readerFor("")
 	in := engine.Input{Request: q.Review.Document, Now: d.At, VerdictOnly: q.Endpoint != Arbitrating}
 	share := q.Review.user()
 	in.Enter = func(ctx context.Context) (func(), error) { return g.evaluations.Acquire(ctx, share) }
 	if g.recorder != nil {
 		in.Checked = g.recorder.metrics.countCheck
 	}
-	d.evaluateAll(ctx, in, of)
+	d.evaluateAll(ctx, in, readerFor)
 	d.mergePatches()
 	d.redactSecrets()
 	d.applyOpening()
@@ -106,7 +106,7 @@ func (g *Gate) reader(review *Review) engine.Reader {
 
 // evaluateAll evaluates the policies concurrently, so that a slow or broken one does not delay the others. All are from the set that was
 // current when the evaluation began.
-func (d *Decision) evaluateAll(ctx context.Context, in engine.Input, of func(policy string) engine.Reader) {
+func (d *Decision) evaluateAll(ctx context.Context, in engine.Input, readerFor func(policy string) engine.Reader) {
 	var selected []catalog.Selected
 	for _, s := range d.set.Select(ctx, d.Review.Request, d.recording(d.reader)) {
 		if d.selects(s.Policy) {
@@ -116,7 +116,7 @@ func (d *Decision) evaluateAll(ctx context.Context, in engine.Input, of func(pol
 	d.verdicts = make([]verdict, len(selected))
 	var all sync.WaitGroup
 	for i, s := range selected {
-		reader := of(s.Name())
+		reader := readerFor(s.Name())
 		decide := func() { d.verdicts[i] = d.verdictOf(ctx, s, in, reader) }
 		if i < len(selected)-1 {
 			all.Go(decide)

@@ -6,7 +6,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// metrics has bounded labels: names of policies and reasons from their METADATA, never names of objects or users.
+// metrics are the metrics of decisions. Labels are bounded: names of policies and reasons from their METADATA, never names of objects or users.
 type metrics struct {
 	decisions *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -15,7 +15,7 @@ type metrics struct {
 	rejected  *prometheus.CounterVec
 	lost      prometheus.Counter
 	untold    *prometheus.CounterVec
-	cached     *prometheus.CounterVec
+	cached    *prometheus.CounterVec
 	checks    *prometheus.CounterVec
 }
 

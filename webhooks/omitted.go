@@ -36,7 +36,7 @@ func omit(text []byte) Omitted {
 // large reports whether a request exceeds the limits for recording it unabridged.
 func (r *Review) large() bool { return r.bytes > recordedBytes || r.Document.Values() > recordedValues }
 
-// recorded returns the request as it is recorded: a large one with its object's name and its small members only.
+// recorded returns the request for the record: a large one with its object's name and its small members only.
 func (r *Review) recorded() any {
 	if !r.large() {
 		return scrubbed(r.Document)
@@ -75,7 +75,7 @@ func recordedValue(v engine.Value) any {
 	return scrubbed(v)
 }
 
-// recordedFact returns the value of a fact as it is recorded.
+// recordedFact returns the value of a fact for the record.
 func recordedFact(v engine.Value) (value any, tooLarge bool) {
 	if v.Within(recordedBytes) {
 		return scrubbed(v), false

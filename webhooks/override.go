@@ -47,8 +47,8 @@ func (d *Decision) applyOverride(ctx context.Context) {
 	d.override = c
 }
 
-// overrideOfObject returns the override from the annotation of the object as it would be stored, for a deletion of the object as it is
-// storedMetadata, and for a subresource of its parent.
+// overrideOfObject returns the override from the annotation of the new object, for a deletion of the stored object,
+// and for a subresource of its parent.
 func (d *Decision) overrideOfObject(ctx context.Context, reader engine.Reader) (c carriedOverride, err error) {
 	c = carriedOverride{field: "annotation " + v1alpha1.AnnotationOverride, at: d.At}
 	request := d.Review.Request
@@ -191,7 +191,7 @@ func (c *carriedOverride) check(o *v1alpha1.Override) error {
 	switch {
 	case o.UID != "" && c.uid == "":
 		return errors.New("uid= must be empty, because the object is being created")
-	case o.UID != c.uid: // the error omits the UID: only users who can read the object may know it
+	case o.UID != c.uid: // the error omits the UID: it is only for readers of the object
 		return errors.New("uid= must be the UID of this object (kubectl get -o jsonpath={.metadata.uid})")
 	case !o.Until.After(c.at):
 		return fmt.Errorf("until=%s has passed (now %s)", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))

@@ -41,7 +41,7 @@ type Review struct {
 	// Sallyport made the request itself. Any client that reaches the port can forge other requests, with any user.
 	Verified bool
 
-	bytes int // of the text that it was decoded from, which is held as long as the review
+	bytes int // of the text that it was decoded from, which the review keeps in memory
 }
 
 // share returns the namespace or user that takes turns at shared queues.

@@ -58,7 +58,7 @@ func (r *Review) secrets() []string {
 }
 
 // redactSecrets redacts the values of the request's Secret in the results of policies: responses are in audit logs, denials in events and
-// reports, where users read them who may not read the Secret.
+// reports, which users without access to the Secret can read.
 func (d *Decision) redactSecrets() {
 	if !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.err != nil || len(v.decision.Denials)+len(v.decision.Warnings) > 0 }) {
 		return

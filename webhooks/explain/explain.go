@@ -23,7 +23,7 @@ type Explainer struct {
 	Facts webhooks.FactSource
 	// Policy is the only policy to explain; empty means all.
 	Policy string
-	// Own reports whether the facts are read with the user's rights. What the user may not read Sallyport can, so the result is
+	// Own reports whether the facts are read with the user's rights. Sallyport may read more than the user, so the result can be
 	// unknown then.
 	Own bool
 }
@@ -54,8 +54,8 @@ type Policy struct {
 	Cause engine.Cause `json:"cause,omitempty"`
 	Error string       `json:"error,omitempty"`
 
-	says string // the Summary without the name
-	told bool   // the Summary contains Unasked
+	headline  string // the Summary without the name
+	inSummary bool   // the Summary contains Unasked
 }
 
 // Fact is the summary of a fact.
@@ -117,7 +117,7 @@ const (
 
 // Explain explains every policy that has rules for the endpoint. On an error nothing is explained.
 func (x *Explainer) Explain(ctx context.Context, q *webhooks.Question) ([]*Policy, error) {
-	source := newRemembering(x.Facts)
+	source := newCachingSource(x.Facts)
 	decision, err := webhooks.NewGate(x.Set, source, nil, nil).Decide(ctx, q)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *we
 		e.Verdict, e.Cause, e.Error = said.Verdict, said.Cause, said.Error
 		e.Override = overrideOf(decision, said)
 	}
-	e.forbidden(x, e.Match.Unread)
+	e.markUnknown(x, e.Match.Unread)
 	if e.Verdict == NotAsked || p.Broken() != nil || e.Match.Unread != nil {
 		e.summarize(e.summary())
 		return e, nil
@@ -158,16 +158,16 @@ func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *we
 	if err != nil {
 		return nil, err
 	}
-	e.take(traced)
+	e.add(traced)
 	for _, f := range traced.Facts {
-		e.forbidden(x, f.Err)
+		e.markUnknown(x, f.Err)
 	}
 	e.summarize(e.summary())
 	return e, nil
 }
 
-// forbidden sets the verdict to Unknown if the user may not read something that Sallyport can.
-func (e *Policy) forbidden(x *Explainer, err error) {
+// markUnknown sets the verdict to Unknown if the user may not read something that Sallyport can.
+func (e *Policy) markUnknown(x *Explainer, err error) {
 	if x.Own && apierrors.IsForbidden(err) {
 		e.Verdict, e.Error = Unknown, err.Error()
 	}
@@ -176,18 +176,18 @@ func (e *Policy) forbidden(x *Explainer, err error) {
 // LeftOut sets why the API server does not call the policy's webhook. The summary keeps what the policy would decide.
 func (e *Policy) LeftOut(why string) {
 	e.Unasked = why
-	if e.told = e.Verdict != NotAsked; e.told {
-		e.summarize(fmt.Sprintf("not evaluated: %s (if it were: %s)", why, e.says))
+	if e.inSummary = e.Verdict != NotAsked; e.inSummary {
+		e.summarize(fmt.Sprintf("not evaluated: %s (if it were: %s)", why, e.headline))
 	}
 	e.Verdict = NotAsked
 }
 
 // Headline returns the summary without the policy's name.
-func (e *Policy) Headline() string { return e.says }
+func (e *Policy) Headline() string { return e.headline }
 
 // Untold returns why the API server does not call the policy's webhook, unless the summary contains it; empty if it does call it.
 func (e *Policy) Untold() string {
-	if e.told {
+	if e.inSummary {
 		return ""
 	}
 	return e.Unasked
@@ -210,8 +210,8 @@ func overrideOf(decision *webhooks.Decision, said *webhooks.PolicyDecision) stri
 	return ""
 }
 
-// take adds the engine's explanation as text.
-func (e *Policy) take(x *engine.Explanation) {
+// add adds the engine's explanation as text.
+func (e *Policy) add(x *engine.Explanation) {
 	for _, f := range x.Facts {
 		e.Facts = append(e.Facts, e.fact(&f))
 	}

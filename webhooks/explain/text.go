@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// longest is the length up to which a value is shown whole.
-	longest = 60
-	// mostNames is the number of names that are shown of a list.
-	mostNames = 5
+	// maxShown is the length up to which a value is shown whole.
+	maxShown = 60
+	// maxNames is the number of names that are shown of a list.
+	maxNames = 5
 )
 
 // brief returns a short text of a value: the name of a Kubernetes object, or the value, truncated.
@@ -30,10 +30,10 @@ func brief(v engine.Value) string {
 	}
 	list, isList := decoded.([]any)
 	switch {
-	case isList && len(list) > 0 && len(text) > longest:
+	case isList && len(list) > 0 && len(text) > maxShown:
 		return fmt.Sprintf("%d values", len(list))
-	case len([]rune(string(text))) > longest:
-		return string([]rune(string(text))[:longest-1]) + "…"
+	case len([]rune(string(text))) > maxShown:
+		return string([]rune(string(text))[:maxShown-1]) + "…"
 	}
 	return string(text)
 }
@@ -77,7 +77,7 @@ func listText(list []any) string {
 		if !ok {
 			name = "(no name)"
 		}
-		if len(names) == mostNames {
+		if len(names) == maxNames {
 			names = append(names, "…")
 			break
 		}

@@ -12,24 +12,24 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// remembering answers a repeated query with its first answer, so that the explanation has the facts of the decision.
-type remembering struct {
-	source webhooks.FactSource
-	mu     sync.Mutex
-	known  map[string]func() (engine.Answer, error)
+// cachingSource answers a repeated query with its first answer, so that the explanation has the facts of the decision.
+type cachingSource struct {
+	source  webhooks.FactSource
+	mu      sync.Mutex
+	answers map[string]func() (engine.Answer, error)
 }
 
-func newRemembering(source webhooks.FactSource) *remembering {
-	return &remembering{source: source, known: map[string]func() (engine.Answer, error){}}
+func newCachingSource(source webhooks.FactSource) *cachingSource {
+	return &cachingSource{source: source, answers: map[string]func() (engine.Answer, error){}}
 }
 
 // For returns the reader of a request. All readers share their answers.
-func (r *remembering) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
-	return &reader{remembering: r, Reader: r.source.For(request, subject)}
+func (r *cachingSource) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	return &reader{cachingSource: r, Reader: r.source.For(request, subject)}
 }
 
 type reader struct {
-	*remembering
+	*cachingSource
 	engine.Reader
 }
 
@@ -40,10 +40,10 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 		return engine.Answer{}, err
 	}
 	r.mu.Lock()
-	answer := r.known[string(text)]
+	answer := r.answers[string(text)]
 	if answer == nil {
 		answer = sync.OnceValues(func() (engine.Answer, error) { return r.Reader.Read(ctx, q) })
-		r.known[string(text)] = answer
+		r.answers[string(text)] = answer
 	}
 	r.mu.Unlock()
 	return answer()
