@@ -38,14 +38,14 @@ type Policy struct {
 	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
 	first    round               // the facts that depend on the request alone
 	second   round               // the facts that depend on facts of the first round
-	judges   map[endpoint]ast.Body
+	queries  map[endpoint]ast.Body
 	outcome  ast.Body // nil without outcome
 	// outcomeShape is the shape of an outcome.
 	outcomeShape shape
 
-	fast  accelerator
-	paths func() *inputPaths // names of members of input for errors, made lazily
-	stuck atomic.Int64       // evaluations that exceeded their deadline and still run
+	fast       accelerator
+	paths      func() *inputPaths // names of members of input for errors, made lazily
+	leftBehind atomic.Int64       // evaluations that exceeded their deadline and still run
 }
 
 // Name returns the name of the policy.
@@ -58,10 +58,10 @@ func (p *Policy) Revision() string { return p.revision }
 func (p *Policy) Reads() []Read { return slices.Clone(p.reads) }
 
 // Validates reports whether the policy has deny or warn rules.
-func (p *Policy) Validates() bool { return p.judges[admit] != nil }
+func (p *Policy) Validates() bool { return p.queries[admit] != nil }
 
 // Mutates reports whether the policy has patch rules.
-func (p *Policy) Mutates() bool { return p.judges[mutate] != nil }
+func (p *Policy) Mutates() bool { return p.queries[mutate] != nil }
 
 // Arbitrates reports whether the policy has outcome rules.
 func (p *Policy) Arbitrates() bool { return p.outcome != nil }
@@ -93,10 +93,10 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 	}
 	p := &Policy{
 		name: src.Name, weight: weigh(src, slices.Concat(modules, libraries)), timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
-		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
+		revision: revision(src, libraries), queries: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
 	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
-	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.named(ruleValid, ruleFacts)) })
+	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.ruleRefs(ruleValid, ruleFacts)) })
 	for _, o := range options {
 		o(p)
 	}
@@ -220,7 +220,7 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		if speaks {
 			q += fmt.Sprintf("; yields = %v.%s", c.pkg, e.yields())
 		}
-		if p.judges[e], err = p.query(q); err != nil {
+		if p.queries[e], err = p.query(q); err != nil {
 			return err
 		}
 	}
@@ -233,10 +233,10 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 
 // outputs returns all rules that are queried.
 func (p *Policy) outputs() []ast.Ref {
-	return p.named(ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome)
+	return p.ruleRefs(ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome)
 }
 
-func (p *Policy) named(rules ...string) []ast.Ref {
+func (p *Policy) ruleRefs(rules ...string) []ast.Ref {
 	refs := make([]ast.Ref, len(rules))
 	for i, name := range rules {
 		refs[i] = p.pkg.Append(ast.StringTerm(name))

@@ -22,8 +22,8 @@ import (
 //
 //	x := [input.request | some _ in input.request.list; internal.sallyport_made(80, null)]
 
-// measured adds measuring calls to a rule for each value that can grow, where a variable is bound to it.
-func (s *sizes) measured(r *ast.Rule) {
+// instrument adds measuring calls to a rule for each value that can grow, where a variable is bound to it.
+func (s *sizes) instrument(r *ast.Rule) {
 	bound := variables(r.Head.Args)
 	if many := r.Head.RuleKind() == ast.MultiValue || !r.Head.Ref().IsGround(); many {
 		r.Body = s.charging(r.Body, bound, nil, headOf(r)...)
@@ -146,7 +146,7 @@ func picks(body ast.Body, bound ast.VarSet, gives ...*ast.Term) bool {
 		known.Update(vars)
 		switch {
 		case len(named) == 0: // a condition
-		case several(e, named):
+		case hasSeveralSolutions(e, named):
 			goneThrough++
 		case len(vars.Intersect(outside)) > 0 || refersOutside(e):
 			outside.Update(named)
@@ -167,8 +167,8 @@ func variables(node any) ast.VarSet {
 	return v.Vars().Diff(ast.ReservedVars)
 }
 
-// several reports whether an expression can hold for several values of the variables that it names.
-func several(e *ast.Expr, named ast.VarSet) (found bool) {
+// hasSeveralSolutions reports whether an expression can hold for several values of the variables that it names.
+func hasSeveralSolutions(e *ast.Expr, named ast.VarSet) (found bool) {
 	if b := ast.BuiltinMap[e.Operator().String()]; b != nil && b.Relation {
 		return true
 	}

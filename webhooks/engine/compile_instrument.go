@@ -71,7 +71,7 @@ func instrument(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []o
 			e := endpointOf(name)
 			instrumented.Rules = append(instrumented.Rules,
 				setRule(instrumented, r, e.fires(), index.Copy()),
-				setRule(instrumented, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
+				setRule(instrumented, r, e.yields(), ast.ArrayTerm(index, link, valuesTerm(r.Head.Key))))
 			rules = append(rules, outcomeRuleOf(r))
 		}
 		made[reserved+strconv.Itoa(len(made))+".rego"] = instrumented
@@ -83,8 +83,8 @@ func outcomeRuleOf(r *ast.Rule) outcomeRule {
 	return outcomeRule{name: headName(r), title: titleIn(r), reason: annotation(r, "reason"), remedy: annotation(r, "remedy"), final: isFinal(r), location: r.Location}
 }
 
-// values returns the list of a rule's value for one match of its body: empty if it is undefined.
-func values(key *ast.Term) *ast.Term {
+// valuesTerm returns the list of a rule's value for one match of its body: empty if it is undefined.
+func valuesTerm(key *ast.Term) *ast.Term {
 	v := ast.VarTerm(reserved + "value")
 	return ast.ArrayComprehensionTerm(v, ast.NewBody(ast.Equality.Expr(v, key.Copy())))
 }

@@ -27,7 +27,7 @@ func withSizes(c *ast.Compiler) *ast.Compiler {
 		Name: "SallyportMeasured", MetricName: "compile_stage_sallyport_measured",
 		Stage: func(c *ast.Compiler) *ast.Error {
 			for r := range s.rules {
-				s.measured(r)
+				s.instrument(r)
 			}
 			return nil
 		},
@@ -71,18 +71,18 @@ func (s *sizes) rule(r *ast.Rule) {
 	s.at = r.Location
 	size := 0.0
 	for _, part := range r.Head.Ref()[1:] {
-		size += s.of(part)
+		size += s.sizeOf(part)
 	}
 	for _, part := range append(ast.Args{r.Head.Key, r.Head.Value}, r.Head.Args...) {
 		if part != nil {
-			size += s.of(part)
+			size += s.sizeOf(part)
 		}
 	}
-	s.rules[r] = s.checked(size)
+	s.rules[r] = s.checkSize(size)
 }
 
-// checked records an error if size is too large, and returns size.
-func (s *sizes) checked(size float64) float64 {
+// checkSize records an error if size is too large, and returns size.
+func (s *sizes) checkSize(size float64) float64 {
 	if size > s.most && s.err == nil {
 		s.err = ast.NewError(ast.CompileErr, s.at, "this repeats other values so often that it would have more than %.0f parts if it were written out: "+
 			"name each value once, or look up what is needed of it instead of putting it together", s.most)
@@ -105,13 +105,13 @@ func (s *sizes) expr(e *ast.Expr) {
 	}
 	defer func(before float64) { s.input = before }(s.input)
 	for _, w := range e.With {
-		s.input += s.of(w.Value)
+		s.input += s.sizeOf(w.Value)
 	}
 	switch terms := e.Terms.(type) {
 	case *ast.Term:
-		s.of(terms)
+		s.sizeOf(terms)
 	case *ast.Every:
-		size := s.of(terms.Domain)
+		size := s.sizeOf(terms.Domain)
 		for _, v := range []*ast.Term{terms.Key, terms.Value} {
 			if v != nil {
 				s.bind(v, size)
@@ -120,7 +120,7 @@ func (s *sizes) expr(e *ast.Expr) {
 		s.body(terms.Body)
 	case []*ast.Term:
 		if operands := e.Operands(); e.IsEquality() {
-			left, right := s.of(operands[0]), s.of(operands[1])
+			left, right := s.sizeOf(operands[0]), s.sizeOf(operands[1])
 			s.bind(operands[0], right)
 			s.bind(operands[1], left)
 		} else {
@@ -140,9 +140,9 @@ func (s *sizes) expr(e *ast.Expr) {
 // call returns the size of a call: builtins have small types, functions those of their values.
 func (s *sizes) call(operator ast.Ref, operands []*ast.Term) {
 	for _, o := range operands {
-		s.of(o)
+		s.sizeOf(o)
 	}
-	size := s.either(s.compiled.GetRulesExact(operator))
+	size := s.sizeOfRules(s.compiled.GetRulesExact(operator))
 	for _, o := range operands {
 		s.bind(o, size)
 	}
@@ -153,7 +153,7 @@ func (s *sizes) bind(t *ast.Term, size float64) {
 	switch v := t.Value.(type) {
 	case ast.Var:
 		if _, known := s.vars[v]; !known && !v.Equal(ast.InputRootDocument.Value) {
-			s.vars[v] = s.checked(size)
+			s.vars[v] = s.checkSize(size)
 		}
 	case *ast.Array:
 		v.Foreach(func(part *ast.Term) { s.bind(part, size) })
@@ -162,10 +162,10 @@ func (s *sizes) bind(t *ast.Term, size float64) {
 	}
 }
 
-// of returns the size of a term; a variable without one counts as one part.
-func (s *sizes) of(t *ast.Term) float64 {
+// sizeOf returns the size of a term; a variable without one counts as one part.
+func (s *sizes) sizeOf(t *ast.Term) float64 {
 	size := 1.0
-	add := func(part *ast.Term) { size += s.of(part) }
+	add := func(part *ast.Term) { size += s.sizeOf(part) }
 	switch v := t.Value.(type) {
 	case ast.Var:
 		if v.Equal(ast.InputRootDocument.Value) {
@@ -194,9 +194,9 @@ func (s *sizes) of(t *ast.Term) float64 {
 		for _, part := range v[1:] {
 			add(part)
 		}
-		size += s.either(s.compiled.GetRulesExact(v[0].Value.(ast.Ref)))
+		size += s.sizeOfRules(s.compiled.GetRulesExact(v[0].Value.(ast.Ref)))
 	}
-	return s.checked(size)
+	return s.checkSize(size)
 }
 
 // ref returns the size of the value that a reference starts from: a part of it is no larger. It binds variables that have no size
@@ -204,19 +204,19 @@ func (s *sizes) of(t *ast.Term) float64 {
 func (s *sizes) ref(ref ast.Ref) float64 {
 	var size float64
 	if ref[0].Equal(ast.DefaultRootDocument) {
-		size = s.either(s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}))
+		size = s.sizeOfRules(s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}))
 	} else {
-		size = s.of(ref[0])
+		size = s.sizeOf(ref[0])
 	}
 	for _, part := range ref[1:] {
 		s.bind(part, size)
-		s.of(part)
+		s.sizeOf(part)
 	}
 	return size
 }
 
-// either returns the size of the type that the values of several rules have together.
-func (s *sizes) either(rules []*ast.Rule) float64 {
+// sizeOfRules returns the size of the type that the values of several rules have together.
+func (s *sizes) sizeOfRules(rules []*ast.Rule) float64 {
 	size := 1.0
 	for _, first := range rules {
 		for r := first; r != nil; r = r.Else {

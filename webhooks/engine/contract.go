@@ -42,16 +42,16 @@ type contract struct {
 	has     map[string]bool
 	// parameters is the first rule valid_parameters, if any.
 	parameters *ast.Rule
-	// said finds the literal values of rules; outcome is the shape of an outcome.
-	said    literals
-	outcome shape
-	reads   []Read
+	// literals finds the literal values of rules; outcome is the shape of an outcome.
+	literals literals
+	outcome  shape
+	reads    []Read
 }
 
 func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
 	c := &contract{
 		pkg: packageRef(src.Package), modules: modules, has: map[string]bool{},
-		said: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes), reads: src.Reads,
+		literals: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes), reads: src.Reads,
 	}
 	described := false
 	for _, m := range modules {
@@ -67,7 +67,7 @@ func checkContract(src Source, modules, libraries []*ast.Module) (*contract, Com
 		}
 	}
 	for _, m := range modules {
-		c.factReads(m)
+		c.checkFactReads(m)
 		checkNegations(m, modules, &c.errs)
 	}
 	for _, m := range libraries {
@@ -99,9 +99,9 @@ func (c *contract) rule(r *ast.Rule) {
 		if !isSetRule(r) {
 			c.errs.add(r.Location, "%s must be written `%s contains ... if`", name, name)
 		}
-		c.outcomeAnnotations(r, name)
+		c.checkAnnotations(r, name)
 		if r.Head.Key != nil {
-			c.shapes(r, name, func(said *ast.Term) shape { return shapeOf(name, said) }, r.Head.Key)
+			c.checkShapes(r, name, func(said *ast.Term) shape { return shapeOf(name, said) }, r.Head.Key)
 		}
 	case name == ruleParameters && c.parameters == nil:
 		c.parameters = r
@@ -111,22 +111,22 @@ func (c *contract) rule(r *ast.Rule) {
 			c.errs.add(r.Location, "%s must be written `%s if`", name, name)
 		}
 	case name == ruleOutcome:
-		c.outcomeAnnotations(r, name)
-		c.outcomeShape(r, ref)
+		c.checkAnnotations(r, name)
+		c.checkOutcome(r, ref)
 	}
 }
 
-// shapes checks the literal values of a rule.
-func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
-	for _, found := range c.said.of(r, said) {
+// checkShapes checks the literal values of a rule.
+func (c *contract) checkShapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
+	for _, found := range c.literals.resolve(r, said) {
 		if wrong := of(found).wrong(name, found); wrong != nil {
 			c.errs.add(cmp.Or(wrong.at.Location, r.Location), "%v", wrong)
 		}
 	}
 }
 
-// outcomeShape checks outcome, or a member of it whose name is known.
-func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
+// checkOutcome checks outcome, or a member of it whose name is known.
+func (c *contract) checkOutcome(r *ast.Rule, ref ast.Ref) {
 	said := r.Head.Value
 	if r.Head.RuleKind() == ast.MultiValue {
 		said = ast.SetTerm(r.Head.Key)
@@ -134,7 +134,7 @@ func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
 	for i := len(ref) - 1; i > 0; i-- {
 		said = ast.ObjectTerm([2]*ast.Term{ref[i], said})
 	}
-	c.shapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
+	c.checkShapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
 }
 
 func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
@@ -150,12 +150,12 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 		if !slices.Contains(c.facts, name) {
 			c.facts = append(c.facts, name)
 		}
-		c.question(r, name)
+		c.checkQuery(r, name)
 	}
 }
 
-// factReads rejects reads of facts that are never queried: they would be undefined, so that the rule would never apply.
-func (c *contract) factReads(m *ast.Module) {
+// checkFactReads rejects reads of facts that are never queried: they would be undefined, so that the rule would never apply.
+func (c *contract) checkFactReads(m *ast.Module) {
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
 		if !ref.HasPrefix(inputFacts) {
 			return false
@@ -191,15 +191,15 @@ func (c *contract) packageAnnotations(m *ast.Module) (described bool) {
 			continue
 		}
 		described = described || a.Title != "" && a.Description != ""
-		c.customKeys(a, "")
+		c.checkCustomKeys(a, "")
 	}
 	return described
 }
 
-// outcomeAnnotations requires of every deny rule a title, a reason and a remedy.
-func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
+// checkAnnotations requires of every deny rule a title, a reason and a remedy.
+func (c *contract) checkAnnotations(r *ast.Rule, name string) {
 	for _, a := range r.Annotations {
-		c.customKeys(a, name)
+		c.checkCustomKeys(a, name)
 	}
 	if name != ruleDeny {
 		return
@@ -213,8 +213,8 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	}
 }
 
-// customKeys rejects unknown keys under custom. name is the rule's.
-func (c *contract) customKeys(a *ast.Annotations, name string) {
+// checkCustomKeys rejects unknown keys under custom. name is the rule's.
+func (c *contract) checkCustomKeys(a *ast.Annotations, name string) {
 	for key, value := range a.Custom {
 		switch {
 		case key == "reason", key == "remedy", key == "remedyInMessage", key == "override" && name == ruleDeny && value == false:

@@ -30,16 +30,16 @@ var (
 		key   string
 		shape shape
 	}{
-		{"access", question([]string{"access"}, map[string]shape{"access": anyAccess, "freshness": freshness})},
-		{"parent", question([]string{"parent"}, map[string]shape{"parent": {kind: aTrue}, "freshness": freshness})},
-		{"rehearsal", question([]string{"rehearsal"}, map[string]shape{"rehearsal": {kind: something}, "freshness": freshness})},
-		{"name", question([]string{"apiVersion", "kind"}, ofKind, ofOne)},
+		{"access", queryShape([]string{"access"}, map[string]shape{"access": anyAccess, "freshness": freshness})},
+		{"parent", queryShape([]string{"parent"}, map[string]shape{"parent": {kind: aTrue}, "freshness": freshness})},
+		{"rehearsal", queryShape([]string{"rehearsal"}, map[string]shape{"rehearsal": {kind: something}, "freshness": freshness})},
+		{"name", queryShape([]string{"apiVersion", "kind"}, ofKind, ofOne)},
 	}
-	// anyQuestion is the shape of a list query. It also has the keys of the other kinds, because one of them may have been meant.
-	anyQuestion = question([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "rehearsal": {}})
+	// anyQuery is the shape of a list query. It also has the keys of the other kinds, because one of them may have been meant.
+	anyQuery = queryShape([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "rehearsal": {}})
 )
 
-func question(needs []string, keys ...map[string]shape) shape {
+func queryShape(needs []string, keys ...map[string]shape) shape {
 	s := shape{kind: anObject, noNulls: true, needs: needs, keys: map[string]shape{}}
 	for _, some := range keys {
 		maps.Copy(s.keys, some)
@@ -58,18 +58,18 @@ func factShape(term *ast.Term) shape {
 			return form.shape
 		}
 	}
-	return anyQuestion
+	return anyQuery
 }
 
-// question checks the literal query of a fact against its shape and spec.reads.
-func (c *contract) question(r *ast.Rule, name string) {
+// queryShape checks the literal query of a fact against its shape and spec.reads.
+func (c *contract) checkQuery(r *ast.Rule, name string) {
 	before := len(c.errs)
-	c.shapes(r, ruleFacts+"."+name, factShape, r.Head.Value)
+	c.checkShapes(r, ruleFacts+"."+name, factShape, r.Head.Value)
 	if len(c.errs) > before {
 		return
 	}
-	for _, found := range c.said.of(r, r.Head.Value) {
-		q := questionIn(name, valueOf(found))
+	for _, found := range c.literals.resolve(r, r.Head.Value) {
+		q := queryIn(name, valueOf(found))
 		if q.Kind == "" || q.APIVersion == "" { // no kind, or known only when it is evaluated
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 // the value of a local variable, a rule or a function.
 type literals []*ast.Module
 
-// of returns the literals that a term of a rule may stand for. The list may be incomplete.
-func (l literals) of(r *ast.Rule, t *ast.Term) []*ast.Term {
+// resolve returns the literals that a term of a rule may stand for. The list may be incomplete.
+func (l literals) resolve(r *ast.Rule, t *ast.Term) []*ast.Term {
 	return l.follow(r, t, map[*ast.Term]bool{})
 }
 
@@ -56,7 +56,7 @@ func assigned(r *ast.Rule, v ast.Var) *ast.Term {
 	return nil
 }
 
-// rules returns the rules of a name as it is written in a module.
+// rules returns the rules that a name in a module refers to.
 func (l literals) rules(in *ast.Module, name ast.Ref) (found []*ast.Rule) {
 	if in == nil || len(name) == 0 || !name.IsGround() && len(name) > 1 {
 		return nil

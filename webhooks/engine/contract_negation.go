@@ -20,7 +20,7 @@ type negationCheck struct {
 func checkNegations(m *ast.Module, beside []*ast.Module, errs *CompileErrors) {
 	n := negationCheck{authored: knownIn(m, ruleNames(m.Package.Path, beside)), errs: errs}
 	ast.WalkExprs(m, func(e *ast.Expr) bool {
-		if e.Negated && n.silentIfMissing(e) {
+		if e.Negated && n.undefinedIfMissing(e) {
 			n.errs.add(e.Location, "`%s` is undefined, not true, if an argument is missing: "+
 				"put the condition into a rule and negate that rule", e)
 		}
@@ -28,7 +28,7 @@ func checkNegations(m *ast.Module, beside []*ast.Module, errs *CompileErrors) {
 	})
 }
 
-func (n negationCheck) silentIfMissing(e *ast.Expr) bool {
+func (n negationCheck) undefinedIfMissing(e *ast.Expr) bool {
 	if t, ok := e.Terms.(*ast.Term); ok {
 		return n.insideMayBeMissing(t)
 	}

@@ -7,9 +7,9 @@ import "github.com/open-policy-agent/opa/v1/ast"
 const mostNested = 6
 
 // tooDeep returns the place of an expression that is nested too deeply, or nil.
-func tooDeep(module *ast.Module) *ast.Location { return deeper(module, nil, mostNested) }
+func tooDeep(module *ast.Module) *ast.Location { return findTooDeep(module, nil, mostNested) }
 
-func deeper(outer any, at *ast.Location, left int) (found *ast.Location) {
+func findTooDeep(outer any, at *ast.Location, left int) (found *ast.Location) {
 	ast.NewGenericVisitor(func(inner any) bool {
 		switch inner := inner.(type) {
 		case *ast.Term:
@@ -25,7 +25,7 @@ func deeper(outer any, at *ast.Location, left int) (found *ast.Location) {
 		case left == 0:
 			found = at
 		default:
-			found = deeper(inner, at, left-1)
+			found = findTooDeep(inner, at, left-1)
 		}
 		return true
 	}).Walk(outer)

@@ -133,7 +133,7 @@ func (s shape) wrong(name string, t *ast.Term) *shapeError {
 		return nil
 	}
 	if !s.kind.is(t) {
-		e := wrong("must be %s, not %s", s.kind, shortly(t))
+		e := wrong("must be %s, not %s", s.kind, describe(t))
 		_, list := t.Value.(*ast.Array)
 		e.input = s.kind == aText || s.kind == anyText || s.kind == something || s.kind == aList && list
 		return e
@@ -172,7 +172,7 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) *shapeError 
 			of = *s.each
 		}
 		if !known && s.keys != nil {
-			return &shapeError{at: key, path: name, problem: fmt.Sprintf("has no key %v: %s", key, s.instead(text(key)))}
+			return &shapeError{at: key, path: name, problem: fmt.Sprintf("has no key %v: %s", key, s.suggestKey(text(key)))}
 		}
 		if s.paths && !isPath(text(key)) {
 			return &shapeError{at: key, path: name, problem: notAPath(text(key))}
@@ -194,8 +194,8 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) *shapeError 
 	return nil
 }
 
-// instead suggests the key that may have been meant, and lists the allowed ones.
-func (s shape) instead(key string) string {
+// suggestKey suggests the key that may have been meant, and lists the allowed ones.
+func (s shape) suggestKey(key string) string {
 	names := slices.Sorted(maps.Keys(s.keys))
 	allowed := "allowed are " + enumerated(names, "and")
 	near := slices.MinFunc(append(names, key+"???"), func(a, b string) int {
@@ -257,8 +257,8 @@ func isLiteral(t *ast.Term) bool {
 	return false
 }
 
-// shortly describes a term without its value, which may contain a Secret.
-func shortly(t *ast.Term) string {
+// describe describes a term without its value, which may contain a Secret.
+func describe(t *ast.Term) string {
 	if text(t) == "" && anyText.is(t) {
 		return `""`
 	}

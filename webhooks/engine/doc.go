@@ -21,7 +21,7 @@
 //	            constants. [Plain] disables all of them
 //	testrun_*   a policy's own tests, and their actual and expected values
 //	explain_*   the trace of an evaluation: where a rule stopped, and why
-//	value_*     JSON documents, which are converted to terms only as far as they are read
+//	value_*     JSON documents, of which only the parts that are read are converted to terms
 //
 // Package builtins, below it, has the builtins that policies may call.
 package engine

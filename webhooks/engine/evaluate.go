@@ -18,7 +18,7 @@ import (
 // evaluate runs one query. It returns at the deadline, even if the evaluation goes on: OPA checks for cancellation only between
 // calls of builtins.
 func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
-	if err := p.cutOffNow(); err != nil {
+	if err := p.checkLeftBehind(); err != nil {
 		return nil, err
 	}
 	leave, err := in.enter(ctx)
@@ -39,7 +39,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 			leave()
 			done <- o
 		}()
-		defer contain(&o.err)
+		defer recoverPanic(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
 			WithInput(input).WithVirtualCache(newResults(p.result)).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
 	})
@@ -50,7 +50,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 		cancel.Cancel()
 		deadline, _ := ctx.Deadline()
 		leaveBehind(p, time.Until(deadline), done)
-		return nil, tooLate(ctx, fmt.Sprintf("no decision within %v", p.timeout))
+		return nil, deadlineError(ctx, fmt.Sprintf("no decision within %v", p.timeout))
 	}
 }
 
@@ -63,8 +63,8 @@ func (tracer) Enabled() bool { return true }
 // Config implements topdown.QueryTracer. Tracers read the variables from the events themselves.
 func (tracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
-// tooLate returns the error for an expired deadline, or for a caller that disconnected.
-func tooLate(ctx context.Context, what string) error {
+// deadlineError returns the error for an expired deadline, or for a caller that disconnected.
+func deadlineError(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return errorf(CallerGone, "the caller disconnected before the decision: %w", context.Cause(ctx))
 	}
@@ -72,7 +72,7 @@ func tooLate(ctx context.Context, what string) error {
 }
 
 // An evaluation is left behind if it exceeded its deadline and still runs. Such evaluations must not block other requests, and must
-// not use all processors. A policy without such evaluations always decides. With some, it decides as long as it has fewer than
+// not use all processors. A policy without such evaluations always decides. With some, it decides while it has fewer than
 // ownSlots, and all policies together have fewer than sharedSlots. Evaluations that began before come on top. Both limits are
 // several times what Input.Enter allows to one user, so that one user cannot get a policy cut off for others.
 const ownSlots = 8
@@ -83,9 +83,9 @@ func sharedSlots() int64 { return max(ownSlots, 4*int64(runtime.GOMAXPROCS(0))) 
 // leftBehind counts the evaluations of all policies that are left behind.
 var leftBehind atomic.Int64
 
-// cutOffNow returns an error if too many evaluations are left behind.
-func (p *Policy) cutOffNow() error {
-	stuck := p.stuck.Load()
+// checkLeftBehind returns an error if too many evaluations are left behind.
+func (p *Policy) checkLeftBehind() error {
+	stuck := p.leftBehind.Load()
 	if stuck == 0 || stuck < ownSlots && leftBehind.Load() < sharedSlots() {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (p *Policy) cutOffNow() error {
 // affect other requests.
 func leaveBehind[T any](p *Policy, left time.Duration, done <-chan T) {
 	count := func(n int64) {
-		p.stuck.Add(n)
+		p.leftBehind.Add(n)
 		leftBehind.Add(n)
 	}
 	if left <= 0 {

@@ -39,7 +39,7 @@ func (in Input) enter(ctx context.Context) (leave func(), err error) {
 		return leave, nil
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return nil, tooLate(ctx, "")
+		return nil, deadlineError(ctx, "")
 	}
 	return nil, errorf(StillRunning, "earlier evaluations for the same user and namespace did not end in time: %w", err)
 }
@@ -68,17 +68,17 @@ func (p *Policy) Patch(ctx context.Context, in Input, r Reader) (*Decision, erro
 func (p *Policy) bounded(ctx context.Context, decide func(context.Context) (*Decision, error)) (decision *Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	defer contain(&err)
+	defer recoverPanic(&err)
 	return decide(ctx)
 }
 
 func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*Decision, error) {
-	facts, err := p.gather(ctx, in, r)
+	facts, err := p.readFacts(ctx, in, r)
 	if err != nil {
 		return nil, p.nameField(ctx, in, nil, err)
 	}
-	decision, err := p.fast.judge(ctx, e, in, facts)
-	return decision, on(facts, p.nameField(ctx, in, facts, err))
+	decision, err := p.fast.decideOn(ctx, e, in, facts)
+	return decision, withFacts(facts, p.nameField(ctx, in, facts, err))
 }
 
 // confirm evaluates a denial again with live facts. If they cannot be read, the denial stands.
@@ -100,8 +100,8 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 	return second
 }
 
-// contain turns a panic, which is a bug of Sallyport or a library, into an error of this policy.
-func contain(err *error) {
+// recoverPanic turns a panic, which is a bug of Sallyport or a library, into an error of this policy.
+func recoverPanic(err *error) {
 	switch r := recover().(type) {
 	case nil:
 	case *Error: // see termCache
@@ -111,8 +111,8 @@ func contain(err *error) {
 	}
 }
 
-// gather evaluates the policy's queries and reads the facts.
-func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
+// readFacts evaluates the policy's queries and reads the facts.
+func (p *Policy) readFacts(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
 	if p.first.ask == nil {
 		return nil, nil
 	}
@@ -156,7 +156,7 @@ func (p *Policy) evaluateFacts(
 	if len(result) != 1 {
 		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
 	}
-	return p.decodeFacts(of.facts, cmp.Or(only(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
+	return p.decodeFacts(of.facts, cmp.Or(onlyElement(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
 }
 
 // refresh reads live what came from a cache, and keeps the rest. The second round is evaluated again with the new facts.
@@ -195,7 +195,7 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) er
 	all.SetLimit(mostReads)
 	for i, name := range names {
 		all.Go(func() error {
-			defer contain(&errs[i])
+			defer recoverPanic(&errs[i])
 			answers[i], errs[i] = p.answerOne(ctx, name, facts[name].Query, r)
 			return nil
 		})
@@ -216,7 +216,7 @@ func (p *Policy) answerOne(ctx context.Context, name string, q *Query, r Reader)
 	var mine *Error
 	switch {
 	case ctx.Err() != nil:
-		return Answer{}, tooLate(ctx, fmt.Sprintf("facts.%s was not read in time", name))
+		return Answer{}, deadlineError(ctx, fmt.Sprintf("facts.%s was not read in time", name))
 	case err == nil || errors.As(err, &mine):
 		return a, err
 	}
@@ -236,7 +236,7 @@ func fromCache(facts map[string]Fact) bool {
 func (p *Policy) evaluateRules(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, input func(Value) *ast.Term,
 ) (*Decision, error) {
-	query := p.judges[e]
+	query := p.queries[e]
 	if query == nil {
 		return &Decision{Facts: facts}, nil
 	}
@@ -254,13 +254,13 @@ func (p *Policy) evaluateRules(
 	}
 	decision.Facts = facts
 	if e == admit && !in.VerdictOnly {
-		decision.Outcome, err = p.act(ctx, in, terms)
+		decision.Outcome, err = p.evaluateOutcome(ctx, in, terms)
 	}
 	return decision, err
 }
 
-// act returns the outcome for reconcilers.
-func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, error) {
+// evaluateOutcome returns the outcome for reconcilers.
+func (p *Policy) evaluateOutcome(ctx context.Context, in Input, input *ast.Term) (Value, error) {
 	if p.outcome == nil {
 		return Value{}, nil
 	}
@@ -268,7 +268,7 @@ func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, err
 	if err != nil {
 		return Value{}, err
 	}
-	said := only(result[0]["outcome"])
+	said := onlyElement(result[0]["outcome"])
 	if said == nil {
 		return Value{}, nil
 	}
@@ -278,8 +278,8 @@ func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, err
 	return valueOf(said), nil
 }
 
-// only returns the element of [x | x = rule], or nil if the rule is undefined.
-func only(t *ast.Term) *ast.Term {
+// onlyElement returns the element of [x | x = rule], or nil if the rule is undefined.
+func onlyElement(t *ast.Term) *ast.Term {
 	if array, ok := t.Value.(*ast.Array); ok && array.Len() > 0 {
 		return array.Elem(0)
 	}

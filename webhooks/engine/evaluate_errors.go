@@ -60,8 +60,8 @@ func errorf(cause Cause, format string, args ...any) *Error {
 	return &Error{Cause: cause, Err: fmt.Errorf(format, args...)}
 }
 
-// on sets the facts of an error.
-func on(facts map[string]Fact, err error) error {
+// withFacts sets the facts of an error.
+func withFacts(facts map[string]Fact, err error) error {
 	var mine *Error
 	if errors.As(err, &mine) {
 		mine.Facts = facts

@@ -73,7 +73,7 @@ type Reader interface {
 	Read(ctx context.Context, q Query) (Answer, error)
 }
 
-// Fact is a query with its answer, as it is recorded.
+// Fact is a query with its answer.
 type Fact struct {
 	Query  *Query // nil if not needed for this request
 	Answer Answer
@@ -185,16 +185,16 @@ func permittedQuery(name string, term *ast.Term, reads []Read) (*Query, error) {
 // the input was not understood; all other errors are the policy's.
 func decodeQuery(name string, term *ast.Term) (*Query, error) {
 	if wrong := factShape(term).wrong(ruleFacts+"."+name, term); wrong != nil {
-		return nil, wrong.asked()
+		return nil, wrong.queryError()
 	}
 	if said := valueOf(term); !said.IsNull() {
-		return questionIn(name, said), nil
+		return queryIn(name, said), nil
 	}
 	return nil, nil
 }
 
-// questionIn returns the query in a document.
-func questionIn(name string, said Value) *Query {
+// queryIn returns the query in a document.
+func queryIn(name string, said Value) *Query {
 	q := &Query{
 		Fact: name, APIVersion: said.Get("apiVersion").Text(), Kind: said.Get("kind").Text(), Namespace: said.Get("namespace").Text(),
 		Name: said.Get("name").Text(), Parent: !said.Get("parent").IsNull(), Live: !said.Get("freshness").IsNull(),
@@ -214,8 +214,8 @@ func questionIn(name string, said Value) *Query {
 	return q
 }
 
-// asked returns the error of a malformed query.
-func (e *shapeError) asked() error {
+// queryError returns the error of a malformed query.
+func (e *shapeError) queryError() error {
 	if e.input {
 		return errorf(InputNotUnderstood, "%w", e)
 	}

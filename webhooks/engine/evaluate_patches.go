@@ -62,7 +62,7 @@ func (p Patch) operations(object []byte) ([]Patch, error) {
 func merging(path string, object, merge Value) (operations []Patch) {
 	add := func(path string, v Value) { operations = append(operations, Patch{Op: "add", Path: path, Value: &v}) }
 	if !object.IsObject() {
-		add(path, without(merge))
+		add(path, withoutNulls(merge))
 		return operations
 	}
 	wanted := map[string]Value{}
@@ -82,14 +82,14 @@ func merging(path string, object, merge Value) (operations []Patch) {
 	return operations
 }
 
-// without returns the result of merging into nothing: nulls are dropped.
-func without(merge Value) Value {
+// withoutNulls returns the result of merging into nothing: nulls are dropped.
+func withoutNulls(merge Value) Value {
 	if !merge.IsObject() {
 		return merge
 	}
 	made := members{}
 	merge.Each(func(name string, v Value) {
-		if v = without(v); !v.IsNull() {
+		if v = withoutNulls(v); !v.IsNull() {
 			made[name] = v
 		}
 	})

@@ -84,7 +84,7 @@ const (
 	NoneSuch UnmetKind = "NoneSuch" // `some`: there is none
 )
 
-// NamedValue is a variable, or a reference into input, data or rules, as it is written.
+// NamedValue is a variable, or a reference into input, data or rules, with its text as Name.
 type NamedValue struct {
 	Name    string
 	Value   Value
@@ -92,9 +92,9 @@ type NamedValue struct {
 }
 
 // Explain decides as Decide or Patch does, and then evaluates facts and rules once more on the same answers with OPA's tracing. It
-// takes several times as long as a decision. On an error there is no explanation.
+// takes several times the time of a decision. On an error there is no explanation.
 func (p *Policy) Explain(ctx context.Context, in Input, r Reader, patches bool) (x *Explanation, problem error) {
-	defer contain(&problem)
+	defer recoverPanic(&problem)
 	e, decide := admit, p.Decide
 	if patches {
 		e, decide = mutate, p.Patch
@@ -263,7 +263,7 @@ func (p Place) compare(other Place) int {
 // explainer evaluates a policy's rules on one input with a tracer.
 type explainer struct {
 	policy *Policy
-	ctx    context.Context //nolint:containedctx // an explainer lasts as long as the call that it is made for
+	ctx    context.Context //nolint:containedctx // an explainer lives for one call
 	input  *ast.Term
 	trace  *trace
 }

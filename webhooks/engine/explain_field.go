@@ -16,7 +16,7 @@ const (
 	// mostTraced limits the trace events that are examined to name a field, so that invalid requests cannot keep a replica busy.
 	mostTraced = 50_000
 	// mostDocument limits the input, in bytes, and mostSought the members that are compared to find a field.
-	mostDocument, mostSought = 128 << 10, 1000
+	mostDocument, maxSearched = 128 << 10, 1000
 	// mostNamed limits the fields that are named.
 	mostNamed = 3
 )
@@ -44,7 +44,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	p.fast.spawn(func() {
 		var named []string
 		defer func() { done <- named }()
-		defer contain(new(error))
+		defer recoverPanic(new(error))
 		s := p.explainer(ctx, input)
 		s.trace.most = mostTraced
 		if _, err := s.eval(asked); err == nil {
@@ -79,7 +79,7 @@ func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	if at == nil {
 		return nil
 	}
-	for _, m := range s.policy.paths().of(s.input, at) {
+	for _, m := range s.policy.paths().membersIn(s.input, at) {
 		if text := m.String(); !slices.Contains(named, text) && len(named) < mostNamed {
 			named = append(named, text)
 		}
@@ -106,8 +106,8 @@ type member struct {
 	value *ast.Term // nil if there is none
 }
 
-// of returns the members in an expression.
-func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
+// membersIn returns the members in an expression.
+func (p *inputPaths) membersIn(input *ast.Term, at *stop) (found []member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ast.WalkTerms(at.expr, func(t *ast.Term) bool {
@@ -122,16 +122,16 @@ func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
 		case head.Equal(ast.DefaultRootDocument.Value): // the name of a rule or a function
 			return true
 		}
-		for _, base := range p.standsFor(input, head, at) {
-			found = append(found, base.along(ref[1:], at))
+		for _, base := range p.originsOf(input, head, at) {
+			found = append(found, base.at(ref[1:], at))
 		}
 		return isRef
 	})
 	return found
 }
 
-// standsFor returns the members that a variable's value may come from: those with an equal value.
-func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []member) {
+// originsOf returns the members that a variable's value may come from: those with an equal value.
+func (p *inputPaths) originsOf(input *ast.Term, v ast.Var, at *stop) (found []member) {
 	if v.Equal(ast.InputRootDocument.Value) {
 		return []member{{path: ast.Ref{ast.InputRootDocument}, value: input}}
 	}
@@ -139,7 +139,7 @@ func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []me
 	if is == nil {
 		return nil
 	}
-	left := mostSought
+	left := maxSearched
 	for _, known := range p.follower.rules {
 		for place := range known.vars[v] {
 			p.follower.input.find(place, member{ast.Ref{ast.InputRootDocument}, input}, &left, func(m member) {
@@ -162,7 +162,7 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 		visit(at)
 	}
 	for name, m := range r.members {
-		if next := at.along(ast.Ref{ast.StringTerm(name)}, nil); next.value != nil {
+		if next := at.at(ast.Ref{ast.StringTerm(name)}, nil); next.value != nil {
 			m.find(place, next, left, visit)
 		}
 	}
@@ -170,7 +170,7 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 		return
 	}
 	each := func(key, value *ast.Term) bool {
-		r.every.find(place, member{at.path.Append(at.shown(key)), value}, left, visit)
+		r.every.find(place, member{at.path.Append(at.visibleKey(key)), value}, left, visit)
 		return *left < 0
 	}
 	switch v := at.value.Value.(type) {
@@ -182,15 +182,15 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 	}
 }
 
-// along returns a member further along a path. Variables in it have their values of the trace.
-func (m member) along(path ast.Ref, at *stop) member {
+// at returns a member further along a path. Variables in it have their values of the trace.
+func (m member) at(path ast.Ref, at *stop) member {
 	for _, key := range path {
 		shown := key
 		if v, isVar := key.Value.(ast.Var); isVar {
 			if key = at.vars[v]; key == nil {
 				return m
 			}
-			shown = m.shown(key)
+			shown = m.visibleKey(key)
 		}
 		m.path = m.path.Append(shown)
 		if m.value != nil {
@@ -200,12 +200,12 @@ func (m member) along(path ast.Ref, at *stop) member {
 	return m
 }
 
-// own is the part of the input that the requester wrote.
-var own = ast.MustParseRef("input.request.object")
+// requestObject is the part of the input that the requester wrote.
+var requestObject = ast.MustParseRef("input.request.object")
 
-// shown hides a key that is from the input and not from the policy's text, unless it is in the requester's own object.
-func (m member) shown(key *ast.Term) *ast.Term {
-	if m.path.HasPrefix(own) {
+// visibleKey hides a key that is from the input and not from the policy's text, unless it is in the requester's own object.
+func (m member) visibleKey(key *ast.Term) *ast.Term {
+	if m.path.HasPrefix(requestObject) {
 		return key
 	}
 	return ast.Wildcard
@@ -225,8 +225,8 @@ func elementOf(of, key *ast.Term) *ast.Term {
 func (m member) String() string {
 	path := m.path[1:]
 	switch {
-	case len(m.path) > len(own) && m.path.HasPrefix(own):
-		path = m.path[len(own):]
+	case len(m.path) > len(requestObject) && m.path.HasPrefix(requestObject):
+		path = m.path[len(requestObject):]
 	case len(m.path) > len(request) && m.path.HasPrefix(request):
 		path = m.path[len(request):]
 	}

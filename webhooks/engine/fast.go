@@ -22,7 +22,7 @@ const (
 type accelerator interface {
 	// fold returns the modules to evaluate in place of those that compiled is made of.
 	fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module
-	// linked is called when the policy is compiled, with its own modules as they were written.
+	// linked is called when the policy is compiled, with its own, unmodified modules.
 	linked(modules []*ast.Module)
 	// spawn runs an evaluation on another goroutine.
 	spawn(evaluation func())
@@ -32,8 +32,8 @@ type accelerator interface {
 	wanted(ctx context.Context, in Input) (map[string]Fact, error)
 	// input converts a document to the term that rules are evaluated on.
 	input(document Value) *ast.Term
-	// judge decides with known facts.
-	judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
+	// decideOn decides with known facts.
+	decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
 	// unfollowed implements [Policy.Unfollowed].
 	unfollowed() CompileErrors
 }
@@ -41,7 +41,7 @@ type accelerator interface {
 // Option changes how a policy is compiled.
 type Option func(*Policy)
 
-// Plain disables all optimizations: rules are evaluated as they are written, each time, on the whole input. A document with more
+// Plain disables all optimizations: unmodified rules are evaluated, each time, on the whole input. A document with more
 // values than a policy may read then fails, whatever the policy reads of it.
 func Plain(p *Policy) { p.fast = plain{p} }
 
@@ -59,7 +59,7 @@ func (p plain) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
 	return p.evaluateFacts(ctx, p.first, in, nil, p.input)
 }
 
-func (p plain) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+func (p plain) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
 	return p.evaluateRules(ctx, e, in, facts, p.input)
 }
 
@@ -74,8 +74,8 @@ type accelerated struct {
 	decides *projection // all that determines whether deny and warn have results; nil if more than the request does
 	cache   decisionCache
 
-	decided    atomic.Int64 // number of decisions
-	distrusted atomic.Bool  // a check has found a different decision without the optimizations
+	decided  atomic.Int64 // number of decisions
+	disabled atomic.Bool  // a check has found a different decision without the optimizations
 }
 
 func (a *accelerated) linked(modules []*ast.Module) {
@@ -84,7 +84,7 @@ func (a *accelerated) linked(modules []*ast.Module) {
 	}
 	a.read = follow(a.compiler, a.outputs()...)
 	a.parts = a.read.parts(a.facts)
-	bodies := follow(a.compiler, a.named(ruleValid, admit.fires())...)
+	bodies := follow(a.compiler, a.ruleRefs(ruleValid, admit.fires())...)
 	if bodies.all || bodies.every != nil || bodies.members["now"] != nil {
 		return
 	}
@@ -96,39 +96,39 @@ func (a *accelerated) linked(modules []*ast.Module) {
 }
 
 func (a *accelerated) input(document Value) *ast.Term {
-	if a.distrusted.Load() {
+	if a.disabled.Load() {
 		return document.orNull()
 	}
-	return a.read.of(document)
+	return a.read.project(document)
 }
 
 func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
 	if a.templates == nil {
 		return a.evaluateFacts(ctx, a.first, in, nil, a.input)
 	}
-	if err := a.cutOffNow(); err != nil {
+	if err := a.checkLeftBehind(); err != nil {
 		return nil, err
 	}
 	return a.factsOf(a.facts, func(name string) (*ast.Term, bool) { return filled(a.templates[name], in.Request) })
 }
 
 func (a *accelerated) part(fact string) *Part {
-	if a.distrusted.Load() {
+	if a.disabled.Load() {
 		return nil
 	}
 	return a.parts[fact]
 }
 
-// judge evaluates the part of the input that the policy reads, or uses the cache.
-func (a *accelerated) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
-	if a.distrusted.Load() {
-		return plain{a.Policy}.judge(ctx, e, in, facts)
+// decideOn evaluates the part of the input that the policy reads, or uses the cache.
+func (a *accelerated) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+	if a.disabled.Load() {
+		return plain{a.Policy}.decideOn(ctx, e, in, facts)
 	}
 	var decision *Decision
 	var err error
 	if key, values := a.cacheKey(e, in, facts); key != nil && a.cache.has(key, values) {
 		decision = &Decision{Facts: facts, Way: Cached}
-	} else if decision, err = a.evaluateRules(ctx, e, in, facts, a.read.of); key != nil && err == nil && decision.silent() {
+	} else if decision, err = a.evaluateRules(ctx, e, in, facts, a.read.project); key != nil && err == nil && decision.silent() {
 		a.cache.put(key, values)
 	}
 	if a.decided.Add(1)%checkedShare == 1 && !a.read.all && in.Request.Values() == 0 {

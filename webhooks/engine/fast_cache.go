@@ -25,7 +25,7 @@ func newDecisionCache() decisionCache { return decisionCache{lru.New(mostCached)
 // has reports whether the cache has the request with these facts.
 func (c decisionCache) has(key []byte, facts []Value) bool {
 	known, ok := c.Get(string(key))
-	return ok && slices.EqualFunc(known.([]Value), facts, same)
+	return ok && slices.EqualFunc(known.([]Value), facts, sameDocument)
 }
 
 // put adds a request without results.
@@ -52,9 +52,9 @@ func (a *accelerated) cacheKey(e endpoint, in Input, facts map[string]Fact) (key
 	return key, values
 }
 
-// same reports whether two documents are known to be equal. Text is compared by identity, lists by their elements, and terms by
+// sameDocument reports whether two documents are known to be equal. Text is compared by identity, lists by their elements, and terms by
 // value.
-func same(a, b Value) bool {
+func sameDocument(a, b Value) bool {
 	switch x := a.source().(type) {
 	case *jsonText:
 		return a.from == b.from
@@ -62,5 +62,5 @@ func same(a, b Value) bool {
 		y, ok := b.source().(*inTerms)
 		return ok && x.whole().Equal(y.whole())
 	}
-	return a.source().kind() == '[' && b.source().kind() == '[' && slices.EqualFunc(a.Elements(), b.Elements(), same)
+	return a.source().kind() == '[' && b.source().kind() == '[' && slices.EqualFunc(a.Elements(), b.Elements(), sameDocument)
 }

@@ -16,7 +16,7 @@ const checkedShare = 256
 func (a *accelerated) check(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, fast *Decision, fastErr error,
 ) (*Decision, error) {
-	slow, slowErr := plain{a.Policy}.judge(ctx, e, in, facts)
+	slow, slowErr := plain{a.Policy}.decideOn(ctx, e, in, facts)
 	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
 		return fast, fastErr
 	}
@@ -27,7 +27,7 @@ func (a *accelerated) check(
 	if same {
 		return fast, fastErr
 	}
-	a.distrusted.Store(true)
+	a.disabled.Store(true)
 	return slow, slowErr
 }
 

@@ -20,7 +20,7 @@ const (
 	// foldingTime, foldingSteps and foldingMade limit the evaluation of all constants of a policy: expressions, and bytes that
 	// builtins allocate. Rules that are not evaluated by then are no constants.
 	foldingTime, foldingSteps, foldingMade = 2 * time.Second, 200_000, 8 << 20
-	// largestConstant and allConstants limit the values, as they are written.
+	// largestConstant and allConstants limit the text of the values.
 	largestConstant, allConstants = 16 << 10, 128 << 10
 )
 
@@ -40,8 +40,8 @@ func (f *folding) TraceEvent(topdown.Event) {
 	}
 }
 
-// keep reports whether there is room for a constant.
-func (f *folding) keep(value *ast.Term) bool {
+// fits reports whether there is room for a constant.
+func (f *folding) fits(value *ast.Term) bool {
 	size := builtins.WrittenSize(value, largestConstant)
 	if size > min(largestConstant, f.room) {
 		return false
@@ -108,7 +108,7 @@ func (a *accelerated) constant(f *folding, compiled *ast.Compiler, name ast.Ref)
 	if err != nil || len(found) != 1 {
 		return nil
 	}
-	if constant := found[0][ast.Var("value")]; f.keep(constant) {
+	if constant := found[0][ast.Var("value")]; f.fits(constant) {
 		return constant
 	}
 	return nil

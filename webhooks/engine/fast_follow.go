@@ -61,14 +61,14 @@ func (f *follower) from(names ...ast.Ref) {
 type followed struct {
 	vars  map[ast.Var]places
 	value places
-	// whole reports whether its value is used other than by following it.
+	// readWhole reports whether its value is used other than by following it.
 	whole bool
 	// bound are the variables that have a value at the current expression: compiled rules are in the order of evaluation.
 	bound ast.VarSet
 }
 
-// of returns what a variable may stand for.
-func (k *followed) of(v ast.Var) places {
+// placesOf returns what a variable may stand for.
+func (k *followed) placesOf(v ast.Var) places {
 	if k.vars[v] == nil {
 		k.vars[v] = places{}
 	}
@@ -85,7 +85,7 @@ func (f *follower) add(to, more places) {
 	}
 }
 
-func (f *follower) whole(all places) {
+func (f *follower) readWhole(all places) {
 	if f.apart {
 		return
 	}
@@ -108,7 +108,7 @@ func (f *follower) step(from places, key *ast.Term) places {
 	for place := range from {
 		if f.steps > mostSteps {
 			if f.lost == nil {
-				f.whole(places{f.input: true})
+				f.readWhole(places{f.input: true})
 			}
 			return next
 		}
@@ -116,7 +116,7 @@ func (f *follower) step(from places, key *ast.Term) places {
 		if name, ok := key.Value.(ast.String); ok {
 			next[place.member(string(name))] = true
 		} else {
-			f.goneThrough(place)
+			f.recordDynamicLookup(place)
 			next[place.element()] = true
 		}
 		if len(place.members) != names || place.every != every || place.all != all {
@@ -153,7 +153,7 @@ func (f *follower) rule(r *ast.Rule, known *followed) {
 	if r.Head.Value != nil {
 		f.add(known.value, f.places(known, r.Head.Value))
 		if known.whole || r.Head.RuleKind() == ast.MultiValue {
-			f.whole(known.value)
+			f.readWhole(known.value)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func (f *follower) body(known *followed, body ast.Body) {
 			f.call(known, e)
 		case *ast.Every:
 			if v, ok := terms.Value.Value.(ast.Var); ok {
-				f.add(known.of(v), f.step(f.places(known, terms.Domain), ast.InternedNullTerm))
+				f.add(known.placesOf(v), f.step(f.places(known, terms.Domain), ast.InternedNullTerm))
 			}
 			if terms.Key != nil {
 				known.bind(terms.Key)
@@ -177,7 +177,7 @@ func (f *follower) body(known *followed, body ast.Body) {
 			f.body(known, terms.Body)
 		case *ast.SomeDecl:
 		default:
-			f.whole(places{f.input: true})
+			f.readWhole(places{f.input: true})
 		}
 		known.bind(e)
 	}
@@ -197,18 +197,18 @@ func (f *follower) places(known *followed, t *ast.Term) places {
 		if v.Equal(ast.InputRootDocument.Value) {
 			return places{f.input: true}
 		}
-		return known.of(v)
+		return known.placesOf(v)
 	case ast.Ref:
 		return f.ref(known, v)
 	}
-	f.inside(known, t)
+	f.visit(known, t)
 	return nil
 }
 
 // use marks a term as read as a whole.
-func (f *follower) use(known *followed, t *ast.Term) { f.whole(f.places(known, t)) }
+func (f *follower) use(known *followed, t *ast.Term) { f.readWhole(f.places(known, t)) }
 
-func (f *follower) inside(known *followed, t *ast.Term) {
+func (f *follower) visit(known *followed, t *ast.Term) {
 	use := func(t *ast.Term) { f.use(known, t) }
 	switch v := t.Value.(type) {
 	case ast.Null, ast.Boolean, ast.Number, ast.String:
@@ -229,7 +229,7 @@ func (f *follower) inside(known *followed, t *ast.Term) {
 		use(v.Key)
 		use(v.Value)
 	default:
-		f.whole(places{f.input: true})
+		f.readWhole(places{f.input: true})
 	}
 }
 
@@ -318,7 +318,7 @@ func (f *follower) objectGet(known *followed, operands []*ast.Term) {
 	}
 	for _, key := range path {
 		if _, constant := key.Value.(ast.String); !constant {
-			f.whole(found)
+			f.readWhole(found)
 			f.use(known, key)
 		}
 		found = f.step(found, key)
@@ -344,9 +344,9 @@ func (f *follower) function(known *followed, rules []*ast.Rule, operands []*ast.
 			for i, parameter := range r.Head.Args {
 				given := f.places(known, operands[i])
 				if v, ok := parameter.Value.(ast.Var); ok && !repeated(r.Head.Args, parameter) {
-					f.add(callee.of(v), given)
+					f.add(callee.placesOf(v), given)
 				} else {
-					f.whole(given)
+					f.readWhole(given)
 				}
 			}
 			maps.Copy(found, callee.value)
@@ -361,10 +361,10 @@ func (f *follower) result(known *followed, rest []*ast.Term, found places) {
 		return
 	}
 	if v, ok := rest[0].Value.(ast.Var); ok && !known.bound.Contains(v) {
-		f.add(known.of(v), found)
+		f.add(known.placesOf(v), found)
 		return
 	}
-	f.whole(found)
+	f.readWhole(found)
 	f.use(known, rest[0])
 }
 
@@ -372,7 +372,7 @@ func (f *follower) result(known *followed, rest []*ast.Term, found places) {
 func (f *follower) unify(known *followed, a, b *ast.Term) {
 	for _, side := range [][2]*ast.Term{{a, b}, {b, a}} {
 		if v, ok := side[0].Value.(ast.Var); ok && !known.bound.Contains(v) {
-			f.add(known.of(v), f.places(known, side[1]))
+			f.add(known.placesOf(v), f.places(known, side[1]))
 			return
 		}
 	}

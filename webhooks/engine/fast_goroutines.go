@@ -1,7 +1,7 @@
 package engine
 
 // Evaluating Rego needs a deep stack, and a new goroutine would have to grow its stack, by copying, several times for each
-// evaluation, which took as long as the evaluation itself. So goroutines are reused.
+// evaluation, which doubled its time. So goroutines are reused.
 
 // idle are the waiting goroutines. Any more end when they are done.
 var idle = make(chan chan func(), 64)

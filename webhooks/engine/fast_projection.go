@@ -68,8 +68,8 @@ func (r *projection) partly(kind jsontext.Kind) bool {
 	return false
 }
 
-// of returns the part of a document that is read, as a term.
-func (r *projection) of(v Value) *ast.Term {
+// project returns the part of a document that is read, as a term.
+func (r *projection) project(v Value) *ast.Term {
 	if _, made := v.source().(*inTerms); made || !r.partly(v.from.kind()) {
 		return v.orNull()
 	}
@@ -77,19 +77,19 @@ func (r *projection) of(v Value) *ast.Term {
 		members := make([][2]*ast.Term, 0, len(r.keys))
 		for _, key := range r.keys {
 			if m, ok := v.from.member(text(key)); ok {
-				members = append(members, [2]*ast.Term{key, r.members[text(key)].of(m)})
+				members = append(members, [2]*ast.Term{key, r.members[text(key)].project(m)})
 			}
 		}
 		return ast.ObjectTerm(members...)
 	}
 	if v.from.kind() == '[' {
 		var elements []*ast.Term
-		v.from.each(func(_ string, element Value) { elements = append(elements, r.every.of(element)) })
+		v.from.each(func(_ string, element Value) { elements = append(elements, r.every.project(element)) })
 		return ast.ArrayTerm(elements...)
 	}
 	var members [][2]*ast.Term
 	v.from.each(func(name string, m Value) {
-		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.of(m)})
+		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.project(m)})
 	})
 	return ast.ObjectTerm(members...)
 }

@@ -46,8 +46,8 @@ func (a *accelerated) unfollowed() CompileErrors {
 	return places
 }
 
-// goneThrough records that a member of the input is looked up by a name that is only known from the request.
-func (f *follower) goneThrough(place *projection) {
+// recordDynamicLookup records that a member of the input is looked up by a name that is only known from the request.
+func (f *follower) recordDynamicLookup(place *projection) {
 	if place == f.input && f.lost != nil {
 		f.lost(f.at)
 	}

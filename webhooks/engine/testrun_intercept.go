@@ -55,7 +55,7 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 			switch name := headName(r); {
 			case (name == ruleDeny || name == ruleWarn || name == rulePatch) && isSetRule(r):
 				index := ast.IntNumberTerm(len(l.rules))
-				key := ast.ArrayTerm(index, linkingVars(r, known), values(r.Head.Key))
+				key := ast.ArrayTerm(index, linkingVars(r, known), valuesTerm(r.Head.Key))
 				l.rules = append(l.rules, outcomeRuleOf(r))
 				r = setRule(heard, r, saidPrefix+name, key)
 				calls[name] = fmt.Sprintf("[v | v := data.%s.%s], [o | o := input.request.object]", src.Package, ruleValid)
@@ -129,7 +129,7 @@ func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 
 // hear implements the builtin.
 func (l *interceptor) hear(operands []*ast.Term) (*ast.Term, error) {
-	return l.check(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
+	return l.check(text(operands[0]), operands[1], onlyElement(operands[2]), onlyElement(operands[3]))
 }
 
 // check returns the values of a rule after making a decision of them, as for a request.
@@ -138,7 +138,7 @@ func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Te
 		return said, l.outcome.check(name, said)
 	}
 	if strings.HasPrefix(name, ruleFacts) {
-		return said, l.asks(text(ast.MustParseRef(name)[1]), said)
+		return said, l.checkQuery(text(ast.MustParseRef(name)[1]), said)
 	}
 	understood := valid != nil && ast.Boolean(true).Equal(valid.Value)
 	matches, all := ast.NewSet(), ast.NewSet()
@@ -156,9 +156,9 @@ func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Te
 	return ast.NewTerm(all), err
 }
 
-// asks returns why a query is invalid for any request. A query from input that the policy does not understand is left to
+// checkQuery returns why a query is invalid for any request. A query from input that the policy does not understand is left to
 // valid_input.
-func (l *interceptor) asks(fact string, said *ast.Term) error {
+func (l *interceptor) checkQuery(fact string, said *ast.Term) error {
 	_, err := permittedQuery(fact, said, l.reads)
 	var wrong *Error
 	if errors.As(err, &wrong) && wrong.Cause == InputNotUnderstood {

@@ -25,8 +25,8 @@ const (
 	maxPrinted = 64 << 10
 )
 
-// suite runs compiled tests. OPA's own runner records, for a table test, every local variable at every step, so that rows take
-// several times as long as the decisions that they test; only the names of the rows are needed here.
+// suite runs compiled tests. OPA's own runner records, for a table test, every local variable at every step, which takes
+// several times the time of the decisions that they test; only the names of the rows are needed here.
 type suite struct {
 	compiler *ast.Compiler
 	store    storage.Store
@@ -36,7 +36,7 @@ type suite struct {
 	tests    []test
 }
 
-// test is a rule named test_..., as it was compiled.
+// test is a compiled rule named test_....
 type test struct {
 	name     string // package.rule
 	query    string
@@ -96,8 +96,8 @@ func testRef(r *ast.Rule) (ast.Ref, bool) {
 	return nil, false
 }
 
-// failed is the problem of a test that is not true.
-const failed = "failed"
+// testFailed is the problem of a test that is not true.
+const testFailed = "failed"
 
 // run runs one test.
 func (s *suite) run(ctx context.Context, t test) TestResult {
@@ -116,11 +116,11 @@ func (s *suite) run(ctx context.Context, t test) TestResult {
 	case len(unusable) > 0:
 		result.Problem = "a request would fail where this test passes: " + unusable[0].Error()
 	case !t.table && value != true:
-		result.Problem = failed
+		result.Problem = testFailed
 	case t.table:
-		result.Problem, result.Cases = seen.judge(value)
+		result.Problem, result.Cases = seen.evaluate(value)
 	}
-	if result.Problem == failed {
+	if result.Problem == testFailed {
 		result.Output = s.differences(ctx, t, result.Cases) + result.Output
 	}
 	return result
@@ -184,7 +184,7 @@ func rowOf(keys *ast.Term) string {
 	return strings.Join(path, "/")
 }
 
-// rowName returns a key as it is in the value of the table: a string as it is, other values as JSON.
+// rowName returns a key of the value of the table: a string unquoted, other values as JSON.
 func rowName(t *ast.Term) string {
 	if name, ok := t.Value.(ast.String); ok {
 		return string(name)
@@ -196,8 +196,8 @@ func rowName(t *ast.Term) string {
 	return string(encoded)
 }
 
-// judge returns the problem of a table, and the rows that failed: those that are not true in its value.
-func (r *rows) judge(value any) (problem string, fell []string) {
+// evaluate returns the problem of a table, and the rows that failed: those that are not true in its value.
+func (r *rows) evaluate(value any) (problem string, fell []string) {
 	passed, fallen := map[string]bool{}, map[string]bool{}
 	classify("", value, passed, fallen)
 	for _, name := range r.names {
@@ -213,7 +213,7 @@ func (r *rows) judge(value any) (problem string, fell []string) {
 	case len(passed)+len(fallen) == 0:
 		return "the table has no rows", nil
 	case len(fell) > 0:
-		return failed, fell
+		return testFailed, fell
 	}
 	return "", nil
 }

@@ -12,7 +12,7 @@ import (
 // Value is an immutable JSON document. The zero Value is null.
 type Value struct{ from source }
 
-// source is a document in some representation. It is converted to terms only as far as it is read.
+// source is a document in some representation. Only the parts that are read are converted to terms.
 type source interface {
 	kind() jsontext.Kind
 	member(name string) (Value, bool)

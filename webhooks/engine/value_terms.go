@@ -37,8 +37,8 @@ func (v Value) Values() int {
 	return 0
 }
 
-// of returns the term of a part. Beyond the limit it panics with the error of the policy's decision.
-func (b *termCache) of(part *jsonText) *ast.Term {
+// term returns the term of a part. Beyond the limit it panics with the error of the policy's decision.
+func (b *termCache) term(part *jsonText) *ast.Term {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	is := span{&part.json[0], len(part.json)}

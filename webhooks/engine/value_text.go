@@ -39,7 +39,7 @@ func ParseText(json []byte) (Value, error) {
 	defer decoders.Put(dec)
 	dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
 	t := splitter{dec: dec, from: json, built: newTermCache(json)}
-	document, err := t.take(eagerly)
+	document, err := t.read(eagerly)
 	if err != nil {
 		return Value{}, err
 	}
@@ -63,11 +63,11 @@ type splitter struct {
 	built  *termCache
 }
 
-// take reads the next value, and splits the objects in it to some depth.
-func (t *splitter) take(depth int) (value jsonText, err error) {
+// read reads the next value, and splits the objects in it to some depth.
+func (t *splitter) read(depth int) (value jsonText, err error) {
 	value.built = t.built
 	if depth == 0 || t.dec.PeekKind() != '{' {
-		value.json, err = t.pass()
+		value.json, err = t.readWhole()
 		return value, err
 	}
 	if err := t.token(); err != nil {
@@ -80,7 +80,7 @@ func (t *splitter) take(depth int) (value jsonText, err error) {
 		if err != nil {
 			return value, err
 		}
-		member, err := t.take(depth - 1)
+		member, err := t.read(depth - 1)
 		if err != nil {
 			return value, err
 		}
@@ -92,8 +92,8 @@ func (t *splitter) take(depth int) (value jsonText, err error) {
 	return value, err
 }
 
-// pass reads the next value without splitting it.
-func (t *splitter) pass() ([]byte, error) {
+// readWhole reads the next value without splitting it.
+func (t *splitter) readWhole() ([]byte, error) {
 	if kind := t.dec.PeekKind(); kind != '{' && kind != '[' {
 		return t.scalar(kind)
 	}
@@ -166,7 +166,7 @@ func (t *jsonText) decode(read func(*jsontext.Decoder) error) {
 	}
 }
 
-// readRaw returns the next value as it is written.
+// readRaw returns the text of the next value.
 func readRaw(dec *jsontext.Decoder, from []byte) ([]byte, error) {
 	value, err := dec.ReadValue()
 	end := int(dec.InputOffset())
@@ -212,7 +212,7 @@ func (t *jsonText) each(visit func(name string, v Value)) {
 	})
 }
 
-// walk visits the members of an object, or the elements of a list, as they are written; elements have no name.
+// walk visits the members of an object, or the elements of a list, as text; elements have no name.
 func (t *jsonText) walk(visit func(name []byte, v *jsonText) (more bool)) {
 	for i := range t.parts {
 		if !visit(t.parts[i].name, &t.parts[i].value) {
@@ -247,7 +247,7 @@ func (t *jsonText) whole() *ast.Term {
 	if t.built == nil {
 		return t.term()
 	}
-	return t.built.of(t)
+	return t.built.term(t)
 }
 
 func (t *jsonText) term() (term *ast.Term) {

@@ -128,16 +128,16 @@ func sets(measure func(*ast.Term) float64) costs {
 // text returns the size of a string, or of a list of strings.
 func text(t *ast.Term) float64 {
 	if _, list := t.Value.(*ast.Array); list {
-		return whole(t)
+		return wholeSize(t)
 	}
 	return length(t)
 }
 
-// whole returns the size of a term with all its parts.
-func whole(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
+// wholeSize returns the size of a term with all its parts.
+func wholeSize(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
 
-// inner returns the number of elements of the lists and sets in a list or set.
-func inner(t *ast.Term) (elements float64) {
+// innerElements returns the number of elements of the lists and sets in a list or set.
+func innerElements(t *ast.Term) (elements float64) {
 	if all, ok := t.Value.(iterable); ok {
 		_ = all.Iter(func(inner *ast.Term) error {
 			elements += size(inner)
@@ -153,7 +153,7 @@ type iterable interface {
 }
 
 func joined(operands []*ast.Term) float64 {
-	return 24 + length(operands[0])*size(operands[1]) + whole(operands[1]) // includes spare capacity of the text
+	return 24 + length(operands[0])*size(operands[1]) + wholeSize(operands[1]) // includes spare capacity of the text
 }
 
 func splitUp(operands []*ast.Term) float64 {
@@ -182,10 +182,10 @@ func replacedAll(operands []*ast.Term) (cost, error) {
 	return c, nil
 }
 
-// formatted: a format can use an operand any number of times, and pad it to a width in the format or an operand.
-func formatted(operands []*ast.Term) (cost, error) {
+// formatCost: a format can use an operand any number of times, and pad it to a width in the format or an operand.
+func formatCost(operands []*ast.Term) (cost, error) {
 	format, _ := operands[0].Value.(ast.String)
-	arguments := whole(operands[1])
+	arguments := wholeSize(operands[1])
 	c := cost{made: single + length(operands[0])}
 	for i, verb := range strings.Split(string(format), "%") {
 		if i == 0 {
@@ -214,22 +214,22 @@ func largest(text string) (most float64) {
 	return most
 }
 
-// globbed: for each wildcard or choice but one, all positions in the text may be tried again.
-func globbed(operands []*ast.Term) (cost, error) {
+// globCost: for each wildcard or choice but one, all positions in the text may be tried again.
+func globCost(operands []*ast.Term) (cost, error) {
 	pattern, _ := operands[0].Value.(ast.String)
 	wild := float64(strings.Count(string(pattern), "*") + strings.Count(string(pattern), "{"))
 	return cost{work: length(operands[0]) * math.Pow(max(2, length(operands[2])), max(1, wild-1))}, nil
 }
 
-// matched: each character of the text may be tried against each instruction of the pattern; repetitions multiply these.
-func matched(operands []*ast.Term) (cost, error) {
+// matchCost: each character of the text may be tried against each instruction of the pattern; repetitions multiply these.
+func matchCost(operands []*ast.Term) (cost, error) {
 	pattern, text := operands[0], operands[1]
 	return cost{work: length(pattern) * repetitions(pattern) * max(1, length(text))}, nil
 }
 
-// torn: a pattern can match before each character.
-func torn(operands []*ast.Term) (cost, error) {
-	c, err := matched(operands)
+// splitCost: a pattern can match before each character.
+func splitCost(operands []*ast.Term) (cost, error) {
+	c, err := matchCost(operands)
 	c.made = (single + inList) * (length(operands[1]) + 1)
 	return c, err
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// little is the cost of a builtin that makes a few values, or a substring of an operand.
-func little(values float64) costs {
+// fewValues is the cost of a builtin that makes a few values, or a substring of an operand.
+func fewValues(values float64) costs {
 	return making(func([]*ast.Term) float64 { return single * values })
 }
 
-// trimmed compares all characters of a string with all that are cut.
-func trimmed(operands []*ast.Term) (cost, error) {
+// trimCost compares all characters of a string with all that are cut.
+func trimCost(operands []*ast.Term) (cost, error) {
 	return cost{work: length(operands[0]) * length(operands[1]), made: single}, nil
 }
 
-// reversed: a short string is made in a buffer of 255 bytes.
-func reversed(operands []*ast.Term) (cost, error) {
+// reverseCost: a short string is made in a buffer of 255 bytes.
+func reverseCost(operands []*ast.Term) (cost, error) {
 	return cost{made: single + max(255, length(operands[0]))}, nil
 }
 
@@ -32,8 +32,8 @@ func part(operands []*ast.Term) float64 {
 	return single + left
 }
 
-// digits: a number can have as many digits as its exponent says.
-func digits(operands []*ast.Term) (cost, error) {
+// digitsCost: a number can have as many digits as its exponent says.
+func digitsCost(operands []*ast.Term) (cost, error) {
 	c, err := plainNumbers(operands[:1])
 	number := written(operands[0])
 	c.made = single + 4*float64(len(number))
@@ -43,21 +43,21 @@ func digits(operands []*ast.Term) (cost, error) {
 	return c, err
 }
 
-// subtracted are numbers or sets.
-func subtracted(operands []*ast.Term) (cost, error) {
+// minusCost are numbers or sets.
+func minusCost(operands []*ast.Term) (cost, error) {
 	if _, numbers := operands[0].Value.(ast.Number); !numbers {
 		return sets(size)(operands)
 	}
 	return plainNumbers(operands)
 }
 
-// without is the result of object.remove, and the set of removed keys.
-func without(operands []*ast.Term) float64 {
+// removeSize is the result of object.remove, and the set of removed keys.
+func removeSize(operands []*ast.Term) float64 {
 	return 2*single + inObject*size(operands[0]) + inSet*size(operands[1])
 }
 
-// filtered is the result of object.filter, which first makes a set and an object of the kept keys.
-func filtered(operands []*ast.Term) float64 {
+// filterSize is the result of object.filter, which first makes a set and an object of the kept keys.
+func filterSize(operands []*ast.Term) float64 {
 	return 3*single + (2*inObject+inSet)*size(operands[1])
 }
 
@@ -75,14 +75,14 @@ func steps(paths *ast.Term) (all float64) {
 	return all
 }
 
-// followed is the result of json.filter: each step is an object that contains the next one, in the operand and in the result.
-func followed(operands []*ast.Term) float64 {
-	return single + 2*(2*single+inObject)*steps(operands[1]) + whole(operands[1])
+// jsonFilterSize is the result of json.filter: each step is an object that contains the next one, in the operand and in the result.
+func jsonFilterSize(operands []*ast.Term) float64 {
+	return single + 2*(2*single+inObject)*steps(operands[1]) + wholeSize(operands[1])
 }
 
-// thinned is the result of json.remove: every collection on the paths is copied.
-func thinned(operands []*ast.Term) float64 {
-	return followed(operands) + sum(operands[0], mostMade, container)
+// jsonRemoveSize is the result of json.remove: every collection on the paths is copied.
+func jsonRemoveSize(operands []*ast.Term) float64 {
+	return jsonFilterSize(operands) + sum(operands[0], mostMade, container)
 }
 
 // container returns the size of a list, a set or an object without its parts.
@@ -98,14 +98,14 @@ func container(t *ast.Term, _ int) float64 {
 	return 0
 }
 
-// merged: if both operands have an object under a key, it is copied, too. The operands are compared first.
-func merged(operands []*ast.Term) (c cost, err error) {
+// unionCost: if both operands have an object under a key, it is copied, too. The operands are compared first.
+func unionCost(operands []*ast.Term) (c cost, err error) {
 	a, _ := operands[0].Value.(ast.Object)
 	b, _ := operands[1].Value.(ast.Object)
 	if a == nil || b == nil {
 		return c, nil // the builtin rejects it
 	}
-	written := whole(operands[0]) + whole(operands[1])
+	written := wholeSize(operands[0]) + wholeSize(operands[1])
 	return cost{work: written, made: both(a, b), small: written < mostParts}, nil
 }
 
@@ -124,11 +124,13 @@ func both(a, b ast.Object) (made float64) {
 	return made
 }
 
-// mergedAll: all operands are copied, with the objects in them.
-func mergedAll(operands []*ast.Term) float64 { return single + sum(operands[0], mostMade, container) }
+// unionAllSize: all operands are copied, with the objects in them.
+func unionAllSize(operands []*ast.Term) float64 {
+	return single + sum(operands[0], mostMade, container)
+}
 
-// within: if both operands have a list, one is searched at each position of the other.
-func within(operands []*ast.Term) (cost, error) {
+// subsetCost: if both operands have a list, one is searched at each position of the other.
+func subsetCost(operands []*ast.Term) (cost, error) {
 	longest := 1.0
 	sum(operands[0], mostMade, func(part *ast.Term, _ int) float64 {
 		if list, ok := part.Value.(*ast.Array); ok {
@@ -136,11 +138,11 @@ func within(operands []*ast.Term) (cost, error) {
 		}
 		return 1
 	})
-	return cost{work: longest * whole(operands[1])}, nil
+	return cost{work: longest * wholeSize(operands[1])}, nil
 }
 
-// walked: each part comes with its path, unless paths are not requested.
-func walked(operands []*ast.Term) (cost, error) {
+// walkCost: each part comes with its path, unless paths are not requested.
+func walkCost(operands []*ast.Term) (cost, error) {
 	paths := true
 	if len(operands) > 1 {
 		if pair, ok := operands[1].Value.(*ast.Array); ok && pair.Len() == 2 {

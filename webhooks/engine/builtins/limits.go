@@ -17,9 +17,9 @@ const (
 	mostWork = 50e6
 	// mostMade is the default limit for the results of all calls of an evaluation, in bytes.
 	mostMade = 64 << 20
-	// mostOfAll limits the results of all running evaluations together, in MiB: evaluations of many users could otherwise exhaust
+	// maxOfAll limits the results of all running evaluations together, in MiB: evaluations of many users could otherwise exhaust
 	// the memory. The first mostUncounted MiB of each do not count, so that large evaluations do not stop ordinary ones.
-	mostOfAll, mostUncounted = 256, 4
+	maxOfAll, maxUncounted = 256, 4
 	// longestNumber and largestExponent limit a number, in characters and digits.
 	longestNumber, largestExponent = 100, 1000
 )
@@ -41,8 +41,8 @@ type meter struct {
 	taken  int64 // of mostOfAll, in MiB
 }
 
-// ofAll is what all running evaluations have taken of mostOfAll, in MiB.
-var ofAll atomic.Int64
+// takenOfAll is what all running evaluations have taken of mostOfAll, in MiB.
+var takenOfAll atomic.Int64
 
 type meterKey struct{}
 
@@ -50,7 +50,7 @@ type meterKey struct{}
 // may be nil. The caller must call release when the evaluation has ended.
 func Metered(ctx context.Context, input *ast.Term) (metered context.Context, release func()) {
 	m := &meter{input: input, shared: true}
-	return context.WithValue(ctx, meterKey{}, m), func() { ofAll.Add(-m.taken) }
+	return context.WithValue(ctx, meterKey{}, m), func() { takenOfAll.Add(-m.taken) }
 }
 
 // MeteredUpTo returns a context that limits the results of all of an evaluation's calls to a number of bytes.
@@ -70,23 +70,23 @@ func meterOf(ctx context.Context) *meter {
 
 // limited maps the builtins with limits to the cost of a call.
 var limited = map[string]costs{
-	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digits,
-	"plus": plainNumbers, "minus": subtracted, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
+	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digitsCost,
+	"plus": plainNumbers, "minus": minusCost, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
 	"sum": plainElements, "product": fewElements,
 	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
-	"array.concat": each(inList, size), "array.flatten": each(inList, inner), "array.reverse": each(inList, size), "array.slice": little(1), "sort": each(inList, size),
-	"and": sets(size), "or": sets(size), "set_diff": sets(size), "union": sets(inner), "intersection": sets(inner),
-	"object.keys": sets(size), "object.remove": making(without), "object.filter": making(filtered), "object.union": merged, "object.union_n": making(mergedAll),
-	"object.subset": within, "json.filter": making(followed), "json.remove": making(thinned), "walk": walked,
+	"array.concat": each(inList, size), "array.flatten": each(inList, innerElements), "array.reverse": each(inList, size), "array.slice": fewValues(1), "sort": each(inList, size),
+	"and": sets(size), "or": sets(size), "set_diff": sets(size), "union": sets(innerElements), "intersection": sets(innerElements),
+	"object.keys": sets(size), "object.remove": making(removeSize), "object.filter": making(filterSize), "object.union": unionCost, "object.union_n": making(unionAllSize),
+	"object.subset": subsetCost, "json.filter": making(jsonFilterSize), "json.remove": making(jsonRemoveSize), "walk": walkCost,
 	"base64.decode": each(1, text), "base64.encode": each(2, text), "base64url.decode": each(1, text), "base64url.encode": each(2, text),
-	"concat": making(joined), "internal.template_string": each(1, whole), "json.marshal": each(6, whole),
+	"concat": making(joined), "internal.template_string": each(1, wholeSize), "json.marshal": each(6, wholeSize),
 	"json.unmarshal": each(50, length), // a list of empty objects takes that many times its text
-	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": reversed, "urlquery.encode": each(3, text), "urlquery.decode": each(1, text),
-	"time.format": each(10, text), "time.clock": little(4), "time.date": little(4), "time.diff": little(7), "time.weekday": little(1),
-	"replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatted, "substring": making(part),
-	"crypto.sha256": little(2), "type_name": little(1), "glob.match": globbed, "glob.quote_meta": each(2, text),
-	"regex.match": matched, "regex.replace": substituted, "regex.split": torn,
-	"trim": trimmed, "trim_left": trimmed, "trim_right": trimmed, "trim_prefix": little(1), "trim_suffix": little(1), "trim_space": little(1),
+	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": reverseCost, "urlquery.encode": each(3, text), "urlquery.decode": each(1, text),
+	"time.format": each(10, text), "time.clock": fewValues(4), "time.date": fewValues(4), "time.diff": fewValues(7), "time.weekday": fewValues(1),
+	"replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatCost, "substring": making(part),
+	"crypto.sha256": fewValues(2), "type_name": fewValues(1), "glob.match": globCost, "glob.quote_meta": each(2, text),
+	"regex.match": matchCost, "regex.replace": substituted, "regex.split": splitCost,
+	"trim": trimCost, "trim_left": trimCost, "trim_right": trimCost, "trim_prefix": fewValues(1), "trim_suffix": fewValues(1), "trim_space": fewValues(1),
 }
 
 func init() {
@@ -119,7 +119,7 @@ func init() {
 // Together is the code of the error when all running evaluations together reach their limit.
 const Together = "sallyport_together"
 
-var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", mostOfAll)
+var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", maxOfAll)
 
 // stop ends an evaluation with an error of [charge].
 func stop(ctx topdown.BuiltinContext, what string, err error) error {
@@ -127,7 +127,7 @@ func stop(ctx topdown.BuiltinContext, what string, err error) error {
 	if errors.Is(err, errTogether) {
 		code = Together
 	}
-	return halt(ctx, code, what+err.Error())
+	return haltEvaluation(ctx, code, what+err.Error())
 }
 
 func charge(ctx context.Context, c cost) error {
@@ -139,9 +139,9 @@ func charge(ctx context.Context, c cost) error {
 	if m.made > mostMade {
 		return fmt.Errorf("the evaluation would create more than %d MiB of values", mostMade>>20)
 	}
-	if more := int64(m.made)>>20 - mostUncounted - m.taken; m.shared && more > 0 {
-		if ofAll.Add(more) > mostOfAll {
-			ofAll.Add(-more)
+	if more := int64(m.made)>>20 - maxUncounted - m.taken; m.shared && more > 0 {
+		if takenOfAll.Add(more) > maxOfAll {
+			takenOfAll.Add(-more)
 			return errTogether
 		}
 		m.taken += more

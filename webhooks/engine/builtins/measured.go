@@ -94,7 +94,7 @@ func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if partsLeft(value, most) >= 0 {
 		return nil
 	}
-	return halt(ctx, topdown.BuiltinErr, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
+	return haltEvaluation(ctx, topdown.BuiltinErr, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
 }
 
 // join checks the result of a joining builtin.
@@ -116,8 +116,8 @@ func (m *meter) mostParts() int {
 	return m.most
 }
 
-// halt ends an evaluation: after an ordinary error it would continue and collect further results.
-func halt(ctx topdown.BuiltinContext, code, message string) error {
+// haltEvaluation ends an evaluation: after an ordinary error it would continue and collect further results.
+func haltEvaluation(ctx topdown.BuiltinContext, code, message string) error {
 	return topdown.Halt{Err: &topdown.Error{Code: code, Location: ctx.Location, Message: message}}
 }
 

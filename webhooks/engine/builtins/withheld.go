@@ -6,8 +6,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// instead names alternatives for builtins by prefix; the longest prefix applies.
-var instead = map[string]string{
+// alternatives names alternatives for builtins by prefix; the longest prefix applies.
+var alternatives = map[string]string{
 	"bits.":         "div, rem and mul with powers of two",
 	"cast_":         "is_array, is_string and the like to ask for a type, and to_number or sprintf to convert",
 	"crypto.":       "crypto.sha256; certificates, keys and HMACs do not belong into an admission decision",
@@ -50,7 +50,7 @@ func Withheld(name string) string {
 		return ""
 	}
 	use, length := "", 0
-	for prefix, this := range instead {
+	for prefix, this := range alternatives {
 		if strings.HasPrefix(name, prefix) && len(prefix) > length {
 			use, length = this, len(prefix)
 		}
