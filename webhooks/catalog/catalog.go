@@ -47,8 +47,8 @@ type Catalog struct {
 	weight   int64 // of the policies of the set that is being built
 	outlines memo[engine.Module, *engine.Outline]
 	compiled memo[[sha256.Size]byte, *compilation]
-	memory   map[string]*edition  // the active editions, by policy name
-	last     map[string]types.UID // the policies of the last set, by name
+	memory   map[string]*compiledRevision // the active editions, by policy name
+	last     map[string]types.UID         // the policies of the last set, by name
 }
 
 // Build makes the set of active policies and returns the state of each object, by name. It compiles only what changed: a policy
@@ -59,10 +59,10 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 	defer c.mu.Unlock()
 	objects = slices.Clone(objects)
 	slices.SortFunc(objects, byObjectName)
-	libraries := c.shelve(objects)
+	libraries := c.collectLibraries(objects)
 	set := &Set{index: resourceIndex{}}
 	states := make([]State, len(objects))
-	memory, last := map[string]*edition{}, map[string]types.UID{}
+	memory, last := map[string]*compiledRevision{}, map[string]types.UID{}
 	c.weight = 0
 	for _, i := range byAge(objects) {
 		object := &objects[i]
@@ -70,7 +70,7 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 			states[i] = c.libraryState(object, libraries)
 			continue
 		}
-		v := c.settle(ctx, object, libraries, good)
+		v := c.choose(ctx, object, libraries, good)
 		states[i] = v.state
 		if v.policy != nil {
 			set.add(v.policy)
@@ -92,7 +92,7 @@ func stateOf(object *v1alpha1.RegoPolicy) State {
 	return State{Name: object.Name, UID: object.UID, Generation: object.Generation, Library: object.Spec.Library}
 }
 
-func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
+func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all libraries) State {
 	state := stateOf(object)
 	l := all[slices.IndexFunc(all, func(l *library) bool { return l.object == object })]
 	b := all.imports(object, l.outlines)
@@ -100,10 +100,10 @@ func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
 	state.Text, state.Err, state.Problem = done.text(), done.err, done.problem
 	var conflict *conflictError
 	switch {
-	case errors.As(l.refused, &conflict):
-		state.Err, state.Problem = l.refused, LibraryConflict
-	case done.err == nil && l.refused != nil:
-		state.Err, state.Problem = l.refused, ContractBroken
+	case errors.As(l.unusable, &conflict):
+		state.Err, state.Problem = l.unusable, LibraryConflict
+	case done.err == nil && l.unusable != nil:
+		state.Err, state.Problem = l.unusable, ContractBroken
 	case done.err != nil && len(b.missing) > 0:
 		state.Problem, state.Lacking = LibraryMissing, b.missing
 	}
@@ -162,8 +162,8 @@ func problemOf(err error) Problem {
 	return CompileFailed
 }
 
-// contain turns a panic of the compiler into an error, so that other policies can still be loaded.
-func contain(name string, err *error) {
+// recoverPanic turns a panic of the compiler into an error, so that other policies can still be loaded.
+func recoverPanic(name string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s cannot be compiled: panic: %v\n%s", name, p, debug.Stack())
 	}

@@ -11,10 +11,10 @@ import (
 // name.
 func Compose(objects []v1alpha1.RegoPolicy) map[string]Source {
 	c := &Catalog{}
-	libraries := c.shelve(objects)
+	libraries := c.collectLibraries(objects)
 	sources := make(map[string]Source, len(objects))
 	for i := range objects {
-		b := libraries.imports(&objects[i], c.sketches(&objects[i]))
+		b := libraries.imports(&objects[i], c.outlinesOf(&objects[i]))
 		var modules []engine.Module
 		for j := range b.libraries {
 			modules = append(modules, modulesOf(&b.libraries[j])...)

@@ -42,11 +42,11 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 	home := homeOf(ctx, request, reader)
 	m := &Meeting{}
 	if p.err != nil && Repairs(request) {
-		m.miss("spec", "is broken, and a broken policy is not evaluated for RegoPolicies, so that it can be repaired")
+		m.addMissed("spec", "is broken, and a broken policy is not evaluated for RegoPolicies, so that it can be repaired")
 	}
 	for i, match := range p.match {
 		if match.PolicyMatch == nil {
-			m.miss("spec.match.resources", "is empty")
+			m.addMissed("spec.match.resources", "is empty")
 			continue
 		}
 		of := ""
@@ -67,7 +67,7 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 	return m
 }
 
-func (m *Meeting) miss(field, format string, args ...any) {
+func (m *Meeting) addMissed(field, format string, args ...any) {
 	m.Missed = append(m.Missed, Missed{Field: field, Why: fmt.Sprintf(format, args...)})
 }
 
@@ -76,7 +76,7 @@ func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest
 	var missed []Missed
 	for i, r := range match.Resources {
 		field := fmt.Sprintf("spec.match.resources[%d]", i)
-		why := missing(&r, request)
+		why := mismatches(&r, request)
 		if len(why) == 0 {
 			m.By = field
 			return
@@ -98,8 +98,8 @@ func MissesDebugContainers(match *v1alpha1.PolicyMatch) bool {
 	return (judges(admissionv1.Create, "") || judges(admissionv1.Update, "")) && !judges(admissionv1.Update, "ephemeralcontainers")
 }
 
-// missing returns the differences between an entry and a request; none if it matches.
-func missing(r *v1alpha1.PolicyResources, request *admissionv1.AdmissionRequest) (why []string) {
+// mismatches returns the differences between an entry and a request; none if it matches.
+func mismatches(r *v1alpha1.PolicyResources, request *admissionv1.AdmissionRequest) (why []string) {
 	is := func(field, name string, has []string, met bool) {
 		if !met {
 			why = append(why, fmt.Sprintf("%s has %s, not %q", field, quoted(has), name))
@@ -134,15 +134,15 @@ func quoted(texts []string) string {
 func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
 	user := &request.UserInfo
 	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
-		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester%s", user.Username, of)
+		m.addMissed(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester%s", user.Username, of)
 	}
 	for i, group := range match.ExcludeGroups {
 		if slices.Contains(user.Groups, group) {
-			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s%s", group, user.Username, of)
+			m.addMissed(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s%s", group, user.Username, of)
 		}
 	}
 	if i := slices.Index(match.ExcludeNamespaces, request.Namespace); i >= 0 && request.Namespace != "" {
-		m.miss(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request%s", request.Namespace, of)
+		m.addMissed(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request%s", request.Namespace, of)
 	}
 }
 
@@ -152,7 +152,7 @@ func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest, o
 	case err != nil:
 		m.Unread = err
 	case !met:
-		m.miss("spec.match.objectSelector", "is %s, which the object's labels do not match%s", match.objects, of)
+		m.addMissed("spec.match.objectSelector", "is %s, which the object's labels do not match%s", match.objects, of)
 	}
 }
 
@@ -163,7 +163,7 @@ func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest
 		m.Unread = err
 	case !met:
 		sets, _ := home()
-		m.miss("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s%s",
+		m.addMissed("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s%s",
 			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets), of)
 	}
 }

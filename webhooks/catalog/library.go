@@ -16,28 +16,28 @@ const libraryRoot = "sallyport.lib"
 type library struct {
 	object   *v1alpha1.RegoPolicy
 	outlines []*engine.Outline // nil if the module does not parse
-	refused  error             // why no policy can import it
+	unusable error             // why no policy can import it
 }
 
-// shelf is the libraries of a build, by name.
-type shelf []*library
+// libraries is the libraries of a build, by name.
+type libraries []*library
 
-// shelve collects the libraries. One that defines a name of an older one is refused.
-func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
-	var all shelf
+// collectLibraries collects the libraries. One that defines a name of an older one is left out.
+func (c *Catalog) collectLibraries(objects []v1alpha1.RegoPolicy) libraries {
+	var all libraries
 	for i := range objects {
 		if objects[i].Spec.Library {
-			all = append(all, &library{object: &objects[i], outlines: c.sketches(&objects[i])})
+			all = append(all, &library{object: &objects[i], outlines: c.outlinesOf(&objects[i])})
 		}
 	}
 	byAge := slices.SortedStableFunc(slices.Values(all), func(a, b *library) int { // by name if their ages are equal
 		return a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time)
 	})
 	for i, l := range byAge {
-		l.refused = l.misplaced()
+		l.unusable = l.misplaced()
 		for _, older := range byAge[:i] {
-			if l.refused == nil && older.refused == nil {
-				l.refused = l.conflict(older)
+			if l.unusable == nil && older.unusable == nil {
+				l.unusable = l.conflict(older)
 			}
 		}
 	}
@@ -77,15 +77,15 @@ func (l *library) conflict(older *library) error {
 	return nil
 }
 
-// bundle is what a RegoPolicy imports.
-type bundle struct {
+// imports is what a RegoPolicy imports.
+type imports struct {
 	libraries []v1alpha1.RegoPolicy // by name, with the modules that are reached
 	missing   []string              // references to libraries that do not exist
 }
 
 // imports returns what an object's modules reach, directly or through other libraries. If a reference is unresolved, modules that
 // do not parse are included, because it may be in them: the compiler then reports their syntax errors.
-func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) bundle {
+func (s libraries) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) imports {
 	own := slices.DeleteFunc(slices.Clone(outlines), func(o *engine.Outline) bool { return o == nil })
 	reached := map[*engine.Outline]bool{}
 	for queue := slices.Clone(own); len(queue) > 0; queue = queue[1:] {
@@ -109,7 +109,7 @@ func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) 
 		slices.Sort(all)
 		return slices.Compact(all)
 	}
-	var b bundle
+	var b imports
 	if len(own) == len(outlines) {
 		b.missing = lacking(libraryRoot)
 	}
@@ -134,14 +134,14 @@ func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) 
 }
 
 // others returns the libraries that the object may import.
-func (s shelf) others(object *v1alpha1.RegoPolicy) shelf {
+func (s libraries) others(object *v1alpha1.RegoPolicy) libraries {
 	return slices.DeleteFunc(slices.Clone(s), func(l *library) bool {
-		return l.refused != nil || l.object.Name == object.Name
+		return l.unusable != nil || l.object.Name == object.Name
 	})
 }
 
-// sketches returns the outlines of an object's modules, nil for one that does not parse.
-func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
+// outlinesOf returns the outlines of an object's modules, nil for one that does not parse.
+func (c *Catalog) outlinesOf(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	outlines := make([]*engine.Outline, len(object.Spec.Modules))
 	for i, m := range modulesOf(object) {
 		outline, ok := c.outlines.get(m)

@@ -67,7 +67,7 @@ func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest,
 	home := homeOf(ctx, request, reader)
 	var selected []Selected
 	for _, p := range s.candidates(request) {
-		met, err := p.meets(request, home)
+		met, err := p.matches(request, home)
 		if p.err != nil && Repairs(request) || !met && err == nil {
 			continue
 		}
@@ -118,7 +118,7 @@ func placed(request *admissionv1.AdmissionRequest) bool {
 // homesIn returns the labels of the Namespace that the request is about.
 func homesIn(request *admissionv1.AdmissionRequest) (found homes, err error) {
 	for _, object := range []*runtime.RawExtension{&request.OldObject, &request.Object} {
-		set, there, err := labelsCarriedBy(object)
+		set, there, err := labelsInRequest(object)
 		if !there {
 			continue
 		}
@@ -163,8 +163,8 @@ func Repairs(request *admissionv1.AdmissionRequest) bool {
 	return request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == policyResource
 }
 
-// meets reports whether the request matches all matchers of the policy. Reads come last.
-func (p *Policy) meets(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
+// matches reports whether the request matches all matchers of the policy. Reads come last.
+func (p *Policy) matches(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
 	for i, m := range p.match {
 		if m.excluded(request) || i > 0 && !m.covers(request) {
 			return false, nil
@@ -270,7 +270,7 @@ func newSelector(s *metav1.LabelSelector) (usable *metav1.LabelSelector, selecto
 
 // covers reports whether the request matches one of the resources, without the index.
 func (m matcher) covers(request *admissionv1.AdmissionRequest) bool {
-	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool { return len(missing(&r, request)) == 0 })
+	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool { return len(mismatches(&r, request)) == 0 })
 }
 
 func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {
@@ -286,7 +286,7 @@ func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
 		return m.objects == nil, nil
 	}
 	for _, object := range []*runtime.RawExtension{&request.Object, &request.OldObject} {
-		set, there, err := labelsCarriedBy(object)
+		set, there, err := labelsInRequest(object)
 		if !there {
 			continue
 		}
@@ -300,8 +300,8 @@ func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
 	return false, nil
 }
 
-// labelsCarriedBy returns the labels of an object in a request, encoded or decoded.
-func labelsCarriedBy(object *runtime.RawExtension) (set labels.Set, there bool, err error) {
+// labelsInRequest returns the labels of an object in a request, encoded or decoded.
+func labelsInRequest(object *runtime.RawExtension) (set labels.Set, there bool, err error) {
 	if u, ok := object.Object.(*unstructured.Unstructured); ok {
 		if written, _, err := unstructured.NestedFieldNoCopy(u.Object, "metadata", "labels"); written == nil {
 			return nil, true, err

@@ -5,7 +5,7 @@ import (
 )
 
 // Matches returns the matches that a request must all satisfy; the first has every resource that can match. Invalid requirements of
-// selectors are left out, as they are for requests.
+// selectors are ignored, as in Select.
 func (p *Policy) Matches() []v1alpha1.PolicyMatch {
 	var all []v1alpha1.PolicyMatch
 	for _, m := range p.match {

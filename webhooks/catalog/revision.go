@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Revision has everything that one revision of a policy is compiled from, so that it can be evaluated after the objects have
+// Revision is the complete source of one revision of a policy, so that it can be evaluated after the objects have
 // changed.
 type Revision struct {
 	// Policy has the name, UID, generation and spec, without tests.
@@ -118,7 +118,7 @@ type Grant struct {
 	Verbs              []string
 }
 
-// String returns the rule as it is written in a ClusterRole.
+// String returns the rule as JSON, for a ClusterRole.
 func (g Grant) String() string {
 	text, _ := json.Marshal(map[string][]string{"apiGroups": {g.APIGroup}, "resources": {g.Resource}, "verbs": g.Verbs})
 	return string(text)

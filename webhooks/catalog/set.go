@@ -303,7 +303,7 @@ func (s Source) withheld() (errs engine.CompileErrors) {
 
 // compile returns the policy; nil for a library.
 func (s Source) compile() (policy *engine.Policy, err error) {
-	defer contain(s.Name, &err)
+	defer recoverPanic(s.Name, &err)
 	if s.Library {
 		if err := engine.CheckLibrary(s.Source); err != nil {
 			return nil, compileError("library", s.Name, err)

@@ -11,27 +11,27 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// edition is a revision and its compilation.
-type edition struct {
+// compiledRevision is a revision and its compilation.
+type compiledRevision struct {
 	*compilation
 	revision Revision
 }
 
-// settled is the result of a build for one policy.
-type settled struct {
+// choice is the result of a build for one policy.
+type choice struct {
 	policy   *Policy // nil if it is not in the set
 	state    State
-	remember *edition
+	remember *compiledRevision
 }
 
-// settle selects the active revision of a RegoPolicy: the object, or its last good revision, or none.
-func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libraries shelf, good map[string]Revision) settled {
-	b := libraries.imports(object, c.sketches(object))
-	current := &edition{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
+// choose selects the active revision of a RegoPolicy: the object, or its last good revision, or none.
+func (c *Catalog) choose(ctx context.Context, object *v1alpha1.RegoPolicy, libraries libraries, good map[string]Revision) choice {
+	b := libraries.imports(object, c.outlinesOf(object))
+	current := &compiledRevision{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
 	current.compilation = c.compile(&current.revision)
-	v := settled{state: stateOf(object)}
+	v := choice{state: stateOf(object)}
 	v.state.Text = current.text()
-	policy, lack := c.try(ctx, current, nil)
+	policy, lack := c.usable(ctx, current, nil)
 	if lack == nil {
 		v.decides(current, policy)
 		return v
@@ -40,8 +40,8 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 		lack.Problem, v.state.Lacking = LibraryMissing, b.missing
 	}
 	v.state.Err, v.state.Problem, v.state.Missing = lack.Err, lack.Problem, lack.Missing
-	for _, older := range c.older(object, good) {
-		if policy, lack := c.try(ctx, older, object); lack == nil {
+	for _, older := range c.fallbacks(object, good) {
+		if policy, lack := c.usable(ctx, older, object); lack == nil {
 			v.state.LastGood = true
 			v.decides(older, policy)
 			return v
@@ -59,19 +59,19 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 	return v
 }
 
-func (v *settled) decides(e *edition, p *Policy) {
+func (v *choice) decides(e *compiledRevision, p *Policy) {
 	v.policy, v.remember = p, e
 	v.state.Active, v.state.ActiveHash = &e.revision, p.Revision()
 }
 
-// older returns the editions that could replace an object, the latest first.
-func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) []*edition {
-	var all []*edition
+// fallbacks returns the editions that could replace an object, the latest first.
+func (c *Catalog) fallbacks(object *v1alpha1.RegoPolicy, good map[string]Revision) []*compiledRevision {
+	var all []*compiledRevision
 	if known := c.remembered(object); known != nil {
 		all = append(all, known)
 	}
 	if stored, ok := good[object.Name]; ok && stored.Policy.UID == object.UID {
-		e := &edition{compilation: c.compile(&stored), revision: stored}
+		e := &compiledRevision{compilation: c.compile(&stored), revision: stored}
 		if len(all) > 0 && stored.newer(&all[0].revision) {
 			all = slices.Insert(all, 0, e)
 		} else {
@@ -82,15 +82,15 @@ func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) [
 }
 
 // remembered returns the last active edition of the object, or nil.
-func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
+func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *compiledRevision {
 	if known := c.memory[object.Name]; known != nil && known.revision.Policy.UID == object.UID {
 		return known
 	}
 	return nil
 }
 
-// try makes a policy of an edition. If it replaces a broken object, the object may loosen its enforcement.
-func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
+// usable makes a policy of an edition. If it replaces a broken object, the object may loosen its enforcement.
+func (c *Catalog) usable(ctx context.Context, e *compiledRevision, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
 	if e.err != nil {
 		return nil, &Lack{Problem: e.problem, Err: e.err}
 	}
@@ -136,7 +136,7 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	}
 	p := &Policy{name: object.Name, uid: object.UID, err: &engine.Error{
 		Cause: engine.FactUnavailable,
-		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", brief(lack.Err), object.Name, relief),
+		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", firstError(lack.Err), object.Name, relief),
 	}}
 	if lack.Problem.OfText() {
 		p.err.Cause = engine.CompileFailed
@@ -148,8 +148,8 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	return p
 }
 
-// brief reduces several compile errors to the first, for the requester; the status has all.
-func brief(err error) error {
+// firstError reduces several compile errors to the first, for the requester; the status has all.
+func firstError(err error) error {
 	var all engine.CompileErrors
 	switch {
 	case !errors.As(err, &all) || len(all) == 0:

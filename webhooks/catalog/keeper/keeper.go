@@ -64,31 +64,31 @@ type Keeper struct {
 	// the replica unready; if nil, always. Set it before the start.
 	Replaces func(context.Context) bool
 
-	catalog catalog.Catalog
-	cached  client.Reader
-	life    context.Context                 // the controller's context
-	asked   []engine.Read                   // reads of the current build
-	decoded map[types.UID]*catalog.Revision // the contents of ControllerRevisions, which are immutable; nil if unusable
+	catalog     catalog.Catalog
+	cached      client.Reader
+	ctx         context.Context                 // the controller's context
+	wantedReads []engine.Read                   // reads of the current build
+	decoded     map[types.UID]*catalog.Revision // the contents of ControllerRevisions, which are immutable; nil if unusable
 
 	mu          sync.RWMutex
 	states      map[string]catalog.State
 	unusable    error // policies that were good before and cannot be used in this version
 	hash        string
 	swapped     bool            // the gate has a set
-	decides     *catalog.Set    // the gate's set
-	settled     []catalog.State // of the objects that the set was made from
-	deciding    int
+	set         *catalog.Set    // the gate's set
+	setStates   []catalog.State // of the objects that the set was made from
+	active      int
 	subscribers []*subscription
 }
 
-// everything is the only request: each build makes a set of all policies.
-var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "policies"}}
+// rebuild is the only request: each build makes a set of all policies.
+var rebuild = reconcile.Request{NamespacedName: client.ObjectKey{Name: "policies"}}
 
 // New returns a keeper and registers its metrics. It reads stored revisions from the namespace of the release that grants what
 // policies may patch.
 func New(patchable grants.Patchable, gate Gate, source Facts, registry prometheus.Registerer) *Keeper {
 	k := &Keeper{release: patchable.By, gate: gate, facts: source, metrics: newMetrics()}
-	k.catalog.Reads, k.catalog.Patchable = k.lacking, patchable
+	k.catalog.Reads, k.catalog.Patchable = k.missingReads, patchable
 	registry.MustRegister(k.metrics.reloads, k)
 	return k
 }
@@ -107,7 +107,7 @@ func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 	k.cached = mgr.GetClient()
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{everything}
+		return []reconcile.Request{rebuild}
 	})
 	everywhere := false
 	return ctrl.NewControllerManagedBy(mgr).Named("catalog").
@@ -121,16 +121,16 @@ func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 // start enqueues the first build, which is needed even if the cluster has no policies. The controller runs it after its caches have
 // synced.
 func (k *Keeper) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	again := func() { queue.Add(everything) }
+	again := func() { queue.Add(rebuild) }
 	k.facts.Notify(again)
 	k.catalog.Late = again
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.life = ctx
+	k.ctx = ctx
 	for _, s := range k.subscribers {
 		go s.run(ctx)
 	}
-	queue.Add(everything)
+	queue.Add(rebuild)
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	k.asked = nil
+	k.wantedReads = nil
 	set, states := k.catalog.Build(ctx, objects.Items, good)
 	k.use(set, states)
 	k.publish(ctx, states, unusable(objects.Items, states, good))
@@ -198,17 +198,17 @@ func (k *Keeper) decode(ctx context.Context, stored *appsv1.ControllerRevision) 
 func (k *Keeper) use(set *catalog.Set, states []catalog.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.facts.Use(set.Reads(), k.asked)
+	k.facts.Use(set.Reads(), k.wantedReads)
 	filling := slices.ContainsFunc(states, func(s catalog.State) bool { return s.Problem == catalog.ReadsNotSynced })
 	if !k.swapped && (filling || len(set.Policies()) == 0) {
 		return
 	}
 	k.gate.Swap(set)
-	k.swapped, k.hash, k.deciding = true, set.Hash(), 0
-	k.decides, k.settled = set, states
+	k.swapped, k.hash, k.active = true, set.Hash(), 0
+	k.set, k.setStates = set, states
 	for _, p := range set.Policies() {
 		if p.Broken() == nil {
-			k.deciding++
+			k.active++
 		}
 	}
 }
@@ -228,10 +228,10 @@ func unusable(objects []v1alpha1.RegoPolicy, states []catalog.State, good map[st
 	return errors.Join(errs...)
 }
 
-// lacking returns what prevents the reads of a policy from being answered.
-func (k *Keeper) lacking(_ context.Context, policy string, reads []engine.Read) *catalog.Lack {
-	k.asked = append(k.asked, reads...)
-	lacks := k.facts.Watch(k.life, policy, reads)
+// missingReads returns what prevents the reads of a policy from being answered.
+func (k *Keeper) missingReads(_ context.Context, policy string, reads []engine.Read) *catalog.Lack {
+	k.wantedReads = append(k.wantedReads, reads...)
+	lacks := k.facts.Watch(k.ctx, policy, reads)
 	if len(lacks) == 0 {
 		return nil
 	}
@@ -254,14 +254,14 @@ func (k *Keeper) lacking(_ context.Context, policy string, reads []engine.Read) 
 		lack.Problem = weights[max(slices.Index(weights, lack.Problem), slices.Index(weights, problem))]
 	}
 	if len(lack.Missing) > 0 {
-		errs = append(errs, k.granting(lack.Missing))
+		errs = append(errs, k.grantCommand(lack.Missing))
 	}
 	lack.Err = errors.Join(errs...)
 	return lack
 }
 
-// granting returns how to grant the missing rights: by a chart value, and a ClusterRole if the chart makes no roles.
-func (k *Keeper) granting(missing []catalog.Grant) error {
+// grantCommand returns how to grant the missing rights: by a chart value, and a ClusterRole if the chart makes no roles.
+func (k *Keeper) grantCommand(missing []catalog.Grant) error {
 	reads, rules := map[string]bool{}, make([]string, len(missing))
 	for i, g := range missing {
 		reads[schema.GroupResource{Group: g.APIGroup, Resource: g.Resource}.String()] = true
@@ -302,15 +302,15 @@ func (k *Keeper) ready() (unusable, err error) {
 	case len(k.states) == 0:
 		return nil, errors.New("the cluster has no RegoPolicy")
 	case !k.swapped:
-		return nil, k.waiting()
-	case k.deciding == 0:
+		return nil, k.waitReason()
+	case k.active == 0:
 		return nil, errors.New("no RegoPolicy is active")
 	}
 	return k.unusable, k.facts.Synced()
 }
 
-// waiting returns why there is no first set yet.
-func (k *Keeper) waiting() error {
+// waitReason returns why there is no first set yet.
+func (k *Keeper) waitReason() error {
 	for _, s := range k.states {
 		if s.Problem == catalog.ReadsNotSynced {
 			return s.Err
@@ -338,7 +338,7 @@ func (k *Keeper) State(name string) (catalog.State, bool) {
 func (k *Keeper) Decides() (*catalog.Set, []catalog.State) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.decides, k.settled
+	return k.set, k.setStates
 }
 
 // Hash returns a hash of the gate's set, by which replicas compare their policies; "" before the first set.

@@ -27,9 +27,9 @@ func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable e
 
 	var changed []string
 	for _, s := range states {
-		if old, ok := before[s.Name]; !ok || gist(old) != gist(s) {
+		if old, ok := before[s.Name]; !ok || reportedParts(old) != reportedParts(s) {
 			changed = append(changed, s.Name)
-			k.tell(ctx, s)
+			k.report(ctx, s)
 		}
 	}
 	for name := range before {
@@ -45,8 +45,8 @@ func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable e
 	}
 }
 
-// gist returns the parts of a state whose change is reported.
-func gist(s catalog.State) any {
+// reportedParts returns the parts of a state whose change is reported.
+func reportedParts(s catalog.State) any {
 	type essence struct {
 		uid             types.UID
 		generation      int64
@@ -60,8 +60,8 @@ func gist(s catalog.State) any {
 	return e
 }
 
-// tell logs and counts a new state.
-func (k *Keeper) tell(ctx context.Context, s catalog.State) {
+// report logs and counts a new state.
+func (k *Keeper) report(ctx context.Context, s catalog.State) {
 	logger := log.FromContext(ctx).WithValues("policy", s.Name, "generation", s.Generation)
 	k.metrics.reloads.WithLabelValues(stage(s)).Inc()
 	switch stage(s) {
@@ -123,8 +123,8 @@ func (k *Keeper) Subscribe() <-chan event.GenericEvent {
 	for name := range k.states {
 		s.Add(name)
 	}
-	if k.life != nil {
-		go s.run(k.life)
+	if k.ctx != nil {
+		go s.run(k.ctx)
 	}
 	return s.out
 }
