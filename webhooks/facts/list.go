@@ -22,10 +22,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// filtered remembers the fields that the API server cannot select by. It can select by metadata, by a few fields of each built-in
+// unselectable remembers the fields that the API server cannot select by. It can select by metadata, by a few fields of each built-in
 // kind, and by the selectableFields of custom resources, but publishes no list. An entry expires, because a definition may gain a
 // selectable field.
-type filtered struct{ refused *utilcache.LRUExpireCache }
+type unselectable struct{ known *utilcache.LRUExpireCache }
 
 // fieldOf is a field of a kind.
 type fieldOf struct {
@@ -34,30 +34,32 @@ type fieldOf struct {
 }
 
 const (
-	// mostFiltered limits the fields that are remembered: policies may take names of fields from the request.
-	mostFiltered = 1000
-	// filteredFor is the lifetime of an entry.
-	filteredFor = time.Minute
+	// maxUnselectable limits the fields that are remembered: policies may take names of fields from the request.
+	maxUnselectable = 1000
+	// unselectableFor is the lifetime of an entry.
+	unselectableFor = time.Minute
 )
 
-func newFiltered() filtered { return filtered{utilcache.NewLRUExpireCache(mostFiltered)} }
+func newUnselectable() unselectable {
+	return unselectable{utilcache.NewLRUExpireCache(maxUnselectable)}
+}
 
 // has reports whether the API server cannot select by a field.
-func (f filtered) has(gvk schema.GroupVersionKind, path string) bool {
-	_, refused := f.refused.Get(fieldOf{gvk, path})
+func (f unselectable) has(gvk schema.GroupVersionKind, path string) bool {
+	_, refused := f.known.Get(fieldOf{gvk, path})
 	return refused || strings.Contains(path, "[]")
 }
 
 // split separates the selectors of a query: asked is for the API server, left is applied here.
-func (f filtered) split(q engine.Query) (asked, left engine.Query) {
+func (f unselectable) split(q engine.Query) (asked, left engine.Query) {
 	gvk := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind)
 	asked = q
-	asked.Fields, left.Fields = divided(q.Fields, func(path string) bool { return f.has(gvk, path) })
-	asked.Except, left.Except = divided(q.Except, func(path string) bool { return f.has(gvk, path) })
+	asked.Fields, left.Fields = partition(q.Fields, func(path string) bool { return f.has(gvk, path) })
+	asked.Except, left.Except = partition(q.Except, func(path string) bool { return f.has(gvk, path) })
 	return asked, left
 }
 
-func divided[V any](all map[string]V, ours func(path string) bool) (asked, left map[string]V) {
+func partition[V any](all map[string]V, ours func(path string) bool) (asked, left map[string]V) {
 	asked, left = maps.Clone(all), maps.Clone(all)
 	maps.DeleteFunc(asked, func(path string, _ V) bool { return ours(path) })
 	maps.DeleteFunc(left, func(path string, _ V) bool { return !ours(path) })
@@ -69,26 +71,26 @@ func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
 	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // an invalid value could select by more labels
 		return found{}, fmt.Errorf("invalid labels: %w", err)
 	}
-	asked, left := l.filtered.split(q)
+	asked, left := l.unselectable.split(q)
 	f, err := l.pages(ctx, asked, left)
 	if !apierrors.IsBadRequest(err) {
 		return f, err
 	}
-	if learned, failed := l.learn(ctx, asked); failed != nil || !learned {
+	if learned, failed := l.probeFields(ctx, asked); failed != nil || !learned {
 		return found{}, errors.Join(failed, err)
 	}
-	asked, left = l.filtered.split(q)
+	asked, left = l.unselectable.split(q)
 	return l.pages(ctx, asked, left)
 }
 
-// learn tries each field by itself and reports whether it found one that the API server cannot select by.
-func (l *live) learn(ctx context.Context, q engine.Query) (learned bool, err error) {
+// probeFields tries each field by itself and reports whether it found one that the API server cannot select by.
+func (l *live) probeFields(ctx context.Context, q engine.Query) (learned bool, err error) {
 	gvk := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind)
 	for _, one := range terms(q) {
 		err := l.client.List(ctx, listOf(gvk), client.InNamespace(q.Namespace), client.Limit(1), client.MatchingFieldsSelector{Selector: one})
 		switch {
 		case apierrors.IsBadRequest(err):
-			l.filtered.refused.Add(fieldOf{gvk, one.Requirements()[0].Field}, nil, filteredFor)
+			l.unselectable.known.Add(fieldOf{gvk, one.Requirements()[0].Field}, nil, unselectableFor)
 			learned = true
 		case err != nil:
 			return false, err

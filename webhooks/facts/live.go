@@ -38,9 +38,9 @@ type live struct {
 	client client.Client
 	slots  *fair.Slots
 
-	refused func(gvk schema.GroupVersionKind) // is called with a kind that Sallyport may not read
+	onForbidden func(gvk schema.GroupVersionKind) // is called with a kind that Sallyport may not read
 
-	filtered filtered
+	unselectable unselectable
 
 	mu      sync.Mutex
 	waiting map[string]*flight
@@ -49,17 +49,17 @@ type live struct {
 // flight is one read with its waiters. It is cancelled when the last waiter leaves: any user can send requests, and those that are
 // abandoned must not delay others.
 type flight struct {
-	ctx   context.Context
-	leave context.CancelFunc
-	done  chan struct{}
-	found found
-	err   error
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	found  found
+	err    error
 
 	waiters int // guarded by the lock of live
 }
 
 func newLive(c client.Client) *live {
-	return &live{client: c, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, filtered: newFiltered()}
+	return &live{client: c, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, unselectable: newUnselectable()}
 }
 
 // read answers a query within a share. A read that waits in the queue of another share is not joined.
@@ -70,7 +70,7 @@ func (l *live) read(ctx context.Context, whose string, q engine.Query) (found, e
 	}
 	key := whose + " " + string(text)
 	f := l.join(key, whose, q)
-	defer l.left(f, key)
+	defer l.leave(f, key)
 	select {
 	case <-f.done:
 		return f.found, f.err
@@ -86,33 +86,33 @@ func (l *live) join(key, whose string, q engine.Query) *flight {
 	f := l.waiting[key]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
-		f.ctx, f.leave = context.WithCancel(fair.For(context.Background(), whose))
+		f.ctx, f.cancel = context.WithCancel(fair.For(context.Background(), whose))
 		l.waiting[key] = f
-		go l.fly(f, key, whose, q)
+		go l.run(f, key, whose, q)
 	}
 	f.waiters++
 	return f
 }
 
-// left removes a waiter.
-func (l *live) left(f *flight, key string) {
+// cancel removes a waiter.
+func (l *live) leave(f *flight, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f.waiters--; f.waiters > 0 {
 		return
 	}
-	f.leave()
-	l.begun(f, key)
+	f.cancel()
+	l.unlist(f, key)
 }
 
-// begun makes later requests for the same query start another read. The caller holds l.mu.
-func (l *live) begun(f *flight, key string) {
+// unlist makes later requests for the same query start another read. The caller holds l.mu.
+func (l *live) unlist(f *flight, key string) {
 	if l.waiting[key] == f {
 		delete(l.waiting, key)
 	}
 }
 
-func (l *live) fly(f *flight, key, whose string, q engine.Query) {
+func (l *live) run(f *flight, key, whose string, q engine.Query) {
 	defer close(f.done)
 	defer func() { // a panic here would end the process
 		if p := recover(); p != nil {
@@ -124,7 +124,7 @@ func (l *live) fly(f *flight, key, whose string, q engine.Query) {
 	}
 	defer l.slots.Release()
 	l.mu.Lock()
-	l.begun(f, key)
+	l.unlist(f, key)
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(f.ctx, liveTimeout)
 	defer cancel()
@@ -134,7 +134,7 @@ func (l *live) fly(f *flight, key, whose string, q engine.Query) {
 		f.found, f.err = l.list(ctx, q)
 	}
 	if apierrors.IsForbidden(f.err) {
-		l.refused(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
+		l.onForbidden(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
 	}
 }
 

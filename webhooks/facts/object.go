@@ -24,11 +24,11 @@ type object struct {
 	resourceVersion string
 	created         int64 // seconds
 	value           engine.Value
-	// sought is the last field that Except tested; it is nearly always the same.
-	sought atomic.Pointer[sought]
+	// fieldTexts is the last field that Except tested; it is nearly always the same.
+	lastExcept atomic.Pointer[fieldTexts]
 }
 
-type sought struct {
+type fieldTexts struct {
 	field string
 	texts []string
 }
@@ -103,13 +103,13 @@ func (o *object) keys(fields []string) []string {
 // extended appends a value to a key. The length prefix makes keys of different lists of values distinct.
 func extended(key, value string) string { return key + strconv.Itoa(len(value)) + ":" + value }
 
-// excepted reports whether a query's Except excludes the object.
-func (o *object) excepted(except map[string][]string) bool {
+// isExcepted reports whether a query's Except excludes the object.
+func (o *object) isExcepted(except map[string][]string) bool {
 	for field, values := range except {
-		found := o.sought.Load()
+		found := o.lastExcept.Load()
 		if found == nil || found.field != field {
-			found = &sought{field, o.texts(field)}
-			o.sought.Store(found)
+			found = &fieldTexts{field, o.texts(field)}
+			o.lastExcept.Store(found)
 		}
 		if slices.ContainsFunc(found.texts, func(text string) bool { return slices.Contains(values, text) }) {
 			return true
@@ -118,8 +118,8 @@ func (o *object) excepted(except map[string][]string) bool {
 	return false
 }
 
-// labelled reports whether the object has all of the labels.
-func (o *object) labelled(labels map[string]string) bool {
+// hasLabels reports whether the object has all of the labels.
+func (o *object) hasLabels(labels map[string]string) bool {
 	for name, value := range labels {
 		if text := o.value.Raw(); text != nil && !bytes.Contains(text, []byte(value)) { // a cheap test first
 			return false
@@ -141,7 +141,7 @@ func (o *object) selected(q engine.Query) bool {
 	if q.Namespaces != nil && o.namespace != "" && !slices.Contains(q.Namespaces, o.namespace) {
 		return false
 	}
-	return (q.Namespace == "" || q.Namespace == o.namespace) && o.labelled(q.Labels) && !o.excepted(q.Except)
+	return (q.Namespace == "" || q.Namespace == o.namespace) && o.hasLabels(q.Labels) && !o.isExcepted(q.Except)
 }
 
 // Selects reports whether a list query selects an object of its kind.

@@ -59,7 +59,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 		return r.parent()
 	}
 	q.Live = q.Live || r.store.cache == nil
-	if err := r.store.withheld(q); err != nil {
+	if err := r.store.checkWithheld(q); err != nil {
 		return engine.Answer{}, err
 	}
 	if r.subject.Is(q) && !q.Parent && !q.Metadata {
@@ -67,7 +67,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	}
 	uid, needed := types.UID(""), false
 	if q.Parent {
-		uid, needed = r.knownAs()
+		uid, needed = r.parentUID()
 	}
 	if needed && uid == "" {
 		return engine.Answer{}, errors.New("the request does not identify its object: oldObject.metadata.uid is missing")
@@ -86,10 +86,10 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	return answer, nil
 }
 
-// knownAs returns the UID of the parent, which API servers send with the old Scale; "" if it is missing. A client that forges a
+// parentUID returns the UID of the parent, which API servers send with the old Scale; "" if it is missing. A client that forges a
 // request does not know it, so it cannot read the parent through a policy's answer. A creation, such as of an Eviction, has no old
 // object, and needs no UID.
-func (r *reader) knownAs() (uid types.UID, needed bool) {
+func (r *reader) parentUID() (uid types.UID, needed bool) {
 	of := r.request.Operation
 	return types.UID(r.subject.Old.Get("metadata").Get("uid").Text()), of == admissionv1.Update || of == admissionv1.Delete
 }
@@ -156,8 +156,8 @@ func (s Subject) Is(q engine.Query) bool {
 // list sorts objects by age and removes the object under review and those in Sallyport's own namespace.
 func (r *reader) list(q engine.Query, objects []*object) engine.Value {
 	objects = slices.Clone(objects) // the slice may be shared
-	if r.store.home != "" {
-		objects = slices.DeleteFunc(objects, func(o *object) bool { return o.namespace == r.store.home })
+	if r.store.ownNamespace != "" {
+		objects = slices.DeleteFunc(objects, func(o *object) bool { return o.namespace == r.store.ownNamespace })
 	}
 	if schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind() == r.subject.Kind {
 		objects = slices.DeleteFunc(objects, r.reviewed)

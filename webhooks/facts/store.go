@@ -26,19 +26,19 @@ var ErrNotSynced = errors.New("not synced yet")
 
 // Store answers queries: it has an informer with indexes for each kind that policies read, and a client for live reads.
 type Store struct {
-	cache      cache.Cache
-	live       *live
-	testRunner TestRunner // nil if tests cannot be run
-	home       string     // the namespace whose objects are hidden from policies
-	may        func(policy, group, resource string) (allowed, known bool)
-	pace       pace
+	cache        cache.Cache
+	live         *live
+	testRunner   TestRunner // nil if tests cannot be run
+	ownNamespace string     // the namespace whose objects are hidden from policies
+	may          func(policy, group, resource string) (allowed, known bool)
+	pace         pace
 
-	mu      sync.RWMutex
-	kinds   map[schema.GroupVersionKind]*kind
-	routes  map[schema.GroupVersionKind]*route // to what is only read live
-	used    []engine.Read
-	life    context.Context // the context of watches
-	changed func()
+	mu           sync.RWMutex
+	kinds        map[schema.GroupVersionKind]*kind
+	routes       map[schema.GroupVersionKind]*route // to what is only read live
+	used         []engine.Read
+	watchContext context.Context // the context of watches
+	changed      func()
 	// relisted is closed when the list of what policies may read changes.
 	relisted chan struct{}
 }
@@ -56,14 +56,14 @@ type kind struct {
 	failing  time.Time            // when its list first failed
 	seen     string               // the resource version at that time
 	failed   error                // why its list failed, until the first success
-	pursued  bool                 // a goroutine works on it
-	trouble  error                // why it cannot be read, if known
+	watching bool                 // a goroutine works on it
+	problem  error                // why it cannot be read, if known
 }
 
 // informer is a cache of the objects of a kind.
 type informer = toolscache.SharedIndexInformer
 
-// NewStore returns a store without kinds. The informers are in cached, whose owner starts it. No one else should configure cached:
+// NewStore returns a store without kinds. The informers are in cached, whose owner starts it. The store should be its only user:
 // a restriction to some objects of a kind would hide the others from policies. Its transform must be [Compact]. direct must bypass
 // every cache and have rate limits of its own; it should share cached's RESTMapper, which could otherwise block all reads during
 // discovery. If cached is nil, all reads use direct.
@@ -78,7 +78,7 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 			stale: time.Minute, recheck: time.Minute,
 		},
 	}
-	s.live.refused = s.doubted
+	s.live.onForbidden = s.requestRecheck
 	return s
 }
 
@@ -88,8 +88,8 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range reads {
-		k := s.want(r)
-		of, err := s.inform(ctx, kindOf(r), k.informer, without(k.wanted, k.indexes))
+		k := s.entryFor(r)
+		of, err := s.ensureInformer(ctx, kindOf(r), k.informer, difference(k.wanted, k.indexes))
 		if err != nil {
 			return fmt.Errorf("watching %s %s: %w", r.APIVersion, r.Kind, err)
 		}
@@ -99,19 +99,19 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	return nil
 }
 
-// want returns the entry of a kind, and adds the indexes that r needs.
-func (s *Store) want(r engine.Read) *kind {
+// entryFor returns the entry of a kind, and adds the indexes that r needs.
+func (s *Store) entryFor(r engine.Read) *kind {
 	k := s.kinds[kindOf(r)]
 	if k == nil {
 		k = &kind{}
 		s.kinds[kindOf(r)] = k
 	}
-	k.wanted, k.unwanted = append(k.wanted, without(r.Indexes, k.wanted)...), time.Time{}
+	k.wanted, k.unwanted = append(k.wanted, difference(r.Indexes, k.wanted)...), time.Time{}
 	return k
 }
 
-// inform returns a kind's informer, a new one if of is nil, with further indexes. A running informer keeps answering meanwhile.
-func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of informer, indexes []string) (informer, error) {
+// ensureInformer returns a kind's informer, a new one if of is nil, with further indexes. A running informer keeps answering meanwhile.
+func (s *Store) ensureInformer(ctx context.Context, gvk schema.GroupVersionKind, of informer, indexes []string) (informer, error) {
 	if of == nil {
 		made, err := s.cache.GetInformer(ctx, emptyOf(gvk), cache.BlockUntilSynced(false))
 		if err != nil {
@@ -137,8 +137,8 @@ func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of info
 
 func indexName(fields []string) string { return "fields:" + strings.Join(fields, ",") }
 
-// anywhere stands for all namespaces in index keys. Objects of cluster-scoped kinds have no namespace, and are found in each.
-const anywhere = "*"
+// allNamespaces stands for all namespaces in index keys. Objects of cluster-scoped kinds have no namespace, and are found in each.
+const allNamespaces = "*"
 
 // byFields returns an index by several fields together, within a namespace and anywhere.
 func byFields(fields []string) toolscache.IndexFunc {
@@ -147,7 +147,7 @@ func byFields(fields []string) toolscache.IndexFunc {
 		for _, key := range of.keys(fields) {
 			filed = append(filed, of.namespace+"/"+key)
 			if of.namespace != "" {
-				filed = append(filed, anywhere+"/"+key)
+				filed = append(filed, allNamespaces+"/"+key)
 			}
 		}
 		return filed, nil
@@ -159,16 +159,16 @@ func (s *Store) Synced() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range s.used {
-		if k := s.kinds[kindOf(r)]; k == nil || !k.answers(r) {
+		if k := s.kinds[kindOf(r)]; k == nil || !k.canAnswer(r) {
 			return fmt.Errorf("%s: %w", r.Kind, ErrNotSynced)
 		}
 	}
 	return nil
 }
 
-// answers reports whether the informer has synced and has the indexes that r needs.
-func (k *kind) answers(r engine.Read) bool {
-	return k.informer != nil && k.informer.HasSynced() && len(without(r.Indexes, k.indexes)) == 0
+// canAnswer reports whether the informer has synced and has the indexes that r needs.
+func (k *kind) canAnswer(r engine.Read) bool {
+	return k.informer != nil && k.informer.HasSynced() && len(difference(r.Indexes, k.indexes)) == 0
 }
 
 // synced returns the informer of a kind, or why the cache cannot answer for it.
@@ -189,8 +189,8 @@ func kindOf(r engine.Read) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 }
 
-// without returns the elements of list that are not in others.
-func without(list, others []string) []string {
+// difference returns the elements of list that are not in others.
+func difference(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(others, s) })
 }
 
@@ -208,14 +208,14 @@ func (s *Store) cached(q engine.Query) (found, error) {
 		return found{}, err
 	}
 	if q.Name != "" {
-		return named(of.GetIndexer(), q)
+		return byName(of.GetIndexer(), q)
 	}
-	objects, err := listed(of.GetIndexer(), q)
+	objects, err := selectList(of.GetIndexer(), q)
 	return found{objects: objects, resourceVersion: of.LastSyncResourceVersion()}, err
 }
 
-// named returns the object of a query's name.
-func named(objects toolscache.Indexer, q engine.Query) (found, error) {
+// byName returns the object of a query's name.
+func byName(objects toolscache.Indexer, q engine.Query) (found, error) {
 	for _, namespace := range []string{q.Namespace, ""} {
 		o, there, err := objects.GetByKey(toolscache.ObjectName{Namespace: namespace, Name: q.Name}.String())
 		if err != nil {
@@ -229,19 +229,19 @@ func named(objects toolscache.Indexer, q engine.Query) (found, error) {
 	return found{}, nil
 }
 
-// listed returns the objects that a list query selects.
-func listed(objects toolscache.Indexer, q engine.Query) (selected []*object, err error) {
-	filed, err := filed(objects, q)
+// selectList returns the objects that a list query selects.
+func selectList(objects toolscache.Indexer, q engine.Query) (selected []*object, err error) {
+	filed, err := lookUp(objects, q)
 	for _, o := range filed {
-		if o := o.(*object); o.labelled(q.Labels) && !o.excepted(q.Except) {
+		if o := o.(*object); o.hasLabels(q.Labels) && !o.isExcepted(q.Except) {
 			selected = append(selected, o)
 		}
 	}
 	return selected, err
 }
 
-// filed returns the objects of a query's namespaces and fields.
-func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
+// lookUp returns the objects of a query's namespaces and fields.
+func lookUp(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
 	places := q.Places()
 	if len(q.Fields) == 0 && places == nil {
 		return objects.List(), nil
@@ -255,7 +255,7 @@ func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
 		}
 	}
 	if places == nil {
-		places = []string{anywhere}
+		places = []string{allNamespaces}
 	}
 	for _, namespace := range append(places, "") {
 		some, err := objects.ByIndex(index, namespace+key)

@@ -38,6 +38,6 @@ func (s *Store) forbidden(ctx context.Context, policy string, r engine.Read) *Fo
 	}
 	resource, err := s.readable(ctx, kindOf(r), wanted)
 	var lacking *ForbiddenError
-	errors.As(cmp.Or(s.unlisted(policy, resource, wanted), err), &lacking)
+	errors.As(cmp.Or(s.checkListed(policy, resource, wanted), err), &lacking)
 	return lacking
 }

@@ -70,8 +70,8 @@ func (s *Store) Relisted() {
 	changed()
 }
 
-// unlisted returns an error if a policy may not read a resource. An empty resource is not known yet.
-func (s *Store) unlisted(policy string, resource schema.GroupResource, verbs []string) error {
+// checkListed returns an error if a policy may not read a resource. An empty resource is not known yet.
+func (s *Store) checkListed(policy string, resource schema.GroupResource, verbs []string) error {
 	if resource.Empty() {
 		return nil
 	}
@@ -109,12 +109,12 @@ func (s *Store) Notify(changed func()) {
 func (s *Store) Watch(ctx context.Context, policy string, reads []engine.Read) []Lack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life = ctx
+	s.watchContext = ctx
 	var lacks []Lack
 	for _, r := range reads {
 		begin := s.watch
 		if r.Live {
-			begin = s.reach
+			begin = s.liveProblem
 		}
 		if err := begin(ctx, policy, r); err != nil {
 			lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
@@ -126,28 +126,28 @@ func (s *Store) Watch(ctx context.Context, policy string, reads []engine.Read) [
 // watch returns why a read cannot be answered from the cache; nil if it can. The caller holds s.mu.
 func (s *Store) watch(ctx context.Context, policy string, r engine.Read) error {
 	if k := s.kinds[kindOf(r)]; k != nil && k.informer != nil {
-		if err := s.unlisted(policy, k.resource, verbs); err != nil {
+		if err := s.checkListed(policy, k.resource, verbs); err != nil {
 			return err
 		}
 	}
-	k := s.want(r)
+	k := s.entryFor(r)
 	if !slices.Contains(k.readers, policy) {
 		k.readers = append(k.readers, policy)
 	}
-	if k.answers(r) {
+	if k.canAnswer(r) {
 		return nil
 	}
-	if !k.pursued {
-		k.pursued = true
-		go s.pursue(ctx, kindOf(r), k)
+	if !k.watching {
+		k.watching = true
+		go s.watchKind(ctx, kindOf(r), k)
 	}
-	if err := s.unlisted(policy, k.resource, verbs); err != nil {
+	if err := s.checkListed(policy, k.resource, verbs); err != nil {
 		return err
 	}
-	if errors.Is(k.trouble, errUnlisted) { // so far, none of its readers was allowed to read it
+	if errors.Is(k.problem, errUnlisted) { // so far, none of its readers was allowed to read it
 		return ErrNotSynced
 	}
-	return cmp.Or(k.trouble, ErrNotSynced)
+	return cmp.Or(k.problem, ErrNotSynced)
 }
 
 // Use sets the reads of active policies, for Synced, and all wanted reads. A kind that is not wanted any more stays watched for a
@@ -157,43 +157,43 @@ func (s *Store) Use(used, wanted []engine.Read) {
 	defer s.mu.Unlock()
 	s.used = slices.DeleteFunc(slices.Clone(used), func(r engine.Read) bool { return r.Live })
 	all := slices.Concat(used, wanted)
-	s.block(all)
+	s.dropRoutes(all)
 	for gvk, k := range s.kinds {
 		switch asked := slices.ContainsFunc(all, func(r engine.Read) bool { return !r.Live && kindOf(r) == gvk }); {
 		case asked || k.declared:
 			k.unwanted = time.Time{}
 		case k.unwanted.IsZero():
 			k.unwanted = time.Now()
-			s.leave(gvk, k)
+			s.scheduleRemoval(gvk, k)
 		}
 	}
 }
 
-// leave removes a kind after the grace period, unless it is wanted again.
-func (s *Store) leave(gvk schema.GroupVersionKind, k *kind) {
+// scheduleRemoval removes a kind after the grace period, unless it is wanted again.
+func (s *Store) scheduleRemoval(gvk schema.GroupVersionKind, k *kind) {
 	time.AfterFunc(s.pace.grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.forget(gvk, k)
+		s.removeUnwanted(gvk, k)
 	})
 }
 
-func (s *Store) forget(gvk schema.GroupVersionKind, k *kind) {
-	if s.kinds[gvk] == k && !k.pursued && !k.unwanted.IsZero() && time.Since(k.unwanted) >= s.pace.grace {
-		s.drop(context.Background(), gvk, k)
+func (s *Store) removeUnwanted(gvk schema.GroupVersionKind, k *kind) {
+	if s.kinds[gvk] == k && !k.watching && !k.unwanted.IsZero() && time.Since(k.unwanted) >= s.pace.grace {
+		s.removeInformer(context.Background(), gvk, k)
 		delete(s.kinds, gvk)
 	}
 }
 
-// pursue starts the watch of a kind with all wanted indexes, and retries until it succeeds or the kind is unwanted.
-func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+// watchKind starts the watch of a kind with all wanted indexes, and retries until it succeeds or the kind is unwanted.
+func (s *Store) watchKind(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
 	for wait := time.Duration(0); ; {
-		relisted := s.untilRelisted()
-		err := s.begin(ctx, gvk, k)
+		relisted := s.relistedChannel()
+		err := s.startInformer(ctx, gvk, k)
 		if err == nil {
 			err = s.sync(ctx, gvk, k)
 		}
-		done := s.note(ctx, gvk, k, err)
+		done := s.finishAttempt(ctx, gvk, k, err)
 		s.changed()
 		if done {
 			return
@@ -211,7 +211,7 @@ func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind
 	}
 }
 
-func (s *Store) untilRelisted() <-chan struct{} {
+func (s *Store) relistedChannel() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.relisted
@@ -221,8 +221,8 @@ func (s *Store) untilRelisted() <-chan struct{} {
 // kind is missing: every replica retries, and a policy may read a kind that is never installed.
 func (p pace) next(wait time.Duration) time.Duration { return max(p.first, min(2*wait, p.longest)) }
 
-// begin creates the informer and its indexes. It makes no call that may block while it holds s.mu.
-func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
+// startInformer creates the informer and its indexes. It makes no call that may block while it holds s.mu.
+func (s *Store) startInformer(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
 	if s.isUnwanted(k) {
 		return errUnwanted
 	}
@@ -232,18 +232,18 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	}
 	s.mu.Lock()
 	k.resource = mapping.Resource.GroupResource()
-	informer, missing := k.informer, without(k.wanted, k.indexes)
-	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.unlisted(policy, k.resource, verbs) == nil })
+	informer, missing := k.informer, difference(k.wanted, k.indexes)
+	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.checkListed(policy, k.resource, verbs) == nil })
 	s.mu.Unlock()
 	if informer == nil && !listed {
 		return errUnlisted
 	}
 	if informer == nil {
-		if err := s.allowed(ctx, mapping.Resource, verbs); err != nil {
+		if err := s.missingRights(ctx, mapping.Resource, verbs); err != nil {
 			return err
 		}
 	}
-	if informer, err = s.inform(ctx, gvk, informer, missing); err != nil {
+	if informer, err = s.ensureInformer(ctx, gvk, informer, missing); err != nil {
 		return classified(err)
 	}
 	s.mu.Lock()
@@ -255,9 +255,9 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	return nil
 }
 
-// allowed returns an error that lists the missing rights. Without the right to watch, a cache would sync and then stay stale
+// missingRights returns an error that lists the missing rights. Without the right to watch, a cache would sync and then stay stale
 // unnoticed.
-func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResource, verbs []string) error {
+func (s *Store) missingRights(ctx context.Context, resource schema.GroupVersionResource, verbs []string) error {
 	var missing []string
 	for _, verb := range verbs {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -278,7 +278,7 @@ func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResourc
 	return nil
 }
 
-// sync waits for the informer to sync, as long as the kind can be read.
+// sync waits for the informer to sync while the kind can be read.
 func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
 	s.mu.RLock()
 	synced := k.informer.HasSyncedChecker().Done()
@@ -337,22 +337,22 @@ func classified(err error) error {
 	return err
 }
 
-// note stores the result of an attempt and reports whether no other is needed. An informer that cannot sync is removed: its own
+// finishAttempt stores the result of an attempt and reports whether no other is needed. An informer that cannot sync is removed: its own
 // retries would be far apart by the time the cause is gone, and would go on for an unwanted kind.
-func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, err error) (done bool) {
+func (s *Store) finishAttempt(ctx context.Context, gvk schema.GroupVersionKind, k *kind, err error) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.trouble = err
+	k.problem = err
 	if err == nil {
-		done = len(without(k.wanted, k.indexes)) == 0
-		k.pursued = !done
+		done = len(difference(k.wanted, k.indexes)) == 0
+		k.watching = !done
 		if done && !k.unwanted.IsZero() {
-			s.leave(gvk, k)
+			s.scheduleRemoval(gvk, k)
 		}
 		return done
 	}
 	if k.informer != nil && !k.informer.HasSynced() {
-		s.drop(ctx, gvk, k)
+		s.removeInformer(ctx, gvk, k)
 	}
 	if !k.unwanted.IsZero() && k.informer == nil {
 		delete(s.kinds, gvk)
@@ -361,7 +361,7 @@ func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, 
 	return false
 }
 
-func (s *Store) drop(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+func (s *Store) removeInformer(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
 	if err := s.cache.RemoveInformer(ctx, emptyOf(gvk)); err == nil {
 		k.informer, k.indexes = nil, nil
 	}
@@ -376,20 +376,20 @@ func (s *Store) WatchFailed(kind string, err error) {
 	for gvk, k := range s.kinds {
 		switch {
 		case gvk.String() != kind || k.informer == nil:
-		case k.pursued:
+		case k.watching:
 			k.failed = err // see sync
 		case apierrors.IsForbidden(err):
-			if k.goesOn(&k.refused, s.pace.doubt) {
-				go s.review(s.life, gvk, k)
+			if k.persists(&k.refused, s.pace.doubt) {
+				go s.recheckRights(s.watchContext, gvk, k)
 			}
-		case lasting(err) && k.goesOn(&k.failing, s.pace.stale):
-			s.again(gvk, k, err)
+		case isLasting(err) && k.persists(&k.failing, s.pace.stale):
+			s.restart(gvk, k, err)
 		}
 	}
 }
 
-// goesOn records a failure and reports whether failures have continued for the given time without a success.
-func (k *kind) goesOn(since *time.Time, long time.Duration) bool {
+// persists records a failure and reports whether failures have continued for the given time without a success.
+func (k *kind) persists(since *time.Time, long time.Duration) bool {
 	now, seen := time.Now(), k.informer.LastSyncResourceVersion()
 	if since.IsZero() || seen != k.seen {
 		*since, k.seen = now, seen
@@ -401,8 +401,8 @@ func (k *kind) goesOn(since *time.Time, long time.Duration) bool {
 	return true
 }
 
-// lasting reports whether a list will fail again. Errors of the network and of an overloaded API server pass.
-func lasting(err error) bool {
+// isLasting reports whether a list will fail again. Errors of the network and of an overloaded API server pass.
+func isLasting(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return status.Status().Code != http.StatusTooManyRequests && status.Status().Code != http.StatusServiceUnavailable &&
@@ -413,20 +413,20 @@ func lasting(err error) bool {
 	return !errors.As(err, &network) && !errors.As(err, &short) && !utilnet.IsProbableEOF(err)
 }
 
-// review checks whether a kind may still be read.
-func (s *Store) review(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	err := s.allowed(ctx, k.resource.WithVersion(gvk.Version), verbs)
+// recheckRights checks whether a kind may still be read.
+func (s *Store) recheckRights(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+	err := s.missingRights(ctx, k.resource.WithVersion(gvk.Version), verbs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil || s.kinds[gvk] != k || k.pursued {
+	if err == nil || s.kinds[gvk] != k || k.watching {
 		return
 	}
-	s.again(gvk, k, err)
+	s.restart(gvk, k, err)
 }
 
-// again drops the cache of a kind and starts over, which reports the error, and detects when the kind can be read again.
-func (s *Store) again(gvk schema.GroupVersionKind, k *kind, trouble error) {
-	s.drop(s.life, gvk, k)
-	k.trouble, k.pursued = trouble, true
-	go s.pursue(s.life, gvk, k)
+// restart drops the cache of a kind and starts over, which reports the error, and detects when the kind can be read again.
+func (s *Store) restart(gvk schema.GroupVersionKind, k *kind, trouble error) {
+	s.removeInformer(s.watchContext, gvk, k)
+	k.problem, k.watching = trouble, true
+	go s.watchKind(s.watchContext, gvk, k)
 }

@@ -14,7 +14,7 @@ import (
 var ErrUnreadable = errors.New("unreadable")
 
 // Home sets the namespace of Sallyport's installation, whose objects are hidden from policies. Call it before the first request.
-func (s *Store) Home(namespace string) { s.home = namespace }
+func (s *Store) Home(namespace string) { s.ownNamespace = namespace }
 
 // Withheld returns an error for a kind that is never read for a policy, whatever its spec.reads lists.
 func Withheld(apiVersion, kind string) error {
@@ -24,11 +24,11 @@ func Withheld(apiVersion, kind string) error {
 	return nil
 }
 
-// withheld returns an error for a query that is never answered. Lists over all namespaces are answered, without the objects in
+// checkWithheld returns an error for a query that is never answered. Lists over all namespaces are answered, without the objects in
 // Sallyport's own namespace.
-func (s *Store) withheld(q engine.Query) error {
-	if s.home != "" && q.Namespace == s.home {
-		return fmt.Errorf("%w: objects in namespace %s, which Sallyport is installed in, are never read for a policy", ErrUnreadable, s.home)
+func (s *Store) checkWithheld(q engine.Query) error {
+	if s.ownNamespace != "" && q.Namespace == s.ownNamespace {
+		return fmt.Errorf("%w: objects in namespace %s, which Sallyport is installed in, are never read for a policy", ErrUnreadable, s.ownNamespace)
 	}
 	return Withheld(q.APIVersion, q.Kind)
 }

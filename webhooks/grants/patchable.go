@@ -41,9 +41,9 @@ var ownKinds = func() Kinds {
 	return mutated
 }()
 
-// stamped are the fields of Sallyport's kinds that the shipped policy `defaults` sets. They are always granted: without them no
+// defaultedFields are the fields of Sallyport's kinds that the shipped policy `defaults` sets. They are always granted: without them no
 // operation is carried out and no object is cleaned up.
-var stamped = map[string][]place{
+var defaultedFields = map[string][]changedPlace{
 	"virtualmachines." + v1alpha1.GroupName:  {{part: "metadata.finalizers"}},
 	"virtualdisks." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
 	"vmdiskimages." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
@@ -77,7 +77,7 @@ func (k *Kinds) Set(text string) error {
 		}
 		name, extent, _ := strings.Cut(entry, "=")
 		group, resource := split(name)
-		switch why := never(group, resource); {
+		switch why := neverReason(group, resource); {
 		case name == "":
 			return fmt.Errorf("%q does not name a resource", entry)
 		case why != "":
@@ -133,7 +133,7 @@ func Named(group, resource string) string {
 
 // Extent returns how much of a resource may be patched; "" for nothing.
 func (p Patchable) Extent(group, resource string) Extent {
-	if never(group, resource) != "" {
+	if neverReason(group, resource) != "" {
 		return ""
 	}
 	name := Named(group, resource)
@@ -149,19 +149,19 @@ func (p Patchable) Refusal(group, resource string) string {
 	if p.Extent(group, resource) != "" {
 		return ""
 	}
-	if why := never(group, resource); why != "" {
+	if why := neverReason(group, resource); why != "" {
 		return "no policy may patch it: " + why
 	}
-	return "policies may not patch it; to grant its labels and annotations, run: " + p.granting(group, resource, Metadata)
+	return "policies may not patch it; to grant its labels and annotations, run: " + p.grantCommand(group, resource, Metadata)
 }
 
-func (p Patchable) granting(group, resource string, extent Extent) string {
+func (p Patchable) grantCommand(group, resource string, extent Extent) string {
 	return p.By.Upgrade("patchable", Kinds{Named(group, resource): extent})
 }
 
-// never returns why a resource cannot be granted; "" if it can. Patching it would let a policy's author act with the rights of
+// neverReason returns why a resource cannot be granted; "" if it can. Patching it would let a policy's author act with the rights of
 // other users.
-func never(group, resource string) string {
+func neverReason(group, resource string) string {
 	name, _, _ := strings.Cut(resource, "/")
 	if strings.Contains(group+resource, "*") {
 		return "a wildcard is not granted; name the resources"
