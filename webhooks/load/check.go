@@ -62,7 +62,7 @@ func (c *Collection) Remarks() (lines []string) {
 func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) error) ([]*Problem, error) {
 	var problems []*Problem
 	for i, source := range c.Sources() {
-		lines, err := c.unstorable(ctx, &c.Objects[i])
+		lines, err := c.checkSchema(ctx, &c.Objects[i])
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 				lines = append(lines, c.Place(source.Name)+": "+why)
 			}
 		}
-		lines = append(lines, c.unpatchable(&c.Objects[i])...)
+		lines = append(lines, c.checkPatchable(&c.Objects[i])...)
 		if len(lines) > 0 {
 			problems = append(problems, &Problem{Policy: source.Name, Lines: lines})
 		}
@@ -82,8 +82,8 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 	return problems, nil
 }
 
-// unpatchable returns what a policy patches without being granted it.
-func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
+// checkPatchable returns what a policy patches without being granted it.
+func (c *Collection) checkPatchable(object *v1alpha1.RegoPolicy) (lines []string) {
 	if !catalog.Patches(object) {
 		return nil
 	}
@@ -93,8 +93,8 @@ func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
 	return lines
 }
 
-// unstorable returns the violations of RegoPolicy's schema by a policy that was read from a file.
-func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy) (lines []string, err error) {
+// checkSchema returns the violations of RegoPolicy's schema by a policy that was read from a file.
+func (c *Collection) checkSchema(ctx context.Context, object *v1alpha1.RegoPolicy) (lines []string, err error) {
 	if _, read := c.origins[object.Name]; !read {
 		return nil, nil
 	}
@@ -160,7 +160,7 @@ func (c *Collection) Explain(source catalog.Source, err error) (lines []string) 
 
 // Set compiles the policies. All must be valid, and a cluster must be able to have them together.
 func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
-	objects := c.whole()
+	objects := c.withLibraries()
 	for i := range objects {
 		if c.Deliberation > 0 {
 			objects[i].Spec.TimeoutMilliseconds = c.Deliberation
@@ -178,9 +178,9 @@ func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
 	if len(problems) == 0 {
 		return set, broken // broken may be about several policies, such as two libraries of one name
 	}
-	told := make([]error, len(problems))
+	errs := make([]error, len(problems))
 	for i, p := range problems {
-		told[i] = p
+		errs[i] = p
 	}
-	return nil, errors.Join(told...)
+	return nil, errors.Join(errs...)
 }

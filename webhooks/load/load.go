@@ -19,7 +19,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// Release has what the commands need of a Sallyport release.
+// Release is the content of a Sallyport release, for commands.
 type Release struct {
 	// Shipped returns its policies.
 	Shipped func() ([]v1alpha1.RegoPolicy, error)
@@ -220,9 +220,9 @@ func (c *Collection) HasShipped() bool {
 	})
 }
 
-// whole returns the policies and the shipped libraries, which policies may import as in a cluster. A library that the collection
+// withLibraries returns the policies and the shipped libraries, which policies may import as in a cluster. A library that the collection
 // has itself, by name or by package, is left out.
-func (c *Collection) whole() []v1alpha1.RegoPolicy {
+func (c *Collection) withLibraries() []v1alpha1.RegoPolicy {
 	all := slices.Clone(c.Objects)
 	for _, library := range c.shipped {
 		own := slices.ContainsFunc(c.Objects, func(o v1alpha1.RegoPolicy) bool {
@@ -255,7 +255,7 @@ func (c *Collection) Module(policy, module string) string {
 // Sources converts the policies as [catalog.Sources] does. Modules are named by their paths, for messages; if a RegoPolicy contains
 // its Rego, the RegoPolicy's path comes first.
 func (c *Collection) Sources() []catalog.Source {
-	sources := catalog.Sources(c.whole())[:len(c.Objects)]
+	sources := catalog.Sources(c.withLibraries())[:len(c.Objects)]
 	for i := range sources {
 		for _, modules := range [][]engine.Module{sources[i].Modules, sources[i].Libraries, sources[i].Tests} {
 			for j := range modules {

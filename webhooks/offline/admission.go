@@ -30,9 +30,9 @@ func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
 		return err
 	}
 	for _, h := range asked {
-		response, err := r.ask(ctx, p, webhooks.Mutating, h)
+		response, err := r.evaluate(ctx, p, webhooks.Mutating, h)
 		if err != nil && r.explaining != nil && r.explaining.Own { // possibly only the user may not read what the policy can
-			p.note(AboutPatches, "patches by policies are unknown, the object is evaluated as it was sent: %v", err)
+			p.addNote(AboutPatches, "patches by policies are unknown, the object is evaluated as it was sent: %v", err)
 			continue
 		}
 		if err != nil {
@@ -67,10 +67,10 @@ func (p *pending) patch(text []byte) error {
 		return apierrors.NewInternalError(err)
 	}
 	p.object = patched
-	p.changed("policies")
+	p.recordStage("policies")
 	if p.kind.schema != nil && p.scaled == nil {
 		p.kind.schema.setDefaults(p.object)
-		p.changed("schema")
+		p.recordStage("schema")
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (r *Reviewer) validate(ctx context.Context, p *pending) error {
 		return err
 	}
 	for _, h := range asked {
-		if _, err := r.ask(ctx, p, webhooks.Validating, h); err != nil {
+		if _, err := r.evaluate(ctx, p, webhooks.Validating, h); err != nil {
 			return err
 		}
 	}
@@ -92,13 +92,13 @@ func (r *Reviewer) validate(ctx context.Context, p *pending) error {
 // asked returns the webhooks that the API server would call for the current request, for the policies that have rules at the
 // endpoint. It adds their explanations.
 func (r *Reviewer) asked(ctx context.Context, p *pending, endpoint string, all []hook, speaks func(*catalog.Policy) bool) ([]hook, error) {
-	asked, skipped, err := r.hooks.meeting(ctx, all, p.attributes(), r.homeOf(ctx, p), rights{r.world})
+	asked, skipped, err := r.hooks.matching(ctx, all, p.attributes(), r.homeOf(ctx, p), rights{r.world})
 	if err != nil {
 		return nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
 	}
 	for _, s := range skipped {
 		if s.policy == "" || len(asked) == 0 && !s.unmarked { // else most policies would be noted with most requests
-			p.note(AboutWebhook, "%s", s.why)
+			p.addNote(AboutWebhook, "%s", s.why)
 		}
 	}
 	if len(asked) == 0 && len(skipped) == 0 {
@@ -122,7 +122,7 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 		if why := r.hooks.never[s.Name()]; len(why) > 0 {
 			text = fmt.Sprintf("policy %s matches, but is not evaluated: %s", s.Name(), strings.Join(why, "; "))
 		}
-		p.note(AboutRequest, "%s", text)
+		p.addNote(AboutRequest, "%s", text)
 	}
 }
 
@@ -197,8 +197,8 @@ func (p *pending) review() (*webhooks.Review, error) {
 	return webhooks.NewReview(request)
 }
 
-// ask evaluates the policies as the webhook does: all, or the one of the webhook.
-func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook) (*admissionv1.AdmissionResponse, error) {
+// evaluate evaluates the policies as the webhook does: all, or the one of the webhook.
+func (r *Reviewer) evaluate(ctx context.Context, p *pending, endpoint string, by hook) (*admissionv1.AdmissionResponse, error) {
 	review, err := p.review()
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook
 	p.noteForeign(said)
 	if open := decision.OpenOverride(); open != "" { // a cluster knows whether it counts
 		response.Warnings = slices.DeleteFunc(response.Warnings, func(w string) bool { return w == open })
-		p.note(AboutRequest, "the override was not judged: %s", open)
+		p.addNote(AboutRequest, "the override was not judged: %s", open)
 	}
 	p.warn(response.Warnings...)
 	decided := slices.ContainsFunc(said, func(v PolicyVerdict) bool { return v.decides() })
@@ -235,5 +235,5 @@ func (p *pending) noteForeign(said []PolicyVerdict) {
 	if p.kind.guessed {
 		text += fmt.Sprintf(", for resource %s, which is a guess (add the CustomResourceDefinition to the state)", p.result.Resource)
 	}
-	p.note(AboutRequest, "%s", text)
+	p.addNote(AboutRequest, "%s", text)
 }

@@ -45,11 +45,11 @@ func (p *pending) changes() []Change {
 		return c.Op == "" || reflect.DeepEqual(c.Old, c.New) && c.Op == "change"
 	})
 	all := slices.SortedFunc(maps.Values(by), func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
-	return slices.DeleteFunc(all, func(c Change) bool { return within(all, c) })
+	return slices.DeleteFunc(all, func(c Change) bool { return isPartOf(all, c) })
 }
 
-// within reports whether a change is part of another: a default in a field that was then removed as a whole.
-func within(all []Change, c Change) bool {
+// isPartOf reports whether a change is part of another: a default in a field that was then removed as a whole.
+func isPartOf(all []Change, c Change) bool {
 	return slices.ContainsFunc(all, func(whole Change) bool {
 		return len(whole.keys) < len(c.keys) && slices.Equal(whole.keys, c.keys[:len(whole.keys)])
 	})

@@ -28,8 +28,8 @@ type worldClient struct {
 func (c *worldClient) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	gvk := into.GetObjectKind().GroupVersionKind()
 	found := c.world.get(identity{gvk.GroupKind(), key.Namespace, key.Name})
-	if found == nil && gvk.GroupKind() == namespaceKind && c.world.supposed[key.Name] {
-		found = c.world.supposedNamespace(key.Name)
+	if found == nil && gvk.GroupKind() == namespaceKind && c.world.assumed[key.Name] {
+		found = c.world.assumedNamespace(key.Name)
 	}
 	if found == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind)}, key.Name)
@@ -57,7 +57,7 @@ func (c *worldClient) List(_ context.Context, into client.ObjectList, options ..
 	if o.FieldSelector != nil && !o.FieldSelector.Empty() { // as API servers answer for most fields; facts then select themselves
 		return apierrors.NewBadRequest("field selectors are not supported here")
 	}
-	for _, t := range c.world.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == gvk.GroupKind() }) {
+	for _, t := range c.world.all(func(t *storedObject) bool { return t.GroupVersionKind().GroupKind() == gvk.GroupKind() }) {
 		if err := sameVersion(t.Unstructured, gvk); err != nil {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 // Connections are the subresources for connecting to an object.
 var Connections = []string{"exec", "attach", "portforward", "proxy"}
 
-// carries maps connections of built-in kinds to the kind of their options.
-var carries = map[string]string{
+// optionKinds maps connections of built-in kinds to the kind of their options.
+var optionKinds = map[string]string{
 	"pods/exec": "PodExecOptions", "pods/attach": "PodAttachOptions", "pods/portforward": "PodPortForwardOptions", "pods/proxy": "PodProxyOptions",
 	"services/proxy": "ServiceProxyOptions", "nodes/proxy": "NodeProxyOptions",
 }
@@ -25,7 +25,7 @@ func (r *Reviewer) parseConnection(p *pending) error {
 	if p.request.Operation == "" {
 		p.request.Operation = admissionv1.Connect
 	}
-	kind := carries[p.kind.resource.Resource+"/"+p.request.Subresource]
+	kind := optionKinds[p.kind.resource.Resource+"/"+p.request.Subresource]
 	switch {
 	case kind == "" || p.kind.Group != "":
 		return d.errorf("%s has no subresource %s", p.kind.Kind, p.request.Subresource)
@@ -41,8 +41,8 @@ func (r *Reviewer) parseConnection(p *pending) error {
 		if err != nil {
 			return err
 		}
-		r.world.put(to, d.Place())
-		p.supposed = true
+		r.world.store(to, d.Place())
+		p.assumed = true
 	}
 	p.connection = corev1.SchemeGroupVersion.WithKind(kind)
 	p.object = &unstructured.Unstructured{Object: optionsOf(r.world.get(p.id), p.connection, p.request)}

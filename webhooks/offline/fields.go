@@ -15,8 +15,8 @@ type FieldLine struct {
 	Line  int    `json:"line"`
 }
 
-// locate records the lines of fields, if known.
-func (p *pending) locate(fields ...string) {
+// recordLines records the lines of fields, if known.
+func (p *pending) recordLines(fields ...string) {
 	for _, name := range fields {
 		one := FieldLine{name, p.request.LineOf(name)}
 		if one.Line > 0 && !slices.Contains(p.result.Fields, one) {
@@ -27,7 +27,7 @@ func (p *pending) locate(fields ...string) {
 
 func (p *pending) locateErrors(errs field.ErrorList) {
 	for _, e := range errs {
-		p.locate(e.Field)
+		p.recordLines(e.Field)
 	}
 }
 

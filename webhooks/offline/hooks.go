@@ -58,15 +58,15 @@ func NewHooks(
 	h := &Hooks{never: never}
 	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	var err error
-	if h.mutating, err = served(changing, webhooks.MutatePath, compiler); err != nil {
+	if h.mutating, err = servedHooks(changing, webhooks.MutatePath, compiler); err != nil {
 		return nil, err
 	}
-	h.validating, err = served(judging, webhooks.ValidatePath, compiler)
+	h.validating, err = servedHooks(judging, webhooks.ValidatePath, compiler)
 	return h, err
 }
 
-// served returns the webhooks of the gate at a path, or at a policy's path below it.
-func served(all []admissionregistrationv1.MutatingWebhook, path string, compiler cel.ConditionCompiler) (hooks []hook, err error) {
+// servedHooks returns the webhooks of the gate at a path, or at a policy's path below it.
+func servedHooks(all []admissionregistrationv1.MutatingWebhook, path string, compiler cel.ConditionCompiler) (hooks []hook, err error) {
 	for _, w := range all {
 		to := w.ClientConfig.Service
 		if to == nil || to.Path == nil || !strings.HasSuffix(w.Name, "."+v1alpha1.GroupName) {
@@ -117,8 +117,8 @@ type skip struct {
 	unmarked bool
 }
 
-// meeting returns the webhooks that the API server would call, and why it would not call others whose rules match.
-func (h *Hooks) meeting(
+// matching returns the webhooks that the API server would call, and why it would not call others whose rules match.
+func (h *Hooks) matching(
 	ctx context.Context, all []hook, attributes *admission.VersionedAttributes, home func() (labels.Set, error), may rights,
 ) (asked []hook, skipped []skip, err error) {
 	for _, one := range all {

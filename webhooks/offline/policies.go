@@ -26,7 +26,7 @@ func (w *World) policies(beside []v1alpha1.RegoPolicy) ([]v1alpha1.RegoPolicy, e
 			all = append(all, beside[i])
 		}
 	}
-	for _, t := range w.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == policyKind }) {
+	for _, t := range w.all(func(t *storedObject) bool { return t.GroupVersionKind().GroupKind() == policyKind }) {
 		var p v1alpha1.RegoPolicy
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Object, &p); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.place, err)

@@ -64,17 +64,17 @@ type pending struct {
 	result  *Result
 	kind    *kind
 	id      identity
-	// object is the object as it was sent and then changed; nil for a deletion. old is nil for a creation.
+	// object is the sent object, then the changed one; nil for a deletion. old is nil for a creation.
 	object, old *unstructured.Unstructured
-	// sent is the object as it was sent.
+	// sent is the unchanged object.
 	sent   map[string]any
 	stages []stage
 	// scaled is set for the subresource scale: the parent of the Scales in object and old.
 	scaled *unstructured.Unstructured
 	// connection is the kind of a connection's options, which are the object then; otherwise empty.
 	connection schema.GroupVersionKind
-	// supposed reports whether old is from the request and not in the world.
-	supposed bool
+	// assumed reports whether old is from the request and not in the world.
+	assumed bool
 	// undecided is set if a policy could not be evaluated, unjudged if the request is denied for that reason.
 	undecided, unjudged bool
 }
@@ -153,7 +153,7 @@ func (r *Reviewer) findOld(p *pending) error {
 		if err != nil {
 			return err
 		}
-		p.old, p.supposed = old, true
+		p.old, p.assumed = old, true
 	}
 	return nil
 }
@@ -167,13 +167,13 @@ func (p *pending) newResult() *Result {
 	}
 }
 
-// changed records the object after a change.
-func (p *pending) changed(by string) {
+// recordStage records the object after a change.
+func (p *pending) recordStage(by string) {
 	p.stages = append(p.stages, stage{by, p.object.DeepCopy().Object})
 }
 
-// note adds a note unless it exists already.
-func (p *pending) note(about NoteKind, format string, args ...any) {
+// addNote adds a note unless it exists already.
+func (p *pending) addNote(about NoteKind, format string, args ...any) {
 	if n := (Note{about, fmt.Sprintf(format, args...)}); !slices.Contains(p.result.Notes, n) {
 		p.result.Notes = append(p.result.Notes, n)
 	}

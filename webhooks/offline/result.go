@@ -30,7 +30,7 @@ type Report struct {
 	Undecided int       `json:"undecided"`
 	// Warnings are about the state, not about a request.
 	Warnings []string `json:"warnings,omitempty"`
-	// Notes are about what affects no verdict.
+	// Notes are about what affects no result.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -72,13 +72,13 @@ type Result struct {
 	// Explanations explain each policy, if requested: first mutating and then validating ones. If there are none, the request was
 	// rejected before.
 	Explanations []*explain.Policy `json:"explanations,omitempty"`
-	// Notes are about what the verdict does not depend on.
+	// Notes are about what the result does not depend on.
 	Notes []Note `json:"notes,omitempty"`
 	// Object is what would be stored, or sent to the policies if the request is not admitted; absent after a deletion.
 	Object map[string]any `json:"object,omitempty"`
 }
 
-// Note describes something that the verdict does not depend on. In JSON it is its text.
+// Note describes something that the result does not depend on. In JSON it is its text.
 type Note struct {
 	About NoteKind
 	Text  string

@@ -152,14 +152,14 @@ func (p *pending) conclude(err error) error {
 
 // noteUnchecked notes what an admission does not cover.
 func (p *pending) noteUnchecked() {
-	if p.supposed {
-		p.note(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
+	if p.assumed {
+		p.addNote(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
 	}
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
-		p.note(AboutRequest, "no policy matches, and no schema of %s is available: nothing was checked", p.kind.Kind)
+		p.addNote(AboutRequest, "no policy matches, and no schema of %s is available: nothing was checked", p.kind.Kind)
 	case p.kind.GroupKind() == policyKind && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
-		p.note(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
+		p.addNote(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
 	}
 }
 
@@ -167,7 +167,7 @@ func (p *pending) noteUnchecked() {
 func (r *Reviewer) decode(p *pending) error {
 	unknown, err := p.kind.prune(p.object)
 	if p.request.Validation != Ignore {
-		p.locate(unknown...)
+		p.recordLines(unknown...)
 	}
 	if err == nil && len(unknown) > 0 && p.request.Validation == Strict {
 		problems := make([]string, len(unknown))
@@ -187,11 +187,11 @@ func (r *Reviewer) decode(p *pending) error {
 		}
 	}
 	if p.kind.schema == nil {
-		p.changed("server")
+		p.recordStage("server")
 	} else {
-		p.changed("schema")
+		p.recordStage("schema")
 		p.kind.schema.setDefaults(p.object)
-		p.changed("schema")
+		p.recordStage("schema")
 	}
 	p.object.SetNamespace(p.id.namespace)
 	return nil
@@ -204,7 +204,7 @@ func (r *Reviewer) create(ctx context.Context, p *pending) error {
 	if err := r.decode(p); err != nil {
 		return err
 	}
-	wipe(p.object)
+	clearServerFields(p.object)
 	if err := r.checkNamespace(p); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 	if s := p.kind.schema; s != nil {
 		if _, said := p.object.Object["status"]; said && s.status {
 			delete(p.object.Object, "status")
-			p.changed("server")
+			p.recordStage("server")
 		}
 		p.object.SetGeneration(1)
 		if errs := s.validateNew(ctx, p.kind, p.object); len(errs) > 0 {
@@ -241,7 +241,7 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 			return apierrors.NewInvalid(p.kind.GroupKind(), p.object.GetName(), errs)
 		}
 		p.warn(finalizerWarnings(p.object, nil)...)
-	} else if p.object.GetName() == "" && !slices.Contains(nameless, p.kind.Group) {
+	} else if p.object.GetName() == "" && !slices.Contains(reviewGroups, p.kind.Group) {
 		return apierrors.NewInvalid(p.kind.GroupKind(), "", field.ErrorList{
 			field.Required(field.NewPath("metadata", "name"), "name or generateName is required"),
 		})
@@ -249,11 +249,11 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// nameless are the groups whose objects are reviews, which are not stored.
-var nameless = []string{authenticationv1.GroupName, authorizationv1.GroupName}
+// reviewGroups are the groups whose objects are reviews, which are not stored.
+var reviewGroups = []string{authenticationv1.GroupName, authorizationv1.GroupName}
 
-// wipe removes fields that only the API server sets.
-func wipe(u *unstructured.Unstructured) {
+// clearServerFields removes fields that only the API server sets.
+func clearServerFields(u *unstructured.Unstructured) {
 	for _, name := range []string{"creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", name)
 	}
@@ -272,8 +272,8 @@ func (r *Reviewer) generateName(p *pending) string {
 	}
 }
 
-// immortal are the namespaces that every cluster has.
-var immortal = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true, corev1.NamespaceNodeLease: true}
+// permanentNamespaces are the namespaces that every cluster has.
+var permanentNamespaces = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true, corev1.NamespaceNodeLease: true}
 
 // checkNamespace does what the admission plugin NamespaceLifecycle does at creation.
 func (r *Reviewer) checkNamespace(p *pending) error {
@@ -283,10 +283,10 @@ func (r *Reviewer) checkNamespace(p *pending) error {
 	}
 	found := r.world.get(identity{GroupKind: namespaceKind, name: name})
 	switch {
-	case found == nil && r.world.namespaces && !immortal[name]:
+	case found == nil && r.world.namespaces && !permanentNamespaces[name]:
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	case found == nil:
-		r.world.supposed[name] = true
+		r.world.assumed[name] = true
 		return nil
 	}
 	if phase, _, _ := unstructured.NestedString(found.Object, "status", "phase"); phase != string(corev1.NamespaceTerminating) {
@@ -383,7 +383,7 @@ func (s *kindSchema) keepStatus(p *pending) {
 		p.object.Object["status"] = status
 	}
 	if said && !apiequality.Semantic.DeepEqual(sent, status) {
-		p.changed("server")
+		p.recordStage("server")
 	}
 }
 
@@ -403,14 +403,14 @@ func (r *Reviewer) store(p *pending) error {
 		r.world.remove(p.id)
 		return nil
 	}
-	r.world.put(stored, p.request.Place())
+	r.world.store(stored, p.request.Place())
 	return nil
 }
 
 // remove handles DELETE.
 func (r *Reviewer) remove(ctx context.Context, p *pending) error {
 	p.object = nil
-	if p.id.GroupKind == namespaceKind && immortal[p.id.name] && p.id.name != corev1.NamespaceNodeLease {
+	if p.id.GroupKind == namespaceKind && permanentNamespaces[p.id.name] && p.id.name != corev1.NamespaceNodeLease {
 		return apierrors.NewForbidden(p.resource(), p.id.name, fmt.Errorf("this namespace may not be deleted"))
 	}
 	if err := r.mutate(ctx, p); err != nil {

@@ -87,7 +87,7 @@ func (r *Reviewer) parentOf(p *pending) (*unstructured.Unstructured, error) {
 		}
 		parent = old
 	} else if p.kind.GroupVersionKind == scaleKind {
-		candidates := r.world.all(func(t *thing) bool {
+		candidates := r.world.all(func(t *storedObject) bool {
 			_, scales, _ := unstructured.NestedFieldNoCopy(t.Object, "spec", "replicas")
 			return scales && t.GetNamespace() == p.id.namespace && t.GetName() == p.id.name
 		})
@@ -176,7 +176,7 @@ func (r *Reviewer) scale(ctx context.Context, p *pending) error {
 	parent.SetResourceVersion(r.world.newVersion())
 	p.object.SetResourceVersion(parent.GetResourceVersion())
 	if !p.undecided && p.request.Old == nil {
-		r.world.put(parent, p.request.Place())
+		r.world.store(parent, p.request.Place())
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func identityOf(u *unstructured.Unstructured) identity {
 	return identity{u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName()}
 }
 
-// thing is an object of the world.
-type thing struct {
+// storedObject is an object of the world.
+type storedObject struct {
 	*unstructured.Unstructured
 	place  string
 	number int // in order of creation
@@ -49,14 +49,14 @@ type World struct {
 	kinds      *Kinds
 	namespace  string
 	now        func() time.Time
-	things     map[identity]*thing
+	objects    map[identity]*storedObject
 	answers    []answer
 	namespaces bool // it lists all namespaces
-	supposed   map[string]bool
-	// madeUp are generated UIDs and resource versions.
-	madeUp   map[string]bool
-	number   int
-	warnings []string
+	assumed    map[string]bool
+	// generated are generated UIDs and resource versions.
+	generated map[string]bool
+	number    int
+	warnings  []string
 }
 
 // answer is a SubjectAccessReview with its result.
@@ -69,7 +69,7 @@ type answer struct {
 func newWorld(k *Kinds, documents []Document, namespace string, now func() time.Time) (*World, error) {
 	w := &World{
 		kinds: k, namespace: namespace, now: now,
-		things: map[identity]*thing{}, supposed: map[string]bool{}, madeUp: map[string]bool{},
+		objects: map[identity]*storedObject{}, assumed: map[string]bool{}, generated: map[string]bool{},
 	}
 	var errs []error
 	for i := range documents { // first, because other objects may be of the kinds that they define
@@ -101,45 +101,45 @@ func (w *World) load(d *Document) error {
 		return err
 	}
 	id := identityOf(stored)
-	if other := w.things[id]; other != nil {
+	if other := w.objects[id]; other != nil {
 		return d.errorf("%s is also in %s", id, other.place)
 	}
-	w.put(stored, d.Place())
+	w.store(stored, d.Place())
 	return nil
 }
 
-// put adds or replaces an object.
-func (w *World) put(u *unstructured.Unstructured, place string) {
+// store adds or replaces an object.
+func (w *World) store(u *unstructured.Unstructured, place string) {
 	id := identityOf(u)
 	if id.GroupKind == namespaceKind {
 		w.namespaces = true
 	}
 	number := w.next()
-	if old := w.things[id]; old != nil {
+	if old := w.objects[id]; old != nil {
 		number = old.number
 	}
-	w.things[id] = &thing{Unstructured: u, place: place, number: number}
+	w.objects[id] = &storedObject{Unstructured: u, place: place, number: number}
 }
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
-func (w *World) remove(id identity) { delete(w.things, id) }
+func (w *World) remove(id identity) { delete(w.objects, id) }
 
 func (w *World) get(id identity) *unstructured.Unstructured {
-	if found := w.things[id]; found != nil {
+	if found := w.objects[id]; found != nil {
 		return found.Unstructured
 	}
 	return nil
 }
 
 // all returns the objects for which keep returns true, in order of creation.
-func (w *World) all(keep func(*thing) bool) (found []*thing) {
-	for t := range maps.Values(w.things) {
+func (w *World) all(keep func(*storedObject) bool) (found []*storedObject) {
+	for t := range maps.Values(w.objects) {
 		if keep(t) {
 			found = append(found, t)
 		}
 	}
-	slices.SortFunc(found, func(a, b *thing) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(found, func(a, b *storedObject) int { return cmp.Compare(a.number, b.number) })
 	return found
 }
 
@@ -157,10 +157,10 @@ func (w *World) newVersion() string { return strconv.Itoa(w.next()) }
 
 // identify sets the UID and version of a request's object if the stored ones are generated: the files mean the same object.
 func (w *World) identify(u *unstructured.Unstructured, uid, version string) {
-	if uid != "" && w.madeUp[string(u.GetUID())] {
+	if uid != "" && w.generated[string(u.GetUID())] {
 		u.SetUID(types.UID(uid))
 	}
-	if version != "" && w.madeUp[u.GetResourceVersion()] {
+	if version != "" && w.generated[u.GetResourceVersion()] {
 		u.SetResourceVersion(version)
 	}
 }
@@ -208,22 +208,22 @@ func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 func (w *World) fill(u *unstructured.Unstructured) {
 	if u.GetUID() == "" {
 		u.SetUID(types.UID(cmp.Or(overrideUID(u), string(w.newUID()))))
-		w.madeUp[string(u.GetUID())] = true
+		w.generated[string(u.GetUID())] = true
 	}
 	if u.GetResourceVersion() == "" {
 		u.SetResourceVersion(w.newVersion())
-		w.madeUp[u.GetResourceVersion()] = true
+		w.generated[u.GetResourceVersion()] = true
 	}
 	if u.GetGeneration() == 0 {
 		u.SetGeneration(1)
 	}
 	if created := u.GetCreationTimestamp(); created.IsZero() {
-		u.SetCreationTimestamp(metav1.NewTime(w.now().UTC().Truncate(time.Second).Add(-before)))
+		u.SetCreationTimestamp(metav1.NewTime(w.now().UTC().Truncate(time.Second).Add(-defaultAge)))
 	}
 }
 
-// before is the age of objects without a creation timestamp.
-const before = time.Minute
+// defaultAge is the age of objects without a creation timestamp.
+const defaultAge = time.Minute
 
 func (w *World) loadAnswer(d *Document) error {
 	a := answer{place: d.Place()}
@@ -248,8 +248,8 @@ func (w *World) loadAnswer(d *Document) error {
 	return nil
 }
 
-// supposedNamespace returns a namespace that a request is in and the world does not have.
-func (w *World) supposedNamespace(name string) *unstructured.Unstructured {
+// assumedNamespace returns a namespace that a request is in and the world does not have.
+func (w *World) assumedNamespace(name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)

@@ -84,7 +84,7 @@ func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unkno
 				said.Outcome = nil
 			}
 		}
-		failedThen := old != nil && ofTheMoment(old.Cause)
+		failedThen := old != nil && isTransient(old.Cause)
 		switch u, missing := unknown[name]; {
 		case missing && !failedThen:
 			d.Unknown = append(d.Unknown, u)
@@ -113,7 +113,7 @@ func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
 		switch _, missing := unknown[p.Policy]; {
 		case missing:
 			open = open || p.Mode == v1alpha1.ModeEnforce
-		case saidBy(p).refuses():
+		case saidBy(p).denies():
 			return Denied
 		}
 	}
@@ -123,15 +123,15 @@ func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
 	return Admitted
 }
 
-// ofTheMoment reports whether a failure depends on the circumstances, and not on the policy's text.
-func ofTheMoment(cause engine.Cause) bool {
+// isTransient reports whether a failure depends on the circumstances, and not on the policy's text.
+func isTransient(cause engine.Cause) bool {
 	return slices.Contains([]engine.Cause{
 		engine.FactUnavailable, engine.DeadlineExceeded, engine.CallerGone, engine.StillRunning, engine.Panicked,
 	}, cause)
 }
 
-// known returns the result; a policy that was not evaluated allows the request.
-func (s *Said) known() Said {
+// orAllowed returns the result; a policy that was not evaluated allows the request.
+func (s *Said) orAllowed() Said {
 	if s == nil {
 		return Said{PolicySaid: webhooks.PolicySaid{Verdict: "allowed"}}
 	}
@@ -139,17 +139,17 @@ func (s *Said) known() Said {
 }
 
 // Word returns the verdict.
-func (s *Said) Word() string { return s.known().Verdict }
+func (s *Said) Word() string { return s.orAllowed().Verdict }
 
-func (s *Said) refuses() bool { return s.Word() == "denied" || s.Word() == "error_denied" }
+func (s *Said) denies() bool { return s.Word() == "denied" || s.Word() == "error_denied" }
 
 // reasons returns the distinct reasons of the denials, or the cause of an error.
 func (s *Said) reasons() []string {
 	var all []string
-	for _, d := range s.known().Denials {
+	for _, d := range s.orAllowed().Denials {
 		all = append(all, d.Reason)
 	}
-	if cause := s.known().Cause; cause != "" {
+	if cause := s.orAllowed().Cause; cause != "" {
 		all = append(all, string(cause))
 	}
 	slices.Sort(all)
@@ -159,11 +159,11 @@ func (s *Said) reasons() []string {
 // same reports whether two results have the same effect: messages may differ.
 func (s *Said) same(other *Said) bool {
 	return s.Word() == other.Word() && slices.Equal(s.reasons(), other.reasons()) && s.samePatches(other) &&
-		text(pruned(s.known().Outcome)) == text(pruned(other.known().Outcome))
+		text(pruned(s.orAllowed().Outcome)) == text(pruned(other.orAllowed().Outcome))
 }
 
 func (s *Said) samePatches(other *Said) bool {
-	return slices.EqualFunc(s.known().Patches, other.known().Patches, func(a, b engine.Patch) bool { return text(a) == text(b) })
+	return slices.EqualFunc(s.orAllowed().Patches, other.orAllowed().Patches, func(a, b engine.Patch) bool { return text(a) == text(b) })
 }
 
 func text(document any) string {

@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// Input has records, one a line, among other lines, plain or compressed by gzip.
+// Input is a source of records, one a line, among other lines, plain or compressed by gzip.
 type Input struct {
 	// Name is the name in messages.
 	Name string
@@ -132,17 +132,17 @@ func nextLine(reader *bufio.Reader, most int) (text []byte, whole bool, err erro
 	}
 }
 
-// marker is in every record, and in no other line.
-var marker = []byte(`"decisionRecord":`)
+// recordMarker is in every record, and in no other line.
+var recordMarker = []byte(`"decisionRecord":`)
 
 // record decodes the record of a line; nil if it has none. A prefix, such as that of kubectl logs --prefix, is skipped.
 func (l *line) record() (*webhooks.Record, error) {
 	start := bytes.IndexByte(l.text, '{')
-	if l.err != nil || start < 0 || !bytes.Contains(l.text, word) {
+	if l.err != nil || start < 0 || !bytes.Contains(l.text, recordWord) {
 		return nil, l.err
 	}
 	text := unwrapped(l.text[start:])
-	if !bytes.Contains(text, marker) {
+	if !bytes.Contains(text, recordMarker) {
 		return nil, nil
 	}
 	if most := mostValues(l.most); values(text) > most {

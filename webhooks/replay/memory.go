@@ -92,7 +92,7 @@ func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 	if r.subject.Is(q) && !q.Parent && !q.Metadata {
 		return engine.Answer{Value: r.subject.Old, Live: true}, nil
 	}
-	known := r.preferred(q)
+	known := r.byPreference(q)
 	if q.Parent && q.Kind == "" {
 		return r.parent(q, known)
 	}
@@ -114,7 +114,7 @@ func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 	if q.Metadata { // it could not be read then, or no policy denied
 		return engine.Answer{}, facts.ErrUnreadable
 	}
-	return engine.Answer{}, r.lacks(q)
+	return engine.Answer{}, r.recordMissing(q)
 }
 
 // parent returns the identity of the parent, if it was recorded.
@@ -131,16 +131,16 @@ func (r *reader) parent(q engine.Query, known []*answer) (engine.Answer, error) 
 		// The override on the parent is only read if a policy denies the request, and none did.
 		return engine.Answer{Live: true}, nil
 	}
-	return engine.Answer{}, r.lacks(q)
+	return engine.Answer{}, r.recordMissing(q)
 }
 
-func (r *reader) lacks(q engine.Query) error {
+func (r *reader) recordMissing(q engine.Query) error {
 	r.missing = append(r.missing, q)
 	return fmt.Errorf("the record has no answer to: %s", &q)
 }
 
-// preferred sorts the answers: those to the policy itself first, then the newest.
-func (r *reader) preferred(q engine.Query) []*answer {
+// byPreference sorts the answers: those to the policy itself first, then the newest.
+func (r *reader) byPreference(q engine.Query) []*answer {
 	rank := func(a *answer) int {
 		switch {
 		case a.policy == r.policy && a.fact == q.Fact:

@@ -31,14 +31,14 @@ func (r *Replayer) Of(p Portion) *Replayer {
 	return &of
 }
 
-// wants reports whether a record is in the portion.
-func (p *Portion) wants(record *webhooks.Record) bool {
+// includes reports whether a record is in the portion.
+func (p *Portion) includes(record *webhooks.Record) bool {
 	at, err := time.Parse(time.RFC3339, record.Time)
 	return p.Since.IsZero() || err == nil && !at.Before(p.Since)
 }
 
-// of reduces a decision to the result of the portion's policy.
-func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
+// reduce reduces a decision to the result of the portion's policy.
+func (p *Portion) reduce(record *webhooks.Record) *webhooks.Record {
 	if p.Policy == "" {
 		return record
 	}
@@ -46,13 +46,13 @@ func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
 	own.Policies, own.Allowed = nil, true
 	if i := slices.IndexFunc(record.Policies, func(d webhooks.PolicyDecision) bool { return d.Policy == p.Policy }); i >= 0 {
 		own.Policies = record.Policies[i : i+1]
-		own.Allowed = !saidBy(&own.Policies[0]).refuses()
+		own.Allowed = !saidBy(&own.Policies[0]).denies()
 	}
 	return &own
 }
 
-// rejudge evaluates the policies again. It also returns those that could not be evaluated.
-func (r *Replayer) rejudge(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
+// reevaluate evaluates the policies again. It also returns those that could not be evaluated.
+func (r *Replayer) reevaluate(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
 	m := newMemory(record, q.Review)
 	readers := map[string]*reader{}
 	q.Facts = func(policy string) engine.Reader {

@@ -20,22 +20,22 @@ import (
 // Replayer evaluates recorded decisions again. It is safe for concurrent use.
 type Replayer struct {
 	set *catalog.Set
-	// secretive are the policies that name a field of Secrets, remembering those that name the last-applied annotation: records
+	// readSecrets are the policies that name a field of Secrets, remembering those that name the last-applied annotation: records
 	// have neither.
-	secretive, remembering map[string]bool
-	portion                Portion
-	baseline               *Replayer // nil to compare with the records
+	readSecrets, readLastApplied map[string]bool
+	portion                      Portion
+	baseline                     *Replayer // nil to compare with the records
 }
 
 // New returns a replayer. The policies should have long timeouts: the speed of this machine must not affect results.
 func New(set *catalog.Set) *Replayer {
-	r := &Replayer{set: set, secretive: map[string]bool{}, remembering: map[string]bool{}}
+	r := &Replayer{set: set, readSecrets: map[string]bool{}, readLastApplied: map[string]bool{}}
 	for _, p := range set.Policies() {
 		if p.Broken() != nil {
 			continue
 		}
-		r.secretive[p.Name()] = slices.ContainsFunc(secretFields, p.Mentions)
-		r.remembering[p.Name()] = p.Mentions(lastApplied)
+		r.readSecrets[p.Name()] = slices.ContainsFunc(secretFields, p.Mentions)
+		r.readLastApplied[p.Name()] = p.Mentions(lastApplied)
 	}
 	return r
 }
@@ -71,13 +71,13 @@ type Decision struct {
 	Unknown []Unknown `json:"undecided,omitempty"`
 }
 
-// Flips reports whether the decision would be different: its verdict, reasons or patches.
+// Flips reports whether the decision would be different: its result, reasons or patches.
 func (d *Decision) Flips() bool { return d != nil && len(d.Changes) > 0 }
 
 // FlipsVerdict reports whether an admitted request would be denied, or the other way round.
 func (d *Decision) FlipsVerdict() bool {
 	return d != nil && d.Would != Undecided && d.Was != d.Would && slices.ContainsFunc(d.Changes, func(c Change) bool {
-		return c.Was.refuses() != c.Would.refuses()
+		return c.Was.denies() != c.Would.denies()
 	})
 }
 
@@ -145,7 +145,7 @@ func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<
 func (r *Replayer) line(ctx context.Context, j *job) *Result {
 	result := &Result{File: j.file, Line: j.number}
 	record, err := j.record()
-	if err == nil && (record == nil || !r.portion.wants(record)) {
+	if err == nil && (record == nil || !r.portion.includes(record)) {
 		return nil
 	}
 	if err == nil {
@@ -171,7 +171,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	if err != nil {
 		return nil, err
 	}
-	would, unknown, err := r.rejudge(ctx, record, *q)
+	would, unknown, err := r.reevaluate(ctx, record, *q)
 	if err != nil {
 		return nil, err
 	}
@@ -179,17 +179,17 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	switch {
 	case r.baseline != nil:
 		var missing map[string]Unknown
-		if was, missing, err = r.baseline.rejudge(ctx, record, *q); err != nil {
+		if was, missing, err = r.baseline.reevaluate(ctx, record, *q); err != nil {
 			return nil, err
 		}
-		d.Was = verdictOf(r.portion.of(was), missing)
+		d.Was = verdictOf(r.portion.reduce(was), missing)
 		maps.Copy(unknown, missing)
-	case r.portion.of(record).Allowed:
+	case r.portion.reduce(record).Allowed:
 		d.Was = Admitted
 	default:
 		d.Was = Denied
 	}
-	was, would = r.portion.of(was), r.portion.of(would)
+	was, would = r.portion.reduce(was), r.portion.reduce(would)
 	if r.portion.Policy != "" && len(was.Policies)+len(would.Policies) == 0 {
 		return nil, nil
 	}
@@ -229,13 +229,13 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 			if asked != nil && len(asked.missing) > 0 {
 				u.Fact = asked.missing[0].Fact
 			}
-		case ofTheMoment(p.Cause):
+		case isTransient(p.Cause):
 			u.Cause, u.Why = FailedNow, p.Error
-		case readers[""].lacksRight(p.Policy):
-			u.Cause, u.Fact, u.Why = FactNotRecorded, overriding, "the request has an override, but the record does not say whether the requester may use it"
-		case r.remembering[p.Policy]:
+		case readers[""].overrideUnknown(p.Policy):
+			u.Cause, u.Fact, u.Why = FactNotRecorded, overrideFact, "the request has an override, but the record does not say whether the requester may use it"
+		case r.readLastApplied[p.Policy]:
 			u.Cause, u.Why = LeftOut, fmt.Sprintf("the policy reads the annotation %s, which records leave out", lastApplied)
-		case r.secretive[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):
+		case r.readSecrets[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):
 			u.Cause, u.Why = LeftOut, "the policy reads the data of a Secret, which records leave out"
 		default:
 			continue
@@ -245,13 +245,13 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 	return all
 }
 
-// overriding is the fact whether the requester may override a policy.
-const overriding = "override"
+// overrideFact is the fact whether the requester may override a policy.
+const overrideFact = "override"
 
-// lacksRight reports whether that fact was not recorded for a policy.
-func (r *reader) lacksRight(policy string) bool {
+// overrideUnknown reports whether that fact was not recorded for a policy.
+func (r *reader) overrideUnknown(policy string) bool {
 	return r != nil && slices.ContainsFunc(r.missing, func(q engine.Query) bool {
-		return q.Fact == overriding && q.Access != nil && q.Access.Name == policy
+		return q.Fact == overrideFact && q.Access != nil && q.Access.Name == policy
 	})
 }
 

@@ -33,7 +33,7 @@ type ChangeCount struct {
 // ChangeKind is how the result of a policy differs.
 type ChangeKind struct {
 	Policy string `json:"policy"`
-	// Was and Would are the verdicts on the request.
+	// Was and Would are the results of the request.
 	Was   Verdict `json:"was"`
 	Would Verdict `json:"would"`
 	// Difference is "gone" or "new" for a reason, "verdict" for another mode of denial, "patches" or "outcome".
@@ -128,7 +128,7 @@ func (c *Change) kinds() (all []ChangeKind) {
 	if len(all) == 0 && c.Was.Word() != c.Would.Word() {
 		all = append(all, ChangeKind{Difference: "verdict", What: c.Was.Word() + " -> " + c.Would.Word()})
 	}
-	if c.Was.known().Cause == "" && c.Would.known().Cause == "" && !c.Was.samePatches(c.Would) { // a failed policy patches nothing
+	if c.Was.orAllowed().Cause == "" && c.Would.orAllowed().Cause == "" && !c.Was.samePatches(c.Would) { // a failed policy patches nothing
 		all = append(all, ChangeKind{Difference: "patches"})
 	}
 	if len(all) == 0 {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// word is in every line with a record, even if the record is quoted.
-var word = []byte("decisionRecord")
+// recordWord is in every line with a record, even if the record is quoted.
+var recordWord = []byte("decisionRecord")
 
 // docker is the prefix of lines of Docker's driver json-file: each has a line of the program, or a part of one.
 var docker = []byte(`{"log":"`)
@@ -63,7 +63,7 @@ func unwrap(text []byte, most int) []byte {
 		return text
 	}
 	var fields map[string]json.RawMessage
-	if most < 0 || json.Unmarshal(text, &fields) != nil || fields[string(word)] != nil {
+	if most < 0 || json.Unmarshal(text, &fields) != nil || fields[string(recordWord)] != nil {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -72,7 +72,7 @@ func unwrap(text []byte, most int) []byte {
 		if json.Unmarshal(value, &quoted) == nil {
 			value = bytes.TrimSpace([]byte(quoted))
 		}
-		if bytes.HasPrefix(value, []byte("{")) && bytes.Contains(value, word) {
+		if bytes.HasPrefix(value, []byte("{")) && bytes.Contains(value, recordWord) {
 			if found := unwrap(value, most-1); found != nil {
 				return found
 			}

@@ -26,8 +26,8 @@ type message struct {
 	Finding *Finding `json:"finding,omitempty"`
 }
 
-// maxTrial limits the child's input: it is more than all policies of a cluster.
-const maxTrial = 64 << 20
+// maxInput limits the child's input: it is more than all policies of a cluster.
+const maxInput = 64 << 20
 
 // Serve is the main function of the child: it sets its limits, reads a test run, and writes the finding. It must be called before
 // anything else in the process.
@@ -37,14 +37,14 @@ func Serve(in io.Reader, out io.Writer, l Limits) error {
 	}
 	// One processor, to limit the effect on concurrent decisions.
 	runtime.GOMAXPROCS(1)
-	if err := l.take(); err != nil {
+	if err := l.apply(); err != nil {
 		return fmt.Errorf("setting the limits: %w", err)
 	}
 	// The process is short-lived, so collecting garbage rarely pays. Near the memory limit Go collects more often.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(memoryInUse() + l.Memory*3/4)
 	var t Run
-	if err := json.NewDecoder(io.LimitReader(in, maxTrial)).Decode(&t); err != nil {
+	if err := json.NewDecoder(io.LimitReader(in, maxInput)).Decode(&t); err != nil {
 		return fmt.Errorf("reading the test run: %w", err)
 	}
 	if (t.Candidate == nil) == (t.Deleted == "") {

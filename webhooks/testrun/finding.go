@@ -78,8 +78,8 @@ type Break struct {
 	Message string `json:"message"`
 }
 
-// fine reports whether no problem was found so far.
-func (f *Finding) fine() bool {
+// ok reports whether no problem was found so far.
+func (f *Finding) ok() bool {
 	return len(f.Problems) == 0 && len(f.Breaks) == 0 && len(f.Missing) == 0 && f.Tests.Failures == 0
 }
 
@@ -117,7 +117,7 @@ func results(r *engine.TestRun) (t Tests) {
 			continue
 		}
 		t.Failures++
-		result.Took = 0 // it differs each time, and findings are compared
+		result.Took = 0 // it differs each time
 		t.Failed = append(t.Failed, result)
 	}
 	return t
@@ -139,8 +139,8 @@ const (
 	maxText   = 2000
 )
 
-// bound truncates long lists and texts, and makes nil lists empty.
-func (f *Finding) bound() {
+// truncate truncates long lists and texts, and makes nil lists empty.
+func (f *Finding) truncate() {
 	if more := len(f.Problems) - maxListed; more > 0 {
 		last := f.Problems[maxListed-1]
 		last.Line, last.Column, last.Message = 0, 0, fmt.Sprintf("and %d more problems", more+1)

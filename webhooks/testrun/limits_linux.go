@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// take sets the limits of the process. They cannot be raised again.
-func (l Limits) take() error {
+// apply sets the limits of the process. They cannot be raised again.
+func (l Limits) apply() error {
 	data, err := dataInUse()
 	if err != nil {
 		return err

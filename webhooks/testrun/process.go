@@ -24,10 +24,10 @@ type Process struct {
 }
 
 const (
-	// maxSaid limits a child's output, maxComplaint what is kept of its standard error.
-	maxSaid, maxComplaint = 4 << 20, 8 << 10
-	// afterlife is the time to wait for a killed child to end.
-	afterlife = time.Second
+	// maxOutput limits a child's output, maxComplaint what is kept of its standard error.
+	maxOutput, maxComplaint = 4 << 20, 8 << 10
+	// waitDelay is the time to wait for a killed child to end.
+	waitDelay = time.Second
 )
 
 // DefaultMemory is the default memory limit of a test run, in bytes.
@@ -45,13 +45,13 @@ func (p Process) run(ctx context.Context, run []byte, name string, within time.D
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
 	child := exec.CommandContext(ctx, command[0], command[1:]...)
-	apart(child)
-	child.WaitDelay = afterlife
+	setProcessGroup(child)
+	child.WaitDelay = waitDelay
 	child.Dir = "/"
 	// The environment is of no use to the child, nor is a stack trace to the policy's author.
 	child.Env = []string{"GOTRACEBACK=none"}
 	child.Stdin = bytes.NewReader(run)
-	heard, complaint := &hearing{cancel: cancel}, &head{most: maxComplaint}
+	heard, complaint := &outputParser{cancel: cancel}, &head{most: maxComplaint}
 	child.Stdout, child.Stderr = heard, complaint
 	ended := child.Run()
 	return conclude(ctx, name, within, p.Memory, heard, complaint.String(), ended)
@@ -73,10 +73,10 @@ func (p Process) command(within time.Duration) ([]string, error) {
 }
 
 // conclude makes a finding of how a child ended.
-func conclude(ctx context.Context, name string, within time.Duration, memory int64, heard *hearing, complaint string, ended error) (*Finding, error) {
+func conclude(ctx context.Context, name string, within time.Duration, memory int64, heard *outputParser, complaint string, ended error) (*Finding, error) {
 	exceeded := func(what string) (*Finding, error) {
 		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: KindLimitExceeded, File: name, Message: what}}}
-		f.bound()
+		f.truncate()
 		return f, nil
 	}
 	where := heard.last.At
@@ -114,19 +114,19 @@ const outOfTime = "out of processor time"
 // outOfMemory matches what Go prints when it cannot allocate memory.
 var outOfMemory = regexp.MustCompile(`out of memory|cannot allocate memory|cannot map pages`)
 
-// hearing parses a child's output, line by line.
-type hearing struct {
+// outputParser parses a child's output, line by line.
+type outputParser struct {
 	cancel context.CancelFunc
 	line   []byte
-	said   int
+	bytes  int
 	last   message
 	wrong  error
 }
 
 // Write parses a part of the output. If it is too long or invalid, the child is killed.
-func (h *hearing) Write(text []byte) (int, error) {
-	if h.said += len(text); h.said > maxSaid {
-		return h.fail(fmt.Errorf("more than %d bytes", maxSaid))
+func (h *outputParser) Write(text []byte) (int, error) {
+	if h.bytes += len(text); h.bytes > maxOutput {
+		return h.fail(fmt.Errorf("more than %d bytes", maxOutput))
 	}
 	h.line = append(h.line, text...)
 	for {
@@ -142,7 +142,7 @@ func (h *hearing) Write(text []byte) (int, error) {
 	}
 }
 
-func (h *hearing) fail(err error) (int, error) {
+func (h *outputParser) fail(err error) (int, error) {
 	h.wrong = err
 	h.cancel()
 	return 0, err

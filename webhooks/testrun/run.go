@@ -34,7 +34,7 @@ type Run struct {
 // step is called with the current step, for messages if the run is killed.
 type step func(what string)
 
-// shareForOthers is the share of the time that must be left when the tests of other policies begin, after those of the candidate.
+// shareForOthers is the share of the time after which the tests of other policies end. They begin after the candidate's own tests.
 const shareForOthers = 0.7
 
 // Run runs the test run. Within is the available time: the tests of a library's importers, which come last, are skipped if they
@@ -47,7 +47,7 @@ func (t *Run) Run(ctx context.Context, within time.Duration, at step) *Finding {
 	e := &execution{Run: t, finding: &Finding{}, at: at}
 	e.perform(ctx, began.Add(time.Duration(float64(within)*shareForOthers)))
 	e.finding.Took = time.Since(began).Round(time.Millisecond).String()
-	e.finding.bound()
+	e.finding.truncate()
 	return e.finding
 }
 
@@ -65,18 +65,18 @@ func (e *execution) perform(ctx context.Context, othersUntil time.Time) {
 	set, states := (&catalog.Catalog{Patchable: e.Patchable}).Build(ctx, e.after, nil)
 	if e.Candidate != nil {
 		i := slices.IndexFunc(states, func(s catalog.State) bool { return s.Name == e.Candidate.Name })
-		if !e.compiled(&states[i]) || !e.fits(set) {
+		if !e.recordCompilation(&states[i]) || !e.recordFit(set) {
 			return
 		}
 	}
 	others := e.concernsOthers()
 	if others {
-		e.breaks(ctx, states)
+		e.recordBreaks(ctx, states)
 	}
 	if e.Candidate != nil && len(e.finding.Missing) == 0 {
 		e.tests(ctx)
 	}
-	if others && e.Candidate != nil && e.finding.fine() {
+	if others && e.Candidate != nil && e.finding.ok() {
 		e.testsOfOthers(ctx, othersUntil)
 	}
 }
@@ -104,9 +104,9 @@ func (e *execution) afterwards() []v1alpha1.RegoPolicy {
 	return after
 }
 
-// compiled records the candidate's compilation errors. A missing library is not the candidate's error, but a policy cannot be
+// recordCompilation records the candidate's compilation errors. A missing library is not the candidate's error, but a policy cannot be
 // tested without it.
-func (e *execution) compiled(s *catalog.State) (goOn bool) {
+func (e *execution) recordCompilation(s *catalog.State) (goOn bool) {
 	switch {
 	case s.Err == nil:
 		return true
@@ -118,8 +118,8 @@ func (e *execution) compiled(s *catalog.State) (goOn bool) {
 	return false
 }
 
-// fits records whether the candidate may patch what it matches, and whether there is memory for it besides the omitted policies.
-func (e *execution) fits(set *catalog.Set) bool {
+// recordFit records whether the candidate may patch what it matches, and whether there is memory for it besides the omitted policies.
+func (e *execution) recordFit(set *catalog.Set) bool {
 	policy := set.Policy(e.Candidate.Name)
 	if policy == nil {
 		return true
@@ -181,8 +181,8 @@ func (e *execution) runTests(ctx context.Context, source engine.Source) (r *engi
 	}}.Run(ctx, source)
 }
 
-// breaks records the valid policies that would break.
-func (e *execution) breaks(ctx context.Context, after []catalog.State) {
+// recordBreaks records the valid policies that would break.
+func (e *execution) recordBreaks(ctx context.Context, after []catalog.State) {
 	var broken []catalog.State
 	for _, s := range after {
 		if s.Err != nil && (e.Candidate == nil || s.Name != e.Candidate.Name) {
@@ -220,7 +220,7 @@ func (e *execution) testsOfOthers(ctx context.Context, until time.Time) {
 			}
 			var anyway []engine.TestResult
 			if anyway, err = e.failures(ctx, before[name].Source); err == nil {
-				failed = without(failed, anyway)
+				failed = subtract(failed, anyway)
 			}
 		}
 		switch {
@@ -244,8 +244,8 @@ func (e *execution) failures(ctx context.Context, source engine.Source) ([]engin
 	return slices.DeleteFunc(r.Tests, func(t engine.TestResult) bool { return t.Problem == "" }), nil
 }
 
-// without removes the tests that another list has with the same failure.
-func without(failed, anyway []engine.TestResult) []engine.TestResult {
+// subtract removes the tests that another list has with the same failure.
+func subtract(failed, anyway []engine.TestResult) []engine.TestResult {
 	return slices.DeleteFunc(failed, func(t engine.TestResult) bool {
 		return slices.ContainsFunc(anyway, func(a engine.TestResult) bool {
 			return a.Name == t.Name && a.Problem == t.Problem && slices.Equal(a.Cases, t.Cases)

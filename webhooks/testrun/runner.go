@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// atOnce limits the concurrent test runs; more wait.
-	atOnce = 2
+	// maxConcurrent limits the concurrent test runs; more wait.
+	maxConcurrent = 2
 	// mostCached limits the cached findings: a dry run and the write after it share one test run.
 	mostCached = 64
-	// enough is the shortest time with which a test run starts, and margin is reserved of the deadline for the response.
-	enough, margin = 300 * time.Millisecond, 250 * time.Millisecond
-	// patience is the time limit of a test run that no request waits for.
-	patience = 30 * time.Second
+	// minBudget is the shortest time with which a test run starts, and margin is reserved of the deadline for the response.
+	minBudget, margin = 300 * time.Millisecond, 250 * time.Millisecond
+	// backgroundTimeout is the time limit of a test run that no request waits for.
+	backgroundTimeout = 30 * time.Second
 )
 
 // Options are the arguments of New.
@@ -68,7 +68,7 @@ type Runner struct {
 // New returns a runner.
 func New(o Options) *Runner {
 	return &Runner{
-		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, atOnce), background: make(chan struct{}, 1),
+		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, maxConcurrent), background: make(chan struct{}, 1),
 		found: lru.New(mostCached),
 	}
 }
@@ -95,7 +95,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(deadline)-margin)
 	}
-	wanted, deleted, err := wantedIn(document)
+	wanted, deleted, err := decodeDocument(document)
 	if err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicy to rehearse: %w", err)
 	}
@@ -116,7 +116,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	ungranted := r.ungranted(ctx, wanted)
 	var finding *Finding
 	if onlyMatched {
-		finding = r.matched(wanted)
+		finding = r.checkMatch(wanted)
 	} else {
 		run := Run{World: world, Deleted: deleted, Patchable: r.Patchable}
 		if deleted == "" {
@@ -127,11 +127,11 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	if err != nil {
 		return nil, err
 	}
-	return r.with(r.registered(ctx, wanted, finding), <-ungranted), nil
+	return r.withGrants(r.addRegistration(ctx, wanted, finding), <-ungranted), nil
 }
 
-// wantedIn returns the RegoPolicy of a document, or the name of the one to delete.
-func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
+// decodeDocument returns the RegoPolicy of a document, or the name of the one to delete.
+func decodeDocument(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
 	decoded, err := document.Decode()
 	if err != nil {
 		return nil, "", err
@@ -148,8 +148,8 @@ func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
 	return wanted, document.Get("deleted").Text(), err
 }
 
-// registered adds to a finding whether the API server would call the policy's webhook.
-func (r *Runner) registered(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
+// addRegistration adds to a finding whether the API server would call the policy's webhook.
+func (r *Runner) addRegistration(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
 	if r.Match == nil || object.Spec.Match == nil {
 		return found
 	}
@@ -164,12 +164,12 @@ func (r *Runner) registered(ctx context.Context, object *v1alpha1.RegoPolicy, fo
 		f.Problems = append(f.Problems, Problem{Kind: KindNotRegistrable, File: object.Name, Message: why})
 	}
 	f.Unserved = unserved
-	f.bound()
+	f.truncate()
 	return &f
 }
 
-// matched checks only what a policy matches, without compiling it.
-func (r *Runner) matched(object *v1alpha1.RegoPolicy) *Finding {
+// checkMatch checks only what a policy matches, without compiling it.
+func (r *Runner) checkMatch(object *v1alpha1.RegoPolicy) *Finding {
 	f := &Finding{Took: "0s"}
 	if err := catalog.CheckMatch(&object.Spec); err != nil {
 		f.Problems = problems(object.Name, string(catalog.CompileFailed), err)
@@ -177,7 +177,7 @@ func (r *Runner) matched(object *v1alpha1.RegoPolicy) *Finding {
 	if catalog.Patches(object) {
 		f.Unpatchable = catalog.Unpatchable(object.Spec.Match, r.Patchable)
 	}
-	f.bound()
+	f.truncate()
 	return f
 }
 
@@ -189,7 +189,7 @@ func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errOverdue)
+	ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errOverdue)
 	defer cancel()
 	return r.lookUpOrRun(ctx, run, true)
 }
@@ -246,7 +246,7 @@ func (r *Runner) start(ctx context.Context, text []byte, name string) (*Finding,
 	}
 	deadline, _ := ctx.Deadline()
 	within := time.Until(deadline)
-	if within < enough {
+	if within < minBudget {
 		return nil, errBusy
 	}
 	return r.Process.run(ctx, text, name, within)

@@ -10,8 +10,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// curiosity is the time limit for checking rights. What is unknown by then is omitted; the status will have it.
-const curiosity = time.Second
+// grantsTimeout is the time limit for checking rights. What is unknown by then is omitted; the status will have it.
+const grantsTimeout = time.Second
 
 // ungranted starts checking which rights are missing for a policy's reads.
 func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-chan []catalog.Grant {
@@ -21,7 +21,7 @@ func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-c
 		close(answer)
 		return answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, curiosity)
+	ctx, cancel := context.WithTimeout(ctx, grantsTimeout)
 	go func() {
 		defer cancel()
 		answer <- r.Ungranted(ctx, object.Name, reads)
@@ -29,8 +29,8 @@ func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-c
 	return answer
 }
 
-// with returns a copy of a finding with the missing rights, which are not cached.
-func (r *Runner) with(f *Finding, lacking []catalog.Grant) *Finding {
+// withGrants returns a copy of a finding with the missing rights, which are not cached.
+func (r *Runner) withGrants(f *Finding, lacking []catalog.Grant) *Finding {
 	if len(lacking) == 0 {
 		return f
 	}
@@ -41,6 +41,6 @@ func (r *Runner) with(f *Finding, lacking []catalog.Grant) *Finding {
 		reads[resource] = true
 	}
 	found.Grant = r.Patchable.By.Upgrade("rbac.reads", reads)
-	found.bound()
+	found.truncate()
 	return &found
 }
