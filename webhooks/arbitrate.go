@@ -117,7 +117,7 @@ func (r *passReader) Read(ctx context.Context, q engine.Query) (engine.Answer, e
 	return r.Reader.Read(ctx, q)
 }
 
-// ruling combines the results of the policies. It fails if a policy with onError Deny could not be evaluated, or if the override
+// ruling combines the results of all policies. It fails if a policy with onError Deny could not be evaluated, or if the override
 // could not be checked.
 func (d *Decision) ruling() (Ruling, error) {
 	if d.override.open() {

@@ -138,7 +138,7 @@ const queued, queuedBytes = 256, 16 << 20
 // Recorder counts decisions and writes each as a line of JSON.
 type Recorder struct {
 	metrics *metrics
-	teller  *teller // nil if nobody is told
+	teller  *teller // nil if no events are recorded
 	putOff  func(pod types.NamespacedName)
 	denied  bool
 	out     io.Writer

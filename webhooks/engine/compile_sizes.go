@@ -148,7 +148,7 @@ func (s *sizes) call(operator ast.Ref, operands []*ast.Term) {
 	}
 }
 
-// bind gives the variables of a term that have no size yet the size of the value that the term equals.
+// bind sets the size of a term's variables without a size to that of the value that the term equals.
 func (s *sizes) bind(t *ast.Term, size float64) {
 	switch v := t.Value.(type) {
 	case ast.Var:

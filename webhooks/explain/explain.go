@@ -109,9 +109,9 @@ type With struct {
 
 // Verdicts besides those of decision records.
 const (
-	// NotAsked is the verdict of a policy that is not evaluated for the request.
+	// NotAsked means that the policy is not evaluated for the request.
 	NotAsked = "not_asked"
-	// Unknown is the verdict if the user may not read what the policy reads.
+	// Unknown means that the user may not read what the policy reads.
 	Unknown = "unknown"
 )
 
@@ -166,7 +166,7 @@ func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *we
 	return e, nil
 }
 
-// markUnknown sets the verdict to Unknown if the user may not read something that Sallyport can.
+// markUnknown sets Verdict to Unknown if the user may not read something that Sallyport can.
 func (e *Policy) markUnknown(x *Explainer, err error) {
 	if x.Own && apierrors.IsForbidden(err) {
 		e.Verdict, e.Error = Unknown, err.Error()

@@ -138,7 +138,7 @@ func (s *Said) orAllowed() Said {
 	return *s
 }
 
-// Word returns the verdict.
+// Word returns the result in the words of decision records.
 func (s *Said) Word() string { return s.orAllowed().Verdict }
 
 func (s *Said) denies() bool { return s.Word() == "denied" || s.Word() == "error_denied" }

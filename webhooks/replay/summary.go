@@ -38,7 +38,7 @@ type ChangeKind struct {
 	Would Verdict `json:"would"`
 	// Difference is "gone" or "new" for a reason, "verdict" for another mode of denial, "patches" or "outcome".
 	Difference string `json:"difference"`
-	// What is the reason, or the verdicts.
+	// What is the reason, or both results.
 	What string `json:"what,omitempty"`
 }
 

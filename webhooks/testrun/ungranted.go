@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// grantsTimeout is the time limit for checking rights. What is unknown by then is omitted; the status will have it.
+// grantsTimeout is the time limit for checking rights. Unknown rights are omitted; the status will have them.
 const grantsTimeout = time.Second
 
 // ungranted starts checking which rights are missing for a policy's reads.

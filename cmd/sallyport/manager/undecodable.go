@@ -88,7 +88,7 @@ func (u *undecodable) fine(uid types.UID) {
 }
 
 // ready is a readiness check. At /readyz it always succeeds, because the replica serves all other objects. At /readyz/undecodable it fails as
-// long as objects are left out, and names their kinds. It does not name the objects, because anybody can read it.
+// long as objects are left out, and names their kinds. It does not name the objects, because every client can read it.
 func (u *undecodable) ready(r *http.Request) error {
 	if strings.Trim(r.URL.Path, "/") == "" {
 		return nil

@@ -115,7 +115,7 @@ func (r *imageReport) users() string {
 	return text
 }
 
-// admits describes who may begin to use the image.
+// admits describes the namespaces whose disks may begin to use the image.
 func (r *imageReport) admits() string {
 	switch {
 	case r.Terminating:
