@@ -53,7 +53,7 @@ func TestWhatOutrunsItsLimitsIsNotReadForItsMatch(t *testing.T) {
 			return nil, nil
 		}})
 		object := toy("own", patching)
-		runner.registered(t.Context(), object, &Finding{Problems: []Problem{{Kind: kind}}})
+		runner.addRegistration(t.Context(), object, &Finding{Problems: []Problem{{Kind: kind}}})
 		if len(object.Spec.Modules) == 0 {
 			t.Errorf("%s: the object has lost its modules", kind)
 		}

@@ -9,7 +9,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// What came of a test run, in metrics.
+// Results of a test run in metrics.
 const (
 	resultPassed   = "passed"
 	resultRefused  = "refused"

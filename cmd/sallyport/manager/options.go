@@ -25,7 +25,7 @@ type Options struct {
 	// CertificateMode says where the certificate for WebhookService comes from. Its authority is set in WebhookConfiguration. Policies are
 	// registered in separate configurations.
 	CertificateMode, WebhookService, WebhookConfiguration string
-	// CertificateSecret has the manager's own authority and certificate, and ExistingSecret one that somebody else maintains.
+	// CertificateSecret has the manager's own authority and certificate, and ExistingSecret one that is maintained elsewhere.
 	CertificateSecret, ExistingSecret string
 	// CertificateIssuer is the [KIND[.GROUP]/]NAME of an issuer of cert-manager. If it is empty, the manager creates one.
 	CertificateIssuer string
@@ -73,10 +73,10 @@ type Options struct {
 	// TemplateForbidden are the address ranges that OVAs are not downloaded from.
 	TemplateForbidden []net.IPNet
 
-	// ReadOnly has the manager send nothing to runtimes. It admits requests and observes.
+	// ReadOnly makes the manager send nothing to runtimes. It admits requests and observes.
 	ReadOnly bool
 
-	// DiskImages imports VMDiskImages, which takes rights on what CDI and snapshots make.
+	// DiskImages imports VMDiskImages, which needs rights to objects of CDI and snapshots.
 	DiskImages bool
 
 	// PodRuntime enables machines of kind pod, on nodes that match PodNodeSelector.

@@ -42,7 +42,7 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *po
 	cached, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultTransform: facts.Compact,
-		// What is not wanted any more is not to come back because somebody reads it a last time.
+		// A read must not re-create an informer that was removed.
 		ReaderFailOnMissingInformer: true,
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
@@ -193,7 +193,7 @@ func (s states) State(name string) (policy.State, bool) {
 	var places engine.CompileErrors
 	switch {
 	case errors.As(is.Err, &places):
-		found.Message = places.Error() // without saying again which policy it is
+		found.Message = places.Error() // without the policy's name
 	case is.Err != nil:
 		found.Message = is.Err.Error()
 	}

@@ -41,7 +41,7 @@ type Runtimes struct {
 	LibraryItem func(context.Context, template.Domain) (template.LibraryItem, error)
 }
 
-// kindOf names the runtime that a machine or a disk wants, by what its spec has of vsphere and pod, for people and metrics.
+// kindOf returns the name of the runtime of a machine or a disk, for messages and metrics.
 func kindOf(vsphere, pod bool) string {
 	switch {
 	case vsphere:
@@ -83,7 +83,7 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 	}
 }
 
-// readOnly has the runtimes only observe.
+// readOnly makes the runtimes only observe.
 func (r Runtimes) readOnly() Runtimes {
 	only := func(rt *runtime.Client, err error) (*runtime.Client, error) {
 		if err != nil {

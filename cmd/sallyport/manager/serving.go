@@ -125,7 +125,7 @@ func (o *Options) replicaName() (string, error) {
 }
 
 // add adds the parts that run in every replica, and its probes, to the manager. A replica is alive as long as it answers: without a
-// certificate it waits for the leader or for somebody else, and a restart would not help.
+// certificate it waits for the leader or another provider, and a restart would not help.
 func (s *serving) add(mgr ctrl.Manager) error {
 	if err := mgr.Add(s.replica); err != nil {
 		return fmt.Errorf("adding the Lease of this replica: %w", err)

@@ -114,13 +114,13 @@ func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, erro
 	return &is, nil
 }
 
-// releasedSources are the policies of the release in the engine's terms, by name.
+// releasedSources returns the composed policies of the release, by name.
 var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {
 	all, err := asked.Shipped()
 	return catalog.Compose(all), err
 })
 
-// runOf is the test run of one policy of a world for itself.
+// runOf returns the test run of one policy of a world, without its effects on others.
 func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
 	r := &testrun.Run{World: world, Alone: true}
 	for i := range world {

@@ -116,7 +116,7 @@ func whichPolicies(args []string, selector string) (name string, only []client.L
 	return name, []client.ListOption{client.MatchingFields{"metadata.name": name}}, err
 }
 
-// policies reads one, or all in the order of their names.
+// policies reads one policy, or all by name.
 func (c *cluster) policies(ctx context.Context, name string, only ...client.ListOption) (*v1alpha1.RegoPolicyList, error) {
 	list := &v1alpha1.RegoPolicyList{}
 	if name == "" {

@@ -24,11 +24,11 @@ type imageReport struct {
 	Reconciled bool `json:"reconciled"`
 	// Terminating reports whether it is being deleted.
 	Terminating bool `json:"terminating,omitempty"`
-	// Waiting are the VirtualDisks of the namespace that name the image and do not use it yet, as kubectl calls them.
+	// Waiting are the VirtualDisks of the namespace that name the image and do not use it yet, with their resource names.
 	Waiting []string `json:"waiting,omitempty"`
 }
 
-// image finds out what a VMDiskImage waits for, who uses it, and who waits for it.
+// image adds what a VMDiskImage waits for, who uses it, and who waits for it.
 func (l *looking) image(ctx context.Context) error {
 	i := &v1alpha1.VMDiskImage{}
 	if !l.decode(i) {
@@ -75,7 +75,7 @@ func (r *imageReport) text(p *page) {
 	}
 }
 
-// attempt describes the present or last attempt to import the image.
+// attempt describes the current or last attempt to import the image.
 func (r *imageReport) attempt(p *page) string {
 	a := r.Status.Attempt
 	if a == nil {
@@ -115,7 +115,7 @@ func (r *imageReport) users() string {
 	return text
 }
 
-// admits describes who may begin to use the image.
+// admits describes the namespaces whose disks may begin to use the image.
 func (r *imageReport) admits() string {
 	switch {
 	case r.Terminating:

@@ -10,9 +10,9 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// wayPast is the command that overrides the policy that refuses, for those who may: an override passes one policy, is an annotation
-// of an object that exists, and is of no use where the policy or its message says otherwise.
-func (d *Decision) wayPast() string {
+// overrideCommand returns the command that overrides the only denying policy, for users who may. It returns "" if several policies deny the
+// request, the object does not exist yet, or the policy or its messages exclude it.
+func (d *Decision) overrideCommand() string {
 	request, subject := d.Review.Request, d.Review.Subject()
 	exists := request.Operation != admissionv1.Create || request.SubResource != ""
 	if d.Endpoint != Validating || !exists || subject.Name == "" {
@@ -28,7 +28,7 @@ func (d *Decision) wayPast() string {
 			refusing = v
 		}
 	}
-	if refusing == nil || refusing.final() != nil || refusing.told() {
+	if refusing == nil || refusing.finalDenial() != nil || refusing.hasOwnRemedy() {
 		return ""
 	}
 	p := refusing.policy
@@ -48,8 +48,8 @@ func (d *Decision) wayPast() string {
 	return fmt.Sprintf("To override %s once (needs the verb override on it): %s --reason \"...\"", p.Name(), commands.Line(words...))
 }
 
-// told tells whether the policy's own messages say what to do.
-func (v *verdict) told() bool {
+// hasOwnRemedy reports whether a denial already says in its message how to proceed.
+func (v *verdict) hasOwnRemedy() bool {
 	if v.decision == nil {
 		return false
 	}

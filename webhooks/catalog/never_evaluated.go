@@ -7,27 +7,28 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Unheard says which rules of the policy nobody asks, whatever the API server does: a line each, which begins with a field.
+// Unheard returns which rules of the policy are never evaluated, whatever the API server sends: one line each, which begins with a
+// field.
 func (p *Policy) Unheard() []string {
 	if p.Broken() != nil || !p.Arbitrates() {
 		return nil
 	}
-	return unheard(p.match.PolicyMatch)
+	return neverEvaluated(p.match.PolicyMatch)
 }
 
-// Unheard says the same of a RegoPolicy, without compiling it.
+// Unheard is Policy.Unheard without compiling the RegoPolicy.
 func Unheard(object *v1alpha1.RegoPolicy) []string {
 	if !Defines(object, "outcome") {
 		return nil
 	}
-	return unheard(object.Spec.Match)
+	return neverEvaluated(object.Spec.Match)
 }
 
-// unheard is about outcome rules, which reconcilers ask before they carry out an operation or make a machine.
-func unheard(match *v1alpha1.PolicyMatch) []string {
+// neverEvaluated is about outcome rules, which reconcilers evaluate before they carry out an operation or create a machine.
+func neverEvaluated(match *v1alpha1.PolicyMatch) []string {
 	operations, machines := v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).Resource(), v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).Resource()
 	asked := match != nil && slices.ContainsFunc(match.Resources, func(r v1alpha1.PolicyResources) bool {
-		return hasOne(r.APIGroups, v1alpha1.GroupName, all) && hasOne(r.Resources, operations, machines, all, "*/*") &&
+		return containsAny(r.APIGroups, v1alpha1.GroupName, all) && containsAny(r.Resources, operations, machines, all, "*/*") &&
 			slices.Contains(r.Operations, v1alpha1.MatchCreate)
 	})
 	if asked {
@@ -37,6 +38,6 @@ func unheard(match *v1alpha1.PolicyMatch) []string {
 		"add one of them, or remove the rules", operations, machines, v1alpha1.GroupName)}
 }
 
-func hasOne(list []string, of ...string) bool {
+func containsAny(list []string, of ...string) bool {
 	return slices.ContainsFunc(list, func(one string) bool { return slices.Contains(of, one) })
 }
