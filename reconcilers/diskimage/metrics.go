@@ -74,38 +74,11 @@ func (m *Metrics) attempted(result v1alpha1.ConditionReason, took time.Duration)
 	m.imports.WithLabelValues(string(result)).Observe(took.Seconds())
 }
 
-// group is how many images are in a state, and since when the first one is.
-type group struct {
-	number int
-	since  int
-}
-
-// groups are groups by a label.
-type groups map[string]*group
-
-func (g groups) add(label string, since time.Time) {
-	of := g[label]
-	if of == nil {
-		of = &group{since: int(since.Unix())}
-		g[label] = of
-	}
-	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
-}
-
-func (g groups) tell(number, since *prometheus.Desc, tell gauge.Tell) {
-	for label, of := range g {
-		if number != nil {
-			tell(number, of.number, label)
-		}
-		tell(since, of.since, label)
-	}
-}
-
 // tellImages counts images. No label has a value that users choose: reasons are those of this package.
 func tellImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 	type state struct{ phase, reason string }
 	states, references := map[state]int{}, 0
-	notReady, unreferenced, terminating := groups{}, groups{}, groups{}
+	notReady, unreferenced, terminating := gauge.Groups{}, gauge.Groups{}, gauge.Groups{}
 	for i := range list.Items {
 		image := &list.Items[i]
 		s := &image.Status
@@ -123,18 +96,18 @@ func tellImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 			if c := v1alpha1.ConditionDeletionBlocked.In(s.Conditions); c != nil {
 				blocked = c.Reason
 			}
-			terminating.add(blocked, image.DeletionTimestamp.Time)
+			terminating.Add(blocked, image.DeletionTimestamp.Time)
 		case ready.Status != metav1.ConditionTrue:
-			notReady.add(ready.Reason, ready.LastTransitionTime.Time)
+			notReady.Add(ready.Reason, ready.LastTransitionTime.Time)
 		case s.UnreferencedSince != nil:
-			unreferenced.add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
+			unreferenced.Add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
 		}
 	}
 	for of, number := range states {
 		tell(imagesDesc, number, of.phase, of.reason)
 	}
 	tell(referencesDesc, references)
-	notReady.tell(nil, notReadySinceDesc, tell)
-	unreferenced.tell(unreferencedDesc, unreferencedSinceDesc, tell)
-	terminating.tell(terminatingDesc, terminatingSinceDesc, tell)
+	notReady.Tell(nil, notReadySinceDesc, tell)
+	unreferenced.Tell(unreferencedDesc, unreferencedSinceDesc, tell)
+	terminating.Tell(terminatingDesc, terminatingSinceDesc, tell)
 }

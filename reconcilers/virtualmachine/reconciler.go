@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,6 +59,8 @@ type Reconciler struct {
 	// Resync is how long to wait before looking again at a machine that is as it should be, and of which nothing was told. Default
 	// 10 h, and never more than 30 s if its runtime does not tell of changes.
 	Resync time.Duration
+	// Metrics is where metrics of the machines are registered, nil for none.
+	Metrics prometheus.Registerer
 
 	pace pace
 }
@@ -100,6 +103,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byImage, imageKeys); err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their images: %w", err)
+	}
+	if err := r.addMetrics(mgr); err != nil {
+		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	for _, kind := range r.Owned {

@@ -24,7 +24,8 @@ type imageReport struct {
 	Reconciled bool `json:"reconciled"`
 	// Terminating reports whether it is being deleted.
 	Terminating bool `json:"terminating,omitempty"`
-	// Waiting are the VirtualDisks of the namespace that name the image and do not use it yet, as kubectl calls them.
+	// Waiting are the VirtualMachines and VirtualDisks of the namespace that name the image and do not use it yet, as kubectl calls them. A
+	// disk of a machine counts as the machine.
 	Waiting []string `json:"waiting,omitempty"`
 }
 
@@ -38,13 +39,23 @@ func (l *looking) image(ctx context.Context) error {
 		UID: string(i.UID), Spec: i.Spec, Status: i.Status, Reconciled: i.Status.ObservedGeneration == i.Generation,
 		Terminating: !i.DeletionTimestamp.IsZero(),
 	}
+	this := client.ObjectKeyFromObject(i)
+	var machines v1alpha1.VirtualMachineList
+	if err := l.List(ctx, &machines, client.InNamespace(i.Namespace)); err != nil {
+		l.r.unknown("machines that wait for the image", err)
+	}
+	for j := range machines.Items {
+		if vm := &machines.Items[j]; vm.Status.Phase == v1alpha1.VirtualMachineWaitingForImage && vm.Spec.DiskImage != nil && vm.Spec.DiskImage.Ref.In(vm.Namespace) == this {
+			l.r.Image.Waiting = append(l.r.Image.Waiting, "svm/"+vm.Name)
+		}
+	}
 	var disks v1alpha1.VirtualDiskList
 	if err := l.List(ctx, &disks, client.InNamespace(i.Namespace)); err != nil {
 		l.r.unknown("disks that wait for the image", err)
 	}
 	for j := range disks.Items {
 		d := &disks.Items[j]
-		if s := d.Spec.Source; s != nil && s.Image.Name == i.Name && cmp.Or(s.Image.Namespace, i.Namespace) == i.Namespace && d.Status.Image == nil {
+		if s := d.Spec.Source; s != nil && s.Image.In(d.Namespace) == this && d.Status.Image == nil && metav1.GetControllerOfNoCopy(d) == nil {
 			l.r.Image.Waiting = append(l.r.Image.Waiting, "svd/"+d.Name)
 		}
 	}

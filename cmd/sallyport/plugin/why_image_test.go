@@ -84,11 +84,24 @@ func TestWhyAnImage(t *testing.T) {
 		}
 	}
 	uses := disk("e", "ubuntu", "")
+	machine := func(name, image string) *v1alpha1.VirtualMachine {
+		return &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.VirtualMachineSpec{
+			DiskImage: &v1alpha1.MachineDiskImage{Ref: v1alpha1.VMDiskImageReference{Name: image}}, Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
+		}}
+	}
+	waits, other, has := machine("web", "ubuntu"), machine("db", "debian"), machine("old", "ubuntu")
+	w.make(waits, other, has)
+	for _, vm := range []*v1alpha1.VirtualMachine{waits, other} {
+		vm.Status.Phase = v1alpha1.VirtualMachineWaitingForImage
+		w.Must(w.Status().Update(t.Context(), vm))
+	}
+	boot := disk("web-boot", "ubuntu", "")
+	boot.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(waits, v1alpha1.GroupVersion.WithKind("VirtualMachine"))}
 	w.make(
-		uses, disk("a", "ubuntu", ""), disk("b", "ubuntu", namespace), disk("c", "debian", ""), disk("d", "ubuntu", "elsewhere"),
+		uses, boot, disk("a", "ubuntu", ""), disk("b", "ubuntu", namespace), disk("c", "debian", ""), disk("d", "ubuntu", "elsewhere"),
 	)
 	uses.Status.Image = &v1alpha1.UsedDiskImage{Namespace: namespace, Name: "ubuntu", UID: "u"}
 	w.Must(w.Status().Update(t.Context(), uses))
 	shows(t, w.plugin("why vmdi ubuntu -n "+namespace, 0).stdout, "VMDiskImage ubuntu in namespace "+namespace,
-		"Waiting for: +reconciliation of the latest change", "Used by: +none", "Needed by: +svd/a, svd/b", "New users: +all namespaces", "When unused: +kept")
+		"Waiting for: +reconciliation of the latest change", "Used by: +none", "Needed by: +svm/web, svd/a, svd/b", "New users: +all namespaces", "When unused: +kept")
 }
