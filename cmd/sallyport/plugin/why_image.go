@@ -69,6 +69,9 @@ func (r *imageReport) text(p *page) {
 	}
 	for _, about := range []v1alpha1.ConditionType{v1alpha1.ConditionReady, v1alpha1.ConditionDeletionBlocked} {
 		c := about.In(r.Status.Conditions)
+		if about == v1alpha1.ConditionReady && r.Terminating && v1alpha1.ConditionDeletionBlocked.In(r.Status.Conditions) != nil {
+			continue // it says the same
+		}
 		if c != nil && (c.Status == metav1.ConditionTrue) == (about == v1alpha1.ConditionDeletionBlocked) {
 			waits = append(waits, inShort(c.Type+" "+p.condition(c)))
 		}
@@ -96,7 +99,7 @@ func (r *imageReport) attempt(p *page) string {
 	if a.Progress != "" {
 		text += ", " + a.Progress
 	}
-	if a.RetryAt != nil {
+	if a.RetryAt != nil && !r.Terminating {
 		text += fmt.Sprintf(" (failed; the next attempt starts %s)", p.ahead(a.RetryAt.Time))
 	}
 	return text
@@ -145,6 +148,9 @@ func (r *imageReport) admits() string {
 
 // unused describes what happens to the image once no disk uses it.
 func (r *imageReport) unused(p *page) string {
+	if r.Terminating {
+		return "deleted"
+	}
 	if r.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
 		return "kept"
 	}
@@ -153,7 +159,7 @@ func (r *imageReport) unused(p *page) string {
 		ttl = r.Spec.TTLAfterUnreferenced.Duration
 	}
 	text := fmt.Sprintf("deleted after %v", ttl)
-	if since := r.Status.UnreferencedSince; since != nil && !r.Terminating {
+	if since := r.Status.UnreferencedSince; since != nil {
 		text += fmt.Sprintf("; unused for %s, due %s", p.ago(since.Time), p.ahead(since.Add(ttl)))
 	}
 	return text
