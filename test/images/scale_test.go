@@ -47,8 +47,8 @@ import (
 )
 
 var (
-	manyMachines = flag.Int("machines", 1000, "number of VirtualMachines in TestScale, whose figures are compared with those of 100")
-	manyImages   = flag.Int("images", 50, "number of VMDiskImages in TestScale, which are compared with 5")
+	manyMachines = flag.Int("machines", 400, "number of VirtualMachines in TestScale, whose figures are compared with those of 100")
+	manyImages   = flag.Int("images", 20, "number of VMDiskImages in TestScale, which are compared with 5")
 )
 
 // samples is how many times each cost is measured.
@@ -280,17 +280,18 @@ func (f *fleet) measure(machines, images int) (c costs) {
 	f.Helper()
 	f.grow(machines, images)
 	f.Logf("there are %d machines and %d images", machines, images)
+	f.compareLists()
 	objects := 2*machines + images
+	before := heap()
 	stop := f.start()
 	settled := f.rests(objects)
+	c.heap = heap() - before
 	stop()
 	f.Logf("settled: %s", settled.by)
 
-	before := heap()
 	stop = f.start()
 	defer stop()
 	c.takeover = f.rests(objects)
-	c.heap = heap() - before
 	f.Logf("a manager that starts: %s", c.takeover.by)
 	if c.takeover.writes > 0 {
 		f.Errorf("a manager that starts writes although nothing has changed: %s", c.takeover.by)
@@ -298,6 +299,26 @@ func (f *fleet) measure(machines, images int) (c costs) {
 	c.image, c.imageCPU = f.least("a reconcile of an image", f.reconcileImage)
 	c.deletion, c.vmCPU = f.least("a deletion of a machine", f.deleteMachine)
 	return c
+}
+
+// compareLists logs how long the API server takes to list the claims of an image by labels, and by its name besides.
+func (f *fleet) compareLists() {
+	f.Helper()
+	of := f.images[0]
+	by := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(of.UID)}}
+	list := func(options ...client.ListOption) time.Duration {
+		f.Helper()
+		least := time.Hour
+		for range samples {
+			began := time.Now()
+			f.Must(f.List(f.Context(), &corev1.PersistentVolumeClaimList{}, options...))
+			least = min(least, time.Since(began))
+		}
+		return least
+	}
+	labels := list(by...)
+	f.Logf("listing the claims of an image takes %v by labels, %v by its name", labels,
+		list(append(by, client.MatchingFields{metav1.ObjectNameField: of.Status.Claim.Name})...))
 }
 
 func heap() int {
