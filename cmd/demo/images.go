@@ -60,6 +60,7 @@ func (s *show) images() {
 	s.kubectl("sallyport why vmdi alpine", "45.12%", "svm/job-1")
 	release()
 	s.kubectl("wait svm/job-1 --for=condition=Ready --timeout=2m")
+	s.kubectl("wait vmdi/alpine --for=condition=InUse --timeout=2m")
 	s.kubectl("get vmdi alpine", "Ready")
 	s.tell("The image is kept while a disk is a copy of it. If it is deleted, it is Terminating, and the machine runs on:")
 	s.kubectl("delete vmdi alpine --wait=false", "deleted")
