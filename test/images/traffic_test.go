@@ -3,7 +3,6 @@
 package images
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -118,7 +117,7 @@ func (t *traffic) sum() sum {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := sum{bytes: t.bytes, all: slices.Clone(t.all), read: len(t.read), open: t.open}
-	for _, what := range slices.SortedFunc(maps.Keys(t.requests), func(a, b string) int { return cmp.Compare(a, b) }) {
+	for _, what := range slices.Sorted(maps.Keys(t.requests)) {
 		s.requests += t.requests[what]
 		if !strings.HasPrefix(what, "GET ") && !strings.HasPrefix(what, "LIST ") {
 			s.writes += t.requests[what]
