@@ -55,7 +55,7 @@ var (
 const samples = 4
 
 // spare is how many requests more a sample may have, because of reconciles that happened to be repeated.
-const spare = 3
+const spare = 6
 
 // fleet is an API server with machines that boot from images, all in one namespace and at rest. The reconcilers run in this process, with a
 // runtime that costs nothing.
