@@ -128,6 +128,14 @@ test-cdi: ## Have images imported, used and deleted by the real controllers of C
 	$(GO) run ./test/env/build -cdi
 	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
 
+# It writes some 50,000 objects and statuses into an API server, which takes some minutes.
+MACHINES ?= 10000
+IMAGES ?= 500
+
+.PHONY: test-scale
+test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
+	SALLYPORT_TEST_DEEP=1 $(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
+
 # How long certificates of 20 seconds follow one another in test-cert-manager.
 TIME ?= 5m
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,13 +54,18 @@ func attemptOf(image types.UID, child client.Object) int32 {
 	return int32(number)
 }
 
-// observe lists the objects of the image.
+// observe lists the objects of the image. Of a ready image, only those of its attempt count, which are listed by name: the API server then
+// reads one object, and not all claims of the namespace.
 func (l *look) observe(ctx context.Context, live client.Reader) error {
 	var volumes cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var snapshots snapshotv1.VolumeSnapshotList
+	options := []client.ListOption{client.InNamespace(l.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(l.UID)}}
+	if a := l.Status.Attempt; a != nil && l.Status.Snapshot != nil && l.DeletionTimestamp.IsZero() {
+		options = append(options, client.MatchingFields{metav1.ObjectNameField: childName(l.UID, a.Number)})
+	}
 	list := func(into client.ObjectList, what string) (unserved bool, err error) {
-		err = live.List(ctx, into, client.InNamespace(l.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(l.UID)})
+		err = live.List(ctx, into, options...)
 		if isUnserved(err) {
 			return true, nil
 		}

@@ -76,38 +76,11 @@ func (m *Metrics) countAttempt(result v1alpha1.ConditionReason, took time.Durati
 	m.imports.WithLabelValues(string(result)).Observe(took.Seconds())
 }
 
-// group is the number of images in a state, and when the first one entered it.
-type group struct {
-	number int
-	since  int
-}
-
-// groups are groups by a label value.
-type groups map[string]*group
-
-func (g groups) add(label string, since time.Time) {
-	of := g[label]
-	if of == nil {
-		of = &group{since: int(since.Unix())}
-		g[label] = of
-	}
-	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
-}
-
-func (g groups) report(number, since *prometheus.Desc, tell gauge.Tell) {
-	for label, of := range g {
-		if number != nil {
-			tell(number, of.number, label)
-		}
-		tell(since, of.since, label)
-	}
-}
-
 // reportImages reports the gauges. No label has a value that users choose: reasons are those of this package.
 func reportImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 	type state struct{ phase, reason string }
 	states, references := map[state]int{}, 0
-	notReady, unreferenced, terminating := groups{}, groups{}, groups{}
+	notReady, unreferenced, terminating := gauge.Groups{}, gauge.Groups{}, gauge.Groups{}
 	for i := range list.Items {
 		image := &list.Items[i]
 		s := &image.Status
@@ -125,18 +98,18 @@ func reportImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 			if c := v1alpha1.ConditionDeletionBlocked.In(s.Conditions); c != nil {
 				blocked = c.Reason
 			}
-			terminating.add(blocked, image.DeletionTimestamp.Time)
+			terminating.Add(blocked, image.DeletionTimestamp.Time)
 		case ready.Status != metav1.ConditionTrue:
-			notReady.add(ready.Reason, ready.LastTransitionTime.Time)
+			notReady.Add(ready.Reason, ready.LastTransitionTime.Time)
 		case s.UnreferencedSince != nil:
-			unreferenced.add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
+			unreferenced.Add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
 		}
 	}
 	for of, number := range states {
 		tell(imagesDesc, number, of.phase, of.reason)
 	}
 	tell(referencesDesc, references)
-	notReady.report(nil, notReadySinceDesc, tell)
-	unreferenced.report(unreferencedDesc, unreferencedSinceDesc, tell)
-	terminating.report(terminatingDesc, terminatingSinceDesc, tell)
+	notReady.Tell(nil, notReadySinceDesc, tell)
+	unreferenced.Tell(unreferencedDesc, unreferencedSinceDesc, tell)
+	terminating.Tell(terminatingDesc, terminatingSinceDesc, tell)
 }

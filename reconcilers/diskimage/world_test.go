@@ -86,7 +86,11 @@ func newWorld(t *testing.T) *world {
 		}
 		return w.refused[verb+" "+kind(o)]
 	}
+	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).
+		WithIndex(&cdiv1.DataVolume{}, metav1.ObjectNameField, byName).
+		WithIndex(&corev1.PersistentVolumeClaim{}, metav1.ObjectNameField, byName).
+		WithIndex(&snapshotv1.VolumeSnapshot{}, metav1.ObjectNameField, byName).
 		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage).Build()
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {

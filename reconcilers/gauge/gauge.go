@@ -26,6 +26,8 @@ type Collector[List client.ObjectList] struct {
 	Descs []*prometheus.Desc
 	// New returns an empty list.
 	New func() List
+	// Match are the indexes of the cache that select the objects. If it is nil, all objects of the kind are listed.
+	Match client.MatchingFields
 	// Of reports the values for a list. Its objects belong to the cache and must not be modified.
 	Of func(list List, tell Tell)
 }
@@ -46,11 +48,42 @@ func (c *Collector[List]) Collect(metrics chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
 	defer cancel()
-	list := c.New()
-	if err := c.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	list, options := c.New(), []client.ListOption{client.UnsafeDisableDeepCopy}
+	if c.Match != nil {
+		options = append(options, c.Match)
+	}
+	if err := c.Cache.List(ctx, list, options...); err != nil {
 		return // an invalid metric would fail the whole scrape
 	}
 	c.Of(list, func(desc *prometheus.Desc, value int, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
 	})
+}
+
+// Groups counts objects by the value of a label, and keeps since when the oldest object of each group is in it.
+type Groups map[string]*group
+
+type group struct {
+	number int
+	since  int // Unix time
+}
+
+// Add counts an object that is in the group since that time.
+func (g Groups) Add(label string, since time.Time) {
+	of := g[label]
+	if of == nil {
+		of = &group{since: int(since.Unix())}
+		g[label] = of
+	}
+	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
+}
+
+// Tell tells the size of each group, and since when its oldest object is in it, in seconds since 1970. If number is nil, it omits the sizes.
+func (g Groups) Tell(number, since *prometheus.Desc, tell Tell) {
+	for label, of := range g {
+		if number != nil {
+			tell(number, of.number, label)
+		}
+		tell(since, of.since, label)
+	}
 }

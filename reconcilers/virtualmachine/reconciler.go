@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,6 +61,8 @@ type Reconciler struct {
 	// Resync is how long to wait before a ready machine without change events is observed again. Default 10 h, and at
 	// most 30 s if its runtime does not report changes.
 	Resync time.Duration
+	// Metrics is where metrics of the machines are registered, nil for none.
+	Metrics prometheus.Registerer
 
 	pause pause
 }
@@ -102,6 +105,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byImage, imageKeys); err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their images: %w", err)
+	}
+	if err := r.addMetrics(mgr); err != nil {
+		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	for _, kind := range r.Owned {

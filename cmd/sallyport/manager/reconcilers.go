@@ -216,6 +216,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	machines := &virtualmachine.Reconciler{
 		Driver: driver, Events: events, Changes: told, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
+		Metrics: ctrlmetrics.Registry,
 	}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
