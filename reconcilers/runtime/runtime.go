@@ -37,67 +37,64 @@ import (
 // Restart is not a verb: it is power off, observe that it is off, and power on. A reset could not be observed, nor
 // distinguished from two.
 type Runtime interface {
-	// Observe reads the machine from the runtime itself, never from a cache. A machine that does not exist is not an
-	// error but an Observation that says so. It changes nothing.
+	// Observe reads the machine from the runtime itself, never from a cache. A machine that does not exist is not an error but an
+	// Observation that says so. It changes nothing.
 	//
-	// Tasks in flight are read before, or together with, the rest: otherwise a power-on that ends between the two
-	// reads would be reported as off and quiet.
+	// Tasks in flight are read before, or together with, the rest: otherwise a power-on that ends between the two reads would be
+	// reported as off and quiet.
 	Observe(ctx context.Context, machine Machine) (Observation, error)
 
-	// Ensure creates the machine, powered off, or adopts the one that the spec names, in whatever state it is, and
-	// sets the owner mark. By that mark it finds what an earlier Ensure created whose reply was lost: repeated calls
-	// create one instance. It returns the ID of the instance, which is constant; the ID is empty while the instance
-	// is being created (a task of kind Create), and the caller calls again.
+	// Ensure creates the machine, powered off, or adopts the one that the spec names, in whatever state it is, and sets the owner
+	// mark. By that mark it finds what an earlier Ensure created whose reply was lost: repeated calls create one instance. It returns
+	// the ID of the instance, which is constant; the ID is empty while the instance is being created (a task of kind Create), and the
+	// caller calls again.
 	//
-	// A machine to adopt that does not exist is a NotFound error, one with another owner's mark an OwnedByAnother
-	// error. A running machine is not reconfigured.
+	// A machine to adopt that does not exist is a NotFound error, one with another owner's mark an OwnedByAnother error. A running
+	// machine is not reconfigured.
 	//
-	// If the runtime has a machine marked for the same namespace and name with another UID, as after a restore from a
-	// backup, none is created: that is an OwnedByAnother error too. [Machine.Earlier] may decide otherwise.
+	// If the runtime has a machine marked for the same namespace and name with another UID, as after a restore from a backup, none is
+	// created: that is an OwnedByAnother error too. [Machine.Earlier] may decide otherwise.
 	Ensure(ctx context.Context, machine Machine) (instanceID string, err error)
 
-	// PowerOn powers the machine on, a task of kind PowerOn, with a new incarnation. On a running machine it succeeds
-	// without a new incarnation. A paused machine resumes in its incarnation. A machine that Ensure created gets the
-	// size of its spec first. It is placed on a node that matches the spec's node selector, if it is not on one. If
-	// one of these is not possible, it returns an InvalidSpec error and the machine stays off.
+	// PowerOn powers the machine on, a task of kind PowerOn, with a new incarnation. On a running machine it succeeds without a new
+	// incarnation. A paused machine resumes in its incarnation. A machine that Ensure created gets the size of its spec first. It is
+	// placed on a node that matches the spec's node selector, if it is not on one. If one of these is not possible, it returns an
+	// InvalidSpec error and the machine stays off.
 	PowerOn(ctx context.Context, machine Machine) error
 
 	// PowerOff powers the machine off; if it is off, it succeeds.
 	//
-	// Graceful asks the guest to shut down and returns. The guest may take long or ignore the request, so this is not
-	// in flight: it can be repeated, and blocks nothing else. It cannot be canceled either. A guest may comply long
-	// after the caller has given up, but only in the incarnation that was asked, never after the next power-on. A
-	// machine that a Start found running may therefore still shut down later: the run policy keeps it on. Without a
-	// guest agent it returns a ToolsUnavailable error, on a paused machine InvalidState.
+	// Graceful asks the guest to shut down and returns. The guest may take long or ignore the request, so this is not in flight: it
+	// can be repeated, and blocks nothing else. It cannot be canceled either. A guest may comply long after the caller has given up,
+	// but only in the incarnation that was asked, never after the next power-on. A machine that a Start found running may therefore
+	// still shut down later: the run policy keeps it on. Without a guest agent it returns a ToolsUnavailable error, on a paused
+	// machine InvalidState.
 	//
-	// Forced cuts the power, a task of kind PowerOff. It is possible whenever nothing else is in flight, also after a
-	// guest shutdown request without effect, and on a paused machine.
+	// Forced cuts the power, a task of kind PowerOff. It is possible whenever nothing else is in flight, also after a guest shutdown
+	// request without effect, and on a paused machine.
 	PowerOff(ctx context.Context, machine Machine, mode Mode) error
 
-	// Cancel asks the runtime to cancel the task with that ID, if it is in flight for the machine, is Ours, and is a
-	// power-on or a relocation. It cancels nothing else: tasks of vCenter's DRS or other users run to their end. The
-	// task may do so as well: the request can be too late or be ignored. The result is known once Observe shows
-	// nothing in flight; the machine then stays in the state in which it is. If there is nothing to cancel, or no
-	// machine, it succeeds.
+	// Cancel asks the runtime to cancel the task with that ID, if it is in flight for the machine, is Ours, and is a power-on or a
+	// relocation. It cancels nothing else: tasks of vCenter's DRS or other users run to their end. The task may do so as well: the
+	// request can be too late or be ignored. The result is known once Observe shows nothing in flight; the machine then stays in the
+	// state in which it is. If there is nothing to cancel, or no machine, it succeeds.
 	Cancel(ctx context.Context, machine Machine, task string) error
 
-	// Delete removes an instance that Ensure created, a task of kind Delete, with everything that belongs only to it.
-	// An adopted one is released: its mark is removed and nothing else changes. Without an instance it succeeds. A
-	// created machine that is not off is an InvalidState error.
+	// Delete removes an instance that Ensure created, a task of kind Delete, with everything that belongs only to it. An adopted one
+	// is released: its mark is removed and nothing else changes. Without an instance it succeeds. A created machine that is not off is
+	// an InvalidState error.
 	Delete(ctx context.Context, machine Machine) error
 }
 
 // Migrator is a Runtime that can move a machine to another node.
 type Migrator interface {
-	// Migrate starts to move the machine, a task of kind Relocate. A running machine keeps its incarnation. It ends
-	// on the target or stays. A machine that already is at the target, or on its way there, is success. If no
-	// connected node matches the target, or the machine cannot be moved there, it returns an InvalidState error with
-	// the reason.
+	// Migrate starts to move the machine, a task of kind Relocate. A running machine keeps its incarnation. It ends on the target or
+	// stays. A machine that already is at the target, or on its way there, is success. If no connected node matches the target, or the
+	// machine cannot be moved there, it returns an InvalidState error with the reason.
 	Migrate(ctx context.Context, machine Machine, target Target) error
 }
 
-// Adjuster is a Runtime that can resize some running machines. On other runtimes a size changes with the next
-// power-on.
+// Adjuster is a Runtime that can resize some running machines. On other runtimes a size changes with the next power-on.
 type Adjuster interface {
 	// Adjust applies the Differences of a machine that are Live. It succeeds if there are none.
 	Adjust(ctx context.Context, machine Machine) error
@@ -105,35 +102,33 @@ type Adjuster interface {
 
 // Disks is a Runtime with disks that outlive the machines to which they are attached. The rules of [Runtime] apply.
 type Disks interface {
-	// ObserveDisk reads the disk from the runtime itself. A disk that does not exist is not an error. It changes
-	// nothing.
+	// ObserveDisk reads the disk from the runtime itself. A disk that does not exist is not an error. It changes nothing.
 	ObserveDisk(ctx context.Context, disk Disk) (DiskObservation, error)
 
-	// EnsureDisk creates the disk, empty or from its source, or grows it to its size; it never shrinks it. It finds
-	// what an earlier call created whose reply was lost: repeated calls create one disk. It returns the disk's ID,
-	// which is constant, and empty while the disk is being created. A disk that has an ID and is gone is a NotFound
-	// error: its data would be lost silently. A disk that cannot be grown while it is attached is an InvalidState
-	// error. If a disk is marked for the same namespace and name with another UID, none is created, as with Ensure.
+	// EnsureDisk creates the disk, empty or from its source, or grows it to its size; it never shrinks it. It finds what an earlier
+	// call created whose reply was lost: repeated calls create one disk. It returns the disk's ID, which is constant, and empty while
+	// the disk is being created. A disk that has an ID and is gone is a NotFound error: its data would be lost silently. A disk that
+	// cannot be grown while it is attached is an InvalidState error. If a disk is marked for the same namespace and name with another
+	// UID, none is created, as with Ensure.
 	EnsureDisk(ctx context.Context, disk Disk) (diskID string, err error)
 
-	// DeleteDisk destroys the disk with its data. It succeeds if there is none. A disk that is attached to any
-	// machine is an InvalidState error and stays.
+	// DeleteDisk destroys the disk with its data. It succeeds if there is none. A disk that is attached to any machine is an
+	// InvalidState error and stays.
 	DeleteDisk(ctx context.Context, disk Disk) error
 
-	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine. It
-	// succeeds if it is attached to it already. A disk that is attached to another machine, or cannot be attached to
-	// this one, is an InvalidState error with the reason; a missing disk is NotFound.
+	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine. It succeeds if it
+	// is attached to it already. A disk that is attached to another machine, or cannot be attached to this one, is an InvalidState
+	// error with the reason; a missing disk is NotFound.
 	Attach(ctx context.Context, machine Machine, disk Disk) error
 
-	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of
-	// the machine. It succeeds if it is not attached.
+	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of the machine. It
+	// succeeds if it is not attached.
 	Detach(ctx context.Context, machine Machine, disk types.UID) error
 }
 
-// FixedDisks is a Disks whose machines keep the disks with which they were created. Attach and Detach are for a
-// machine that does not exist yet: they choose its disks, and take effect at once. A machine that exists keeps its
-// disks through every move until it is deleted: attaching or detaching is an InvalidState error. Ensure creates no
-// machine without a disk that its spec names.
+// FixedDisks is a Disks whose machines keep the disks with which they were created. Attach and Detach are for a machine that does not
+// exist yet: they choose its disks, and take effect at once. A machine that exists keeps its disks through every move until it is
+// deleted: attaching or detaching is an InvalidState error. Ensure creates no machine without a disk that its spec names.
 type FixedDisks interface {
 	Disks
 	// DisksAreFixed marks a FixedDisks. It does nothing.
@@ -202,16 +197,16 @@ type DiskObservation struct {
 	Bytes int64
 	// InFlight is set while it is being created, grown or removed.
 	InFlight bool
-	// AttachedTo contains the marks of the machines that it is attached to: UIDs of VirtualMachines, or the runtime's
-	// name of a machine without a mark. There is at most one, unless another client attached the disk too.
+	// AttachedTo contains the marks of the machines that it is attached to: UIDs of VirtualMachines, or the runtime's name of a
+	// machine without a mark. There is at most one, unless another client attached the disk too.
 	AttachedTo []string
 }
 
 // Watcher is a Runtime that reports changes. Machines of other runtimes must be polled.
 type Watcher interface {
-	// Watch calls changed with the instance ID of each machine whose observation may have changed, or with "" if it
-	// may be any. It does so with "" once no change is missed any more, and runs until ctx ends or it fails. Changes
-	// since then are reported by the next Watch, with "".
+	// Watch calls changed with the instance ID of each machine whose observation may have changed, or with "" if it may be any. It
+	// does so with "" once no change is missed any more, and runs until ctx ends or it fails. Changes since then are reported by the
+	// next Watch, with "".
 	Watch(ctx context.Context, changed func(instanceID string)) error
 }
 
@@ -227,17 +222,16 @@ type Change struct {
 type Machine struct {
 	// NamespacedName is the name of the VirtualMachine.
 	types.NamespacedName
-	// UID is the UID of the VirtualMachine, never empty. It is the owner mark: a runtime identifies what belongs to
-	// the machine by nothing else, since names are reused and instances can be copied.
+	// UID is the UID of the VirtualMachine, never empty. It is the owner mark: a runtime identifies what belongs to the machine by
+	// nothing else, since names are reused and instances can be copied.
 	UID types.UID
-	// InstanceID is the result of Ensure. It is empty before that. It avoids a search, and distinguishes a machine
-	// from a copy with the same mark; without the mark it gives no right to an instance.
+	// InstanceID is the result of Ensure. It is empty before that. It avoids a search, and distinguishes a machine from a copy with
+	// the same mark; without the mark it gives no right to an instance.
 	InstanceID string
-	// Spec is the spec of the VirtualMachine, with the disk of spec.diskImage added to blockDeviceRefs. A runtime
-	// does not change it.
+	// Spec is the spec of the VirtualMachine, with the disk of spec.diskImage added to blockDeviceRefs. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
-	// Labels are the labels for objects created for the machine: those of the VirtualMachine without Sallyport's own,
-	// except those of its pool. A runtime does not change them. Only Ensure needs them.
+	// Labels are the labels for objects created for the machine: those of the VirtualMachine without Sallyport's own, except those of
+	// its pool. A runtime does not change them. Only Ensure needs them.
 	Labels map[string]string
 	// CloudInit is the user data of a machine to create. Only Ensure needs it.
 	CloudInit CloudInit
@@ -247,9 +241,8 @@ type Machine struct {
 	Migration *v1alpha1.Migration
 	// Earlier decides about a machine that is marked for the same name with another UID.
 	Earlier Earlier
-	// Disks are the VirtualDisks with which the instance was last observed. A runtime that moves a file when it
-	// detaches a disk does so only for one of these: a mark on the instance does not prove which file is the disk.
-	// Only Detach and Delete need them.
+	// Disks are the VirtualDisks with which the instance was last observed. A runtime that moves a file when it detaches a disk does
+	// so only for one of these: a mark on the instance does not prove which file is the disk. Only Detach and Delete need them.
 	Disks []Disk
 }
 
@@ -265,8 +258,8 @@ func (m Machine) Disk(uid types.UID) (Disk, bool) {
 
 // Template is the template of a VSphereTemplate at the time when a machine is created.
 type Template struct {
-	// Name and UID are the VSphereTemplate's, Former the UIDs of those whose templates it took over. A template with
-	// another mark is not used.
+	// Name and UID are the VSphereTemplate's, Former the UIDs of those whose templates it took over. A template with another mark is
+	// not used.
 	Name   string
 	UID    types.UID
 	Former []string
@@ -299,17 +292,16 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 
 // Observation is the observed state of a machine.
 type Observation struct {
-	// Exists is set if there is an instance with the owner mark. An instance that is still being created does not
-	// exist, and neither does one that the spec names and Ensure has not adopted. If it is not set, only InFlight and
-	// LastFailure are.
+	// Exists is set if there is an instance with the owner mark. An instance that is still being created does not exist, and neither
+	// does one that the spec names and Ensure has not adopted. If it is not set, only InFlight and LastFailure are.
 	Exists bool
 	// InstanceID is the runtime's ID of the instance.
 	InstanceID string
 	// Power is whether the instance is on, off or paused.
 	Power v1alpha1.PowerState
-	// Incarnation is a value of the runtime that is new with every power-on, whoever requested it. It is empty until
-	// the first power-on. Compare it only between moments at which the instance was on: equal values mean that it was
-	// not off in between. Its format depends on the runtime.
+	// Incarnation is a value of the runtime that is new with every power-on, whoever requested it. It is empty until the first
+	// power-on. Compare it only between moments at which the instance was on: equal values mean that it was not off in between. Its
+	// format depends on the runtime.
 	Incarnation string
 	// NodeName is the node or ESXi host of the instance, by name. It may be empty while the instance is off.
 	NodeName string
@@ -321,11 +313,11 @@ type Observation struct {
 	Disks []v1alpha1.AttachedDisk
 	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference
-	// InFlight are the tasks of the machine that the runtime runs or has accepted, whoever requested them. A guest
-	// shutdown is not one of them.
+	// InFlight are the tasks of the machine that the runtime runs or has accepted, whoever requested them. A guest shutdown is not one
+	// of them.
 	InFlight []Task
-	// LastFailure is the error message of the machine's last task if it failed and the runtime still knows it. It is
-	// for users; no decision depends on it.
+	// LastFailure is the error message of the machine's last task if it failed and the runtime still knows it. It is for users; no
+	// decision depends on it.
 	LastFailure string
 	// Guest is what the guest reports. It is empty while the machine is not on.
 	Guest Guest
@@ -333,8 +325,8 @@ type Observation struct {
 	Hibernation *Hibernation
 	// Question is a question of the runtime that blocks the machine until a user answers it, nil if there is none.
 	Question *v1alpha1.PendingQuestion
-	// Unusable is why the instance can be neither powered on nor moved nor deleted because of a change on the
-	// runtime, and how to undo that: one sentence for users. It is empty for a usable instance.
+	// Unusable is why the instance can be neither powered on nor moved nor deleted because of a change on the runtime, and how to undo
+	// that: one sentence for users. It is empty for a usable instance.
 	Unusable string
 }
 
@@ -366,8 +358,8 @@ type Guest struct {
 // MaxAddresses limits the addresses in the status of a VirtualMachine; the schema has the same limit.
 const MaxAddresses = 32
 
-// Quiet reports whether nothing is in flight for the machine, so that no earlier request changes it any more. The
-// guest may still change it on its own, for example by complying with a shutdown request.
+// Quiet reports whether nothing is in flight for the machine, so that no earlier request changes it any more. The guest may still
+// change it on its own, for example by complying with a shutdown request.
 func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
 
 // Doing describes the first task in flight, and the question that blocks it, in messages.
@@ -389,11 +381,11 @@ type Task struct {
 	ID string
 	// Kind is what the task does.
 	Kind TaskKind
-	// Ours is set if the task was certainly started by a call through this interface. It is false if that is
-	// uncertain, for example because another client uses the same account.
+	// Ours is set if the task was certainly started by a call through this interface. It is false if that is uncertain, for example
+	// because another client uses the same account.
 	Ours bool
-	// By is who else started the task, for messages, such as a user of vCenter. It is empty if the task is Ours, or
-	// if that is unknown.
+	// By is who else started the task, for messages, such as a user of vCenter. It is empty if the task is Ours, or if that is
+	// unknown.
 	By string
 	// Progress is the progress in percent, nil if the runtime does not report it.
 	Progress *int32
@@ -419,15 +411,13 @@ const (
 	TaskPowerOff TaskKind = "PowerOff"
 	// TaskRelocate moves it to another node.
 	TaskRelocate TaskKind = "Relocate"
-	// TaskReconfigure changes the configuration of the machine: for example, it attaches or detaches
-	// disks.
+	// TaskReconfigure changes the configuration of the machine: for example, it attaches or detaches disks.
 	TaskReconfigure TaskKind = "Reconfigure"
 	// TaskDelete deletes it.
 	TaskDelete TaskKind = "Delete"
 	// TaskOther is any other task that blocks calls, such as a snapshot that an administrator takes.
 	TaskOther TaskKind = "Other"
-	// TaskTakingOver stands for requests that another process may still be sending. No runtime reports it; it has no
-	// ID.
+	// TaskTakingOver stands for requests that another process may still be sending. No runtime reports it; it has no ID.
 	TaskTakingOver TaskKind = "TakingOver"
 )
 
@@ -459,19 +449,17 @@ const (
 	Forced Mode = "Forced"
 )
 
-// Target is the target of a move: NodeName if set, otherwise any connected node other than Leave that has the labels
-// of NodeSelector.
+// Target is the target of a move: NodeName if set, otherwise any connected node other than Leave that has the labels of NodeSelector.
 type Target struct {
 	// NodeName is the node or ESXi host to move to, by name.
 	NodeName string
-	// NodeSelector are labels that the target node must have, all of them, in addition to those of the machine's
-	// spec.
+	// NodeSelector are labels that the target node must have, all of them, in addition to those of the machine's spec.
 	NodeSelector map[string]v1alpha1.LabelValue
-	// Leave is the node of the machine when the move was decided. A machine on another node has been moved already,
-	// so that a repeated request does not move it twice. Empty means its current node.
+	// Leave is the node of the machine when the move was decided. A machine on another node has been moved already, so that a repeated
+	// request does not move it twice. Empty means its current node.
 	Leave string
-	// Force uses the strongest means of the runtime to move the machine, at the cost of others or of the guest. A runtime
-	// without stronger means ignores it.
+	// Force uses the strongest means of the runtime to move the machine, at the cost of others or of the guest. A runtime without
+	// stronger means ignores it.
 	Force bool
 }
 
