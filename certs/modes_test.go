@@ -27,7 +27,7 @@ import (
 )
 
 // in is a fixture whose replicas and leaders run in another mode from now on. Each of them starts anew.
-func (f *fixture) in(mode Mode, replicas ...string) *leader {
+func (f *fixture) in(mode Mode, replicas ...string) *Certificates {
 	f.Helper()
 	f.options.Mode = mode
 	f.options.setDefaults()
@@ -36,7 +36,7 @@ func (f *fixture) in(mode Mode, replicas ...string) *leader {
 }
 
 // anew replaces the replicas, one after the other as a rollout does, and the leader at last.
-func (f *fixture) anew(replicas ...string) *leader {
+func (f *fixture) anew(replicas ...string) *Certificates {
 	f.Helper()
 	for _, name := range replicas {
 		r := f.serve(name)
@@ -288,7 +288,7 @@ func TestChangesOfTheMode(t *testing.T) {
 		f.add(fresh)
 		f.settle(l)
 		want := map[Mode]string{SelfSigned: f.options.Secret.Name, CertManager: f.options.Issued, Auto: f.options.Issued, Existing: "theirs"}[mode]
-		if got := f.replicas[0].served.Load(); got.secret.Name != want || len(f.state().trusted) != 0 {
+		if got := f.replicas[0].now().served; got.secret.Name != want || len(f.state().trusted) != 0 {
 			t.Fatalf("mode %s: Secret %s is served, %d more authorities are trusted", mode, got.secret, len(f.state().trusted))
 		}
 		for _, r := range f.replicas {
@@ -317,7 +317,7 @@ func TestAuto(t *testing.T) {
 	})
 	f.add(fresh)
 	f.settle(l)
-	if got := f.replicas[0].served.Load(); got.mode != CertManager || f.replicas[0].hash() == own {
+	if got := f.replicas[0].now().served; got.mode != CertManager || f.replicas[0].hash() == own {
 		t.Fatalf("the certificate is still that of %s", got.mode)
 	}
 	if f.count(reasonSourceChanged) != 1 {
@@ -327,7 +327,7 @@ func TestAuto(t *testing.T) {
 	f.lead(l)
 	f.take(f.replicas...)
 	f.settle(l)
-	if got := f.replicas[0].served.Load(); got.mode != SelfSigned {
+	if got := f.replicas[0].now().served; got.mode != SelfSigned {
 		t.Fatalf("the certificate is still that of %s", got.mode)
 	}
 	if f.count(reasonSourceChanged) != 2 || f.count(reasonUnusable) == 0 {
@@ -339,7 +339,7 @@ func TestAuto(t *testing.T) {
 	f.take(f.replicas...)
 	f.add(fresh)
 	f.settle(l)
-	if got := f.replicas[0].served.Load(); got.mode != CertManager {
+	if got := f.replicas[0].now().served; got.mode != CertManager {
 		t.Errorf("the certificate that was renewed is not served, but that of %s", got.mode)
 	}
 }
