@@ -23,6 +23,12 @@ func TestCertManager(t *testing.T) {
 	s := newSite(t, longer)
 	s.traffic = s.startTraffic()
 	t.Cleanup(s.table)
+	existingSecret(s)
+	s.step("mode auto", faults{}, func(s *site) {
+		s.upgrade(longer, "certs.mode=auto")
+		s.rests(own, 1)
+	})
+	s.step("an immutable Secret that cannot be used", faults{}, (*site).immutable)
 	s.step("auto: cert-manager comes", faults{}, func(s *site) {
 		s.rests(own, 1)
 		s.installCertManager()
@@ -101,12 +107,6 @@ func TestCertManager(t *testing.T) {
 		s.renew(issued + "-ca")
 		s.rests(issued, 1)
 	})
-	existingSecret(s)
-	s.step("mode self-signed at the end", faults{}, func(s *site) {
-		s.upgrade(short, "certs.mode=self-signed")
-		s.rests(own, 1)
-	})
-	s.step("an immutable Secret that cannot be used", faults{}, (*site).immutable)
 }
 
 // minutes returns how long certificates of 20 seconds follow one another. It is 0 if these tests are not asked for.

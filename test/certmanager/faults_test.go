@@ -24,7 +24,7 @@ func TestFaults(t *testing.T) {
 	s.traffic = s.startTraffic()
 	t.Cleanup(s.table)
 	s.step("nothing is wrong", faults{}, func(s *site) { s.lasts(5 * time.Second) })
-	s.step("the leader is killed", faults{}, func(s *site) {
+	s.step("the leader is killed", faults{killed: 4}, func(s *site) {
 		leader := s.leader()
 		m, err := s.kubelet.Manager(leader)
 		s.Must(err)
@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 		s.Must(resume())
 		s.leads("")
 	})
-	s.step("both replicas are restarted", faults{handshakes: true}, func(s *site) {
+	s.step("both replicas are killed at once", faults{killed: 1000}, func(s *site) {
 		for _, name := range s.kubelet.Replicas() {
 			m, err := s.kubelet.Manager(name)
 			s.Must(err)
