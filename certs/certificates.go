@@ -18,7 +18,7 @@
 //
 // # Who may write
 //
-// Two replicas may both believe that they lead. Every write therefore names the resourceVersion that it was derived from, and a
+// Two replicas may both believe that they lead, and one that has served nothing for some time acts as if it did. Every write therefore names the resourceVersion that it was derived from, and a
 // leader reads the webhook configurations before the Secrets: if its Secret is outdated, its configurations are, too, and the API
 // server rejects the write.
 package certs
@@ -67,6 +67,7 @@ type Certificates struct {
 	confirmed string  // the hash of the certificate that every API server trusts
 	replaced  string  // the hash of the certificate that was of no use any more
 	reported  string  // the hash that was reported last
+	idle      lasting // nothing is served
 
 	// These are of lead.
 	taken     lasting // every live replica serves the preferred certificate
@@ -155,14 +156,20 @@ func (c *Certificates) begin(ctx context.Context, queue workqueue.TypedRateLimit
 	return nil
 }
 
-// Reconcile serves the preferred certificate, and takes at most one step of a rotation if this replica leads.
+// Reconcile serves the preferred certificate, and takes at most one step of a rotation if this replica leads. It also does if the replica has
+// had nothing to serve for some time: after a change of the mode, the leader may be of the mode that has no certificate, and the rollout
+// waits for this replica.
 func (c *Certificates) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := c.serve(ctx)
+	leads := c.idle.so("", c.now().served == nil, c.Now(), patience)
 	select {
 	case <-c.elected:
+		leads = true
+	default:
+	}
+	if leads {
 		soon, failed := c.lead(ctx)
 		next, err = min(next, soon), errors.Join(err, failed)
-	default:
 	}
 	return ctrl.Result{RequeueAfter: next}, err
 }

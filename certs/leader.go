@@ -116,7 +116,7 @@ func (c *Certificates) complain(all []*offer, want *offer, now time.Time) {
 	for _, o := range all {
 		c.warn(o.object(), reasonUnusable, o.wrong, now)
 	}
-	if want == nil || want.mode == c.preferred {
+	if want == nil || !want.ofMode() || want.mode == c.preferred {
 		return
 	}
 	if c.preferred != "" {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -295,6 +296,57 @@ func TestChangesOfTheMode(t *testing.T) {
 			f.Must(r.ready())
 		}
 	}
+}
+
+// A mode that has no certificate is changed before any replica was ready. A leader of that mode stays until one is.
+func TestChangeOfAModeThatHasNoCertificate(t *testing.T) {
+	f := newFixture(t)
+	f.options.Existing = "theirs"
+	l := f.in(Existing, "a")
+	options := f.options
+	options.Mode = SelfSigned
+	b := prepare(&options)
+	b.live, b.writer, b.replicas, b.events = f.api, f.api, place{&f.board, "b"}, &f.toldEvents
+	for range 12 {
+		f.lead(l)
+		f.take(f.replicas...)
+		_, err := b.Reconcile(t.Context(), ctrl.Request{})
+		f.Must(err)
+		f.add(glance)
+	}
+	f.Must(b.Ready(nil))
+	f.Must(f.replicas[0].ready()) // by what the other mode has
+	f.handshakes()
+}
+
+// A Secret of the mode that cannot be used any more has replicas serve what they have, and not what another mode has left.
+func TestBrokenSecretAfterAChangeOfTheMode(t *testing.T) {
+	f, _ := running(t, "a", "b")
+	f.options.Existing = "theirs"
+	ca, leaf := f.theirs(nil, 90*day24)
+	f.put("theirs", ca, leaf)
+	l := f.in(Existing, "c", "d")
+	f.lead(l)
+	f.take(f.replicas...)
+	f.add(fresh)
+	f.settle(l)
+	foreign, _ := f.theirs(nil, 90*day24)
+	f.put("theirs", foreign, leaf)
+	f.settle(l)
+	for _, r := range f.replicas {
+		if f.Must(r.ready()); r.hash() != hashOf(leaf.Leaf) {
+			t.Errorf("%s serves what another mode has left", r.name)
+		}
+	}
+	if f.count(reasonSourceChanged) != 0 || f.count(reasonUnusable) == 0 {
+		t.Errorf("people are told %v", f.toldEvents.all)
+	}
+	e := f.serve("e") // which has nothing
+	f.take(e)
+	f.add(f.options.Settle)
+	f.take(e)
+	f.handshakes()
+	f.Must(e.ready())
 }
 
 // In mode auto Sallyport's own certificate is served until cert-manager is there, and again when nobody renews cert-manager's.

@@ -44,7 +44,7 @@ func (c *Certificates) serve(ctx context.Context) (time.Duration, error) {
 	trouble := held
 	if served != nil {
 		trouble = c.check(ctx, served, configurations, now)
-	} else if c.hint != nil {
+	} else if held = nil; c.hint != nil {
 		trouble = c.hint
 	}
 	c.state.Store(&status{served, trouble})
@@ -58,7 +58,7 @@ func (c *Certificates) serve(ctx context.Context) (time.Duration, error) {
 		c.reported = hash
 	}
 	if held != nil || trouble != nil {
-		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", errors.Join(held, trouble).Error())
+		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", oneLine(held, trouble).Error())
 		return c.pause(), nil
 	}
 	return next(all), nil
@@ -79,6 +79,8 @@ func (c *Certificates) take(was *offer, all []*offer, configurations []client.Ob
 	switch useful := valid && c.trusted(was, configurations, now) == nil; {
 	case was.hash() == want.hash():
 		return was, nil
+	case useful && !want.ofMode():
+		return was, faults(all)
 	case useful && distrust != nil:
 		return was, distrust
 	case useful && !settled:

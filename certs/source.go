@@ -182,7 +182,7 @@ func next(all []*offer) time.Duration {
 }
 
 // choose returns the offer that replicas should serve, or nil: the first one of the mode that is not late, else the first one of the mode
-// with a certificate, else what another mode has left.
+// with a certificate, else what another mode has left, for replicas that serve nothing.
 func choose(all []*offer) *offer {
 	for _, good := range []func(*offer) bool{
 		func(o *offer) bool { return o.ofMode() && !o.late },
