@@ -18,9 +18,9 @@
 //
 // # Who may write
 //
-// Two replicas may both believe that they lead, and one that has served nothing for some time acts as if it did. Every write therefore names the resourceVersion that it was derived from, and a
-// leader reads the webhook configurations before the Secrets: if its Secret is outdated, its configurations are, too, and the API
-// server rejects the write.
+// Two replicas may both believe that they lead, and one that has served nothing for some time acts as if it did. Every write therefore
+// names the resourceVersion that it was derived from, and a leader reads the webhook configurations before the Secrets: if its Secret is
+// outdated, its configurations are, too, and the API server rejects the write.
 package certs
 
 import (

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -21,6 +22,9 @@ func TestCertManager(t *testing.T) {
 		t.Skip("left to make test-cert-manager")
 	}
 	s := newSite(t, longer)
+	var err error
+	s.program, err = env.CertManager(t.Context(), t.Logf, true)
+	s.Must(err)
 	s.traffic = s.startTraffic()
 	t.Cleanup(s.table)
 	existingSecret(s)

@@ -151,9 +151,6 @@ func (s *site) kubectl(line string) string {
 // installCertManager makes its kinds known and starts its controllers.
 func (s *site) installCertManager() {
 	s.Helper()
-	var err error
-	s.program, err = env.CertManager(s.Context(), s.Logf, true)
-	s.Must(err)
 	folder, err := exec.CommandContext(s.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager").Output()
 	s.Must(err)
 	s.kubectl("apply --server-side -f " + filepath.Join(strings.TrimSpace(string(folder)), "deploy", "crds"))
