@@ -161,7 +161,7 @@ func (c *Certificates) begin(ctx context.Context, queue workqueue.TypedRateLimit
 // waits for this replica.
 func (c *Certificates) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := c.serve(ctx)
-	leads := c.idle.so("", c.now().served == nil, c.Now(), patience)
+	leads := c.idle.so("nothing", c.now().served == nil, c.Now(), patience)
 	select {
 	case <-c.elected:
 		leads = true

@@ -307,11 +307,14 @@ func TestChangeOfAModeThatHasNoCertificate(t *testing.T) {
 	options.Mode = SelfSigned
 	b := prepare(&options)
 	b.live, b.writer, b.replicas, b.events = f.api, f.api, place{&f.board, "b"}, &f.toldEvents
-	for range 12 {
+	for i := range 12 {
 		f.lead(l)
 		f.take(f.replicas...)
 		_, err := b.Reconcile(t.Context(), ctrl.Request{})
 		f.Must(err)
+		if i == 3 && f.count(reasonIssued) > 0 {
+			t.Error("it does not wait for the leader")
+		}
 		f.add(glance)
 	}
 	f.Must(b.Ready(nil))
