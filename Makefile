@@ -142,7 +142,11 @@ TIME ?= 5m
 .PHONY: test-cert-manager
 test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
 	$(GO) run ./test/env/build -cert-manager
-	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v ./test/certmanager
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
+
+.PHONY: test-faults
+test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/certmanager
 
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows

@@ -74,12 +74,8 @@ func (o *Options) certificates(namespace string) certs.Options {
 		Injected: o.CABundle == byInjector, Authorities: authorities,
 		DNSNames: []string{service + ".svc", service + ".svc.cluster.local", service},
 		// The chart's own come first: see registration.
-		Mutating:   []string{o.WebhookConfiguration, o.policiesConfiguration()},
-		Validating: []string{o.WebhookConfiguration, o.policiesConfiguration()},
-		Settle:     o.CertificateSettle,
-		Poll:       o.CertificatePoll,
-		Metrics:    ctrlmetrics.Registry,
-
+		Configurations: []string{o.WebhookConfiguration, o.policiesConfiguration()},
+		Settle:         o.CertificateSettle, Poll: o.CertificatePoll, Metrics: ctrlmetrics.Registry,
 		IssuedValidity: o.CertificateDuration,
 	}
 }

@@ -179,13 +179,19 @@ func (r *certificateReport) served(ctx context.Context, c *cluster, now time.Tim
 	}
 }
 
+// noCertManager is the state in mode cert-manager if the cluster has no cert-manager.
+const noCertManager = "cert-manager.io/v1 is not served: install cert-manager, or set certs.mode to self-signed"
+
 // certManager reads the state of the Certificate that cert-manager issues, if there is one.
 func (r *certificateReport) certManager(ctx context.Context, c *cluster) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion("cert-manager.io/v1")
 	o.SetKind("Certificate")
 	if err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.issued}, o); err != nil {
-		if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		switch {
+		case meta.IsNoMatchError(err) && r.Mode == "cert-manager":
+			r.CertManager = noCertManager
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
 			r.note(err)
 		}
 		return
@@ -235,7 +241,7 @@ func (r *certificateReport) next() string {
 		good = good && slices.ContainsFunc(r.Secrets, func(s certificateSecret) bool { return s.Name == serves && s.Problem == "" })
 	}
 	switch {
-	case good:
+	case good, r.CertManager == noCertManager:
 		return ""
 	case strings.Contains(r.CertManager, "=False") || r.CertManager != "" && len(r.Secrets) == 0:
 		return commands.Line("kubectl", "describe", "certificates.cert-manager.io", r.issued, "-n", r.Namespace)
