@@ -55,6 +55,8 @@ type Reconciler struct {
 	Now func() time.Time
 	// Metrics, if it is set, tells of images.
 	Metrics *Metrics
+	// SecretHosts are hosts that the credentials of every Secret may be sent to, in the form of [v1alpha1.AnnotationAllowedHosts].
+	SecretHosts []string
 	// Disabled says that images are not imported, because the rights for that are not granted.
 	Disabled bool
 	// ReadOnly says that nothing is imported or deleted for now.
