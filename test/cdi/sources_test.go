@@ -91,6 +91,7 @@ func endings() []ending {
 		{name: "unavailable", source: answer(http.StatusServiceUnavailable), phase: isFailed, reason: exceeded, says: "got 503"},
 		{name: "unavailable-once", source: first(answer(http.StatusServiceUnavailable), whole), change: retried, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
 		{name: "missing", source: answer(http.StatusNotFound), phase: isFailed, reason: exceeded, says: "got 404"},
+		{name: "private-without-account", source: private, phase: isFailed, reason: exceeded, says: "got 403"},
 		{name: "stall", source: stall, change: stalls, phase: isFailed, reason: exceeded, says: string(v1alpha1.ReasonImportStalled)},
 		{name: "wrong-data", source: other, change: checked, phase: isFailed, reason: v1alpha1.ReasonChecksumMismatch, says: "checksum mismatch"},
 		{name: "changed-between", source: first(cut, other), change: func(i *v1alpha1.VMDiskImage) { checked(i); retried(i) }, phase: isFailed, reason: v1alpha1.ReasonChecksumMismatch, says: "checksum mismatch"},
