@@ -18,17 +18,21 @@ import (
 
 // machines has machines made from images, of each StorageClass, in the namespace of the image and in another one.
 func (s *site) machines() {
-	for _, storage := range []string{class, blockClass, lateClass} {
-		for _, elsewhere := range []bool{false, true} {
-			name := storage
-			if elsewhere {
-				name += "-elsewhere"
-			}
-			s.Run(name, func(t *testing.T) {
-				t.Parallel()
-				s.in(t).machine("machines-"+name, storage, elsewhere)
-			})
-		}
+	for _, of := range []struct {
+		name, storage string
+		elsewhere     bool
+	}{
+		{name: "folder", storage: class},
+		{name: "folder-elsewhere", storage: class, elsewhere: true},
+		{name: "device", storage: blockClass},
+		{name: "device-elsewhere", storage: blockClass, elsewhere: true},
+		{name: "late", storage: lateClass},
+		{name: "late-elsewhere", storage: lateClass, elsewhere: true},
+	} {
+		s.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			s.in(t).machine("machines-"+of.name, of.storage, of.elsewhere)
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -155,6 +156,21 @@ func stall(_ *source, w http.ResponseWriter, r *http.Request, _ int) {
 	_, _ = w.Write(b[:len(b)/2])
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
+}
+
+// slow sends a piece at a time.
+func slow(_ *source, w http.ResponseWriter, r *http.Request, _ int) {
+	b := data(owner(r))
+	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
+	for piece := range slices.Chunk(b, len(b)/16) {
+		_, _ = w.Write(piece)
+		_ = http.NewResponseController(w).Flush()
+		select { // as over a slow line
+		case <-r.Context().Done():
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // answer is a status.
