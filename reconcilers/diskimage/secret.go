@@ -2,6 +2,7 @@ package diskimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,20 +72,12 @@ type recipient struct {
 
 // recipientOf returns the host that CDI reads from the URL of a source.
 func recipientOf(spec *v1alpha1.VMDiskImageSpec) (recipient, error) {
-	address, isRegistry := strings.CutPrefix(spec.URL, "docker://")
-	if isRegistry {
-		// A first part without a dot or port is no host, but the beginning of a repository of Docker Hub.
-		digest, err := name.NewDigest(address)
-		if err != nil {
-			return recipient{}, fmt.Errorf("reading the registry of the source: %w", err)
-		}
-		address = "https://" + digest.RegistryStr()
-	} else {
-		address = spec.URL
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Hostname() == "" {
+	u, err := url.Parse(spec.URL)
+	switch {
+	case err != nil:
 		return recipient{}, fmt.Errorf("reading the host of the source: %w", err)
+	case u.Hostname() == "", u.Scheme == "docker" && !strings.ContainsAny(u.Host, ".:"): // part of a repository of Docker Hub, and no host
+		return recipient{}, errors.New("the source has no host")
 	}
 	standard := "443"
 	if u.Scheme == "http" {

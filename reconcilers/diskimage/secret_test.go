@@ -170,7 +170,8 @@ func TestRecipients(t *testing.T) {
 		{"docker://registry.example.org:5000/a/b" + sum64, "registry.example.org", false},
 		{"docker://registry.example.org:5000/a/b" + sum64, "registry.example.org:5000", true},
 		{"docker://library/b" + sum64, "library", false},
-		{"docker://library/b" + sum64, "index.docker.io", true},
+		{"docker://library/b" + sum64, "*", false},
+		{"docker://docker.io/library/b" + sum64, "docker.io", true},
 		{"docker:///b", "*", false},
 	} {
 		to, err := recipientOf(&v1alpha1.VMDiskImageSpec{URL: tc.url})
