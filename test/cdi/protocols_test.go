@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -117,15 +118,16 @@ func privateRegistry(s *source, w http.ResponseWriter, r *http.Request, nth int)
 	fromRegistry(s, w, r, nth)
 }
 
-// blobs serves what is in container images so, and the rest as a registry does.
-func blobs(then mode) mode {
-	return func(s *source, w http.ResponseWriter, r *http.Request, nth int) {
-		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
-			then(s, w, r, nth)
-			return
-		}
+// otherManifest serves a manifest that does not have the digest.
+func otherManifest(s *source, w http.ResponseWriter, r *http.Request, nth int) {
+	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/manifests/") {
 		fromRegistry(s, w, r, nth)
+		return
 	}
+	answer := httptest.NewRecorder()
+	fromRegistry(s, answer, r, nth)
+	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+	send(w, append(answer.Body.Bytes(), ' '))
 }
 
 // toRegistry pushes the image of a namespace as the disk of a container image, and returns its URL.

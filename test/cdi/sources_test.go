@@ -84,7 +84,7 @@ func endings() []ending {
 		{name: "registry", source: privateRegistry, change: container, secret: password, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "registry-without-account", source: privateRegistry, change: container, phase: isFailed, reason: exceeded, says: "401"},
 		{name: "registry-cut-once", source: first(cut, fromRegistry), change: func(i *v1alpha1.VMDiskImage) { container(i); retried(i) }, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
-		{name: "registry-changed", source: blobs(other), change: container, phase: isFailed, reason: exceeded, says: "error verifying"},
+		{name: "registry-changed", source: otherManifest, change: container, phase: isFailed, reason: exceeded, says: "does not match requested digest"},
 		{name: "registry-unavailable", source: answer(http.StatusServiceUnavailable), change: container, phase: isFailed, reason: exceeded, says: "503"},
 		{name: "cut", source: cut, phase: isFailed, reason: exceeded, says: "unexpected EOF"},
 		{name: "cut-once", source: first(cut, whole), change: retried, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
