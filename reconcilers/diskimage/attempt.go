@@ -64,6 +64,9 @@ func (r *Reconciler) begin(ctx context.Context, l *look, number int32) error {
 		if ready, err := r.classesFit(ctx, l); !ready || err != nil {
 			return err
 		}
+		if allowed, err := r.secretAllowed(ctx, l); !allowed || err != nil {
+			return err
+		}
 	}
 	retries := int32(0)
 	if l.Status.Attempt != nil {
@@ -99,6 +102,9 @@ func (r *Reconciler) attempt(ctx context.Context, l *look) error {
 	case volume == nil && l.overdue():
 		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText(), false)
 	case volume == nil:
+		if allowed, err := r.secretAllowed(ctx, l); !allowed || err != nil {
+			return err
+		}
 		return r.create(ctx, l, l.wanted(), v1alpha1.ConditionImported)
 	case !l.unaltered(volume):
 	default:

@@ -55,6 +55,8 @@ type Reconciler struct {
 	Now func() time.Time
 	// Metrics counts images and imports; it may be nil.
 	Metrics *Metrics
+	// SecretHosts are hosts that the credentials of every Secret may be sent to, in the form of [v1alpha1.AnnotationAllowedHosts].
+	SecretHosts []string
 	// Disabled is set if images are not imported, because the permissions are not granted.
 	Disabled bool
 	// ReadOnly is set if nothing may be imported or deleted for now.

@@ -78,6 +78,8 @@ type Options struct {
 
 	// DiskImages imports VMDiskImages, which needs rights to objects of CDI and snapshots.
 	DiskImages bool
+	// DiskImageSecretHosts are hosts that may be sent the credentials of every image, whatever the annotations of the Secrets say.
+	DiskImageSecretHosts []string
 
 	// PodRuntime enables machines of kind pod, on nodes that match PodNodeSelector.
 	PodRuntime      bool
@@ -143,6 +145,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "IP `ranges` that OVAs are not downloaded from; include the ranges of the cluster's Pods and Services")
 	flags.BoolVar(&o.ReadOnly, "read-only", false, "send nothing to runtimes: only admit requests and observe machines, disks and templates")
 	flags.BoolVar(&o.DiskImages, "disk-images", false, "import VMDiskImages with CDI, and take snapshots of them")
+	flags.StringSliceVar(&o.DiskImageSecretHosts, "disk-image-secret-hosts", nil, "`hosts` that may be sent the credentials of VMDiskImages without the annotation sallyport.dev/allowed-hosts of the Secret: HOST, HOST:PORT, *.DOMAIN or *")
 	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "enable the runtime pod: VirtualMachines run as Pods on nodes with an agent that creates machines from Pods")
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")
 	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")

@@ -233,7 +233,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	images := &diskimage.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages, ReadOnly: o.ReadOnly,
-		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry),
+		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry), SecretHosts: o.DiskImageSecretHosts,
 	}
 	if err := images.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VMDiskImage reconciler: %w", err)
