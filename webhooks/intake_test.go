@@ -50,21 +50,6 @@ func answerOn(t *testing.T, conn net.Conn) *http.Response {
 	return response
 }
 
-func post(t *testing.T, url, body string) *http.Response {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+ValidatePath+"?timeout=60s", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body)
-	return response
-}
-
 // A body that does not come is waited for no longer than the API server waits for the answer.
 func TestBodiesThatDoNotComeAreNotWaitedFor(t *testing.T) {
 	for name, part := range map[string]string{"nothing comes": "", "a part comes": goodReview[:40], "much comes": strings.Repeat(" ", 3*usualBody)} {
