@@ -57,10 +57,10 @@ func examples(text string) string {
 	return "\n" + console(text)
 }
 
-// console returns a block of commands with their comments.
+// console returns a block of commands with their comments. Each command is one line.
 func console(text string) string {
 	block := "```console\n"
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(continued.ReplaceAllString(text, " "), "\n") {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.HasPrefix(line, "#") {
 			line = "$ " + line
@@ -97,8 +97,9 @@ func flags(command *cobra.Command) string {
 func cell(text string) string { return strings.ReplaceAll(escaped(text), "|", `\|`) }
 
 var (
-	special = regexp.MustCompile("[*_<>`]")
-	option  = regexp.MustCompile(`(^|[\s(])(--?[a-z][a-z-]*)`)
+	special   = regexp.MustCompile("[*_<>`]")
+	continued = regexp.MustCompile(`\s*\\\n\s*`)
+	option    = regexp.MustCompile(`(^|[\s(])(--?[a-z][a-z-]*)`)
 )
 
 // escaped returns plain text in Markdown, with flags as code.
