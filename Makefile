@@ -70,11 +70,13 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 	./policies/... ./reconcilers/disk ./reconcilers/diskimage ./reconcilers/drain ./reconcilers/drive ./reconcilers/hibernation \
 	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./webhooks/explain ./webhooks/load ./webhooks/offline
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
-# through govmomi's simulator, which takes long with it; and what computes.
-walking = $(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/...)
-walks = $(shell printf '%s\n' $(walking) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
+# through govmomi's simulator, which takes long with it; and what computes. Test doubles are tested as units.
+walking = $(filter-out %/double/conformance %/double/fake,$(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin \
+	./cmd/sallyport/tools ./test/...))
+walks = $(shell printf '%s\n' $(filter-out $(repeated),$(walking)) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
 # FOLLOWED=1 says that make test-deep follows: of these packages, what it runs in depth does not run before that.
 followed := $(if $(FOLLOWED),$(shell hack/followed.sh))
+repeated = $(if $(and $(followed),$(race)),$(patsubst ./%,sallyport.dev/sallyport/%,$(computing)))
 plain = $(filter-out $(walking),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
 units = $(filter-out $(walking) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
@@ -126,13 +128,25 @@ test-cdi: ## Have images imported, used and deleted by the real controllers of C
 	$(GO) run ./test/env/build -cdi
 	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
 
+# It writes some 50,000 objects and statuses into an API server, which takes some minutes.
+MACHINES ?= 10000
+IMAGES ?= 500
+
+.PHONY: test-scale
+test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
+	SALLYPORT_TEST_DEEP=1 $(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
+
 # How long certificates of 20 seconds follow one another in test-cert-manager.
 TIME ?= 5m
 
 .PHONY: test-cert-manager
 test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
 	$(GO) run ./test/env/build -cert-manager
-	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v ./test/certmanager
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
+
+.PHONY: test-faults
+test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/certmanager
 
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows

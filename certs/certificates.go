@@ -1,3 +1,26 @@
+// Package certs keeps the certificate that the webhooks are served with, and what the API server needs to trust it.
+//
+// A [Mode] says where the next certificate comes from: from a CA of Sallyport's own, from cert-manager, or from a Secret that somebody else
+// maintains. All else is the same in every mode, so a change of the mode is a rotation:
+//
+//  1. The Secret of a source gets another certificate. Nothing else changes yet.
+//  2. The leader adds the CA of that certificate to the caBundle of the webhook configurations, beside those that are trusted already.
+//  3. A replica that has seen it trusted for some time ([Options.Settle]), so that every API server knows, serves it and reports that.
+//  4. When every live replica has reported it for as long, the leader removes the other authorities from the webhook configurations.
+//
+// The state of a rotation is in the Secrets, the webhook configurations and the reports of the replicas alone, so another leader can
+// continue at any point. Two rules hold in addition:
+//
+//   - The leader removes an authority from the webhook configurations only when every live replica has reported that it serves the
+//     certificate of the preferred source.
+//   - A replica that serves a certificate that is valid and trusted replaces it only by another one for which the same is true. A replica
+//     that serves none takes any.
+//
+// # Who may write
+//
+// Two replicas may both believe that they lead, and one that has served nothing for some time acts as if it did. Every write therefore
+// names the resourceVersion that it was derived from, and a leader reads the webhook configurations before the Secrets: if its Secret is
+// outdated, its configurations are, too, and the API server rejects the write.
 package certs
 
 import (
@@ -6,13 +29,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -21,8 +49,31 @@ import (
 
 // Certificates keeps the certificate of a webhook server.
 type Certificates struct {
-	options Options
-	server  *server
+	*Options
+	from    []*source
+	state   atomic.Pointer[status]
+	metrics *metrics
+
+	// These are set before the manager starts.
+	live     client.Reader
+	writer   client.Writer
+	events   events.EventRecorder
+	replicas Replicas
+	elected  <-chan struct{} // closed when this replica leads
+
+	// These are of serve.
+	settled   lasting // the authorities of the preferred certificate are trusted
+	proven    lasting // what is served is trusted
+	confirmed string  // the hash of the certificate that every API server trusts
+	replaced  string  // the hash of the certificate that was of no use any more
+	reported  string  // the hash that was reported last
+	idle      lasting // nothing is served
+
+	// These are of lead.
+	taken     lasting // every live replica serves the preferred certificate
+	preferred Mode    // the source of the certificate that replicas should serve
+	hint      error   // what is wrong with the sources
+	warnings  map[string]*warning
 }
 
 // New prepares the certificate. Nothing happens before SetupWithManager and the start of the manager.
@@ -31,84 +82,96 @@ func New(o Options) (*Certificates, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Certificates{options: o}
-	c.server = &server{Options: &c.options, from: o.sources(), metrics: newMetrics(o.Metrics)}
-	return c, nil
+	return prepare(&o), nil
+}
+
+func prepare(o *Options) *Certificates {
+	return &Certificates{Options: o, from: o.sources(), metrics: newMetrics(o.Metrics), warnings: map[string]*warning{}}
 }
 
 // TLS makes a server serve the current certificate. It is one of the TLSOpts of a webhook server.
-func (c *Certificates) TLS(config *tls.Config) { config.GetCertificate = c.server.getCertificate }
+func (c *Certificates) TLS(config *tls.Config) {
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if now := c.now(); now.served != nil {
+			return &now.served.leaf.Certificate, nil
+		}
+		return nil, c.Ready(nil)
+	}
+}
 
 // Ready is a readiness probe: the served certificate is valid and the webhook configurations trust it. It must not be a liveness probe,
 // because a restart would lose the certificate while the API server is unavailable.
-func (c *Certificates) Ready(*http.Request) error { return c.server.ready() }
+func (c *Certificates) Ready(*http.Request) error {
+	now := c.now()
+	if now.served != nil && c.Now().After(now.served.leaf.Leaf.NotAfter) {
+		return fmt.Errorf("the serving certificate expired at %s", day(now.served.leaf.Leaf.NotAfter))
+	}
+	return now.trouble
+}
 
-// SetupWithManager adds the reconcilers of every replica and of the leader. They watch the Secrets and webhook configurations by name, so
-// that others are neither read nor need to be allowed.
+// SetupWithManager adds the reconciler. It watches the Secrets and webhook configurations by name, so that others are neither read nor need
+// to be allowed.
 func (c *Certificates) SetupWithManager(mgr ctrl.Manager, replicas Replicas) error {
-	objects := c.options.configurations()
-	for _, s := range c.server.from {
+	c.live, c.writer, c.events, c.replicas, c.elected = mgr.GetAPIReader(), mgr.GetClient(), mgr.GetEventRecorder("sallyport"), replicas, mgr.Elected()
+	b := ctrl.NewControllerManagedBy(mgr).Named("certificates").WithOptions(controller.Options{
+		NeedLeaderElection: ptr.To(false),
+		RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, 3*glance),
+	}).WatchesRawSource(watches.Func(c.begin))
+	objects := c.configurations()
+	for _, s := range c.from {
 		objects = append(objects, s.object())
 	}
-	caches := map[string]cache.Cache{}
 	for _, o := range objects {
-		only, err := newCache(mgr, o)
+		only, err := cluster.New(mgr.GetConfig(), func(options *cluster.Options) {
+			options.HTTPClient, options.Scheme = mgr.GetHTTPClient(), mgr.GetScheme()
+			options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mgr.GetRESTMapper(), nil }
+			options.Cache.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.name", o.GetName())
+			if o.GetNamespace() != "" {
+				options.Cache.DefaultNamespaces = map[string]cache.Config{o.GetNamespace(): {}}
+			}
+		})
+		if err == nil {
+			err = mgr.Add(only)
+		}
 		if err != nil {
-			return fmt.Errorf("adding a cache for %T %s: %w", o, o.GetName(), err)
+			return fmt.Errorf("adding a watch for %s: %w", keyOf(o), err)
 		}
-		caches[keyOf(o)] = only
+		b = b.WatchesRawSource(watches.Kind(only.GetCache(), o, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+			return []reconcile.Request{{}}
+		})))
 	}
-	c.server.replicas = replicas
-	c.server.read = func(o client.Object) client.Reader { return caches[keyOf(o)] }
-	lead := &leader{
-		Options: &c.options, from: c.server.from, live: mgr.GetAPIReader(), writer: mgr.GetClient(), replicas: replicas,
-		events: mgr.GetEventRecorder("sallyport"), self: c.server,
-	}
-	add := func(name string, leads bool, does reconcile.Reconciler) error {
-		b := ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(controller.Options{
-			NeedLeaderElection: ptr.To(leads),
-			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, 3*glance),
-		}).WatchesRawSource(once)
-		for _, o := range objects {
-			b = b.WatchesRawSource(watches.Kind(caches[keyOf(o)], o, one))
-		}
-		return b.Complete(does)
-	}
-	return errors.Join(add("certificate-serving", false, c.server), add("certificate-rotation", true, lead))
+	return b.Complete(c)
 }
 
-var (
-	// one enqueues the only request.
-	one = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{}}
-	})
-	// once enqueues it at the start, when none of the objects may exist.
-	once = watches.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		queue.Add(reconcile.Request{})
-		return nil
-	})
-)
-
-// newCache adds a cache to the manager that has no other object.
-func newCache(mgr ctrl.Manager, o client.Object) (cache.Cache, error) {
-	options := cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", o.GetName()), DefaultTransform: cache.TransformStripManagedFields(),
-	}
-	if o.GetNamespace() != "" {
-		options.DefaultNamespaces = map[string]cache.Config{o.GetNamespace(): {}}
-	}
-	only, err := cache.New(mgr.GetConfig(), options)
-	if err != nil {
-		return nil, err
-	}
-	return only, mgr.Add(inEveryReplica{only})
+// begin enqueues the only request at the start, when none of the objects may exist, and when this replica leads.
+func (c *Certificates) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	queue.Add(reconcile.Request{})
+	go func() {
+		select {
+		case <-c.elected:
+			queue.Add(reconcile.Request{})
+		case <-ctx.Done():
+		}
+	}()
+	return nil
 }
 
-// inEveryReplica is a cache that runs without leader election.
-type inEveryReplica struct{ cache.Cache }
-
-// NeedLeaderElection is for the manager.
-func (inEveryReplica) NeedLeaderElection() bool { return false }
+// Reconcile serves the preferred certificate, and takes at most one step of a rotation if this replica leads. It also does if the replica has
+// had nothing to serve for some time: after a change of the mode, the leader may be of the mode that has no certificate, and the rollout
+// waits for this replica.
+func (c *Certificates) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	next, err := c.serve(ctx)
+	leads := c.idle.so("nothing", c.now().served == nil, c.Now(), patience)
+	select {
+	case <-c.elected:
+		leads = true
+	default:
+	}
+	if leads {
+		soon, failed := c.lead(ctx)
+		next, err = min(next, soon), errors.Join(err, failed)
+	}
+	return ctrl.Result{RequeueAfter: next}, err
+}
 
 func keyOf(o client.Object) string { return fmt.Sprintf("%T/%s", o, o.GetName()) }

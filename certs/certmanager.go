@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -30,84 +31,75 @@ var errNotServed = errors.New("cert-manager.io/v1 is not served: install cert-ma
 const issuedCAValidity, maxIssuedValidity = 10 * year, year
 
 // maintainIssued writes the Certificate, with Issuers unless there is one, and says why cert-manager has not issued it.
-func maintainIssued(ctx context.Context, l *leader, secret *corev1.Secret, _ time.Time) (problem, err error) {
+func (c *Certificates) maintainIssued(ctx context.Context, secret *corev1.Secret, _ time.Time) error {
 	var all []error
-	if l.Issuer != nil {
-		all = append(all, l.checkIssuer(ctx, secret.Namespace))
+	if c.Issuer != nil {
+		all = append(all, c.checkIssuer(ctx, secret.Namespace))
 	}
-	for _, o := range l.issued(secret) {
-		written, err := l.apply(ctx, o)
+	for _, o := range c.issued(secret) {
+		err := c.writer.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner)) // which returns the status, too
 		switch {
 		case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-			return errNotServed, nil
+			return errNotServed
 		case apierrors.IsConflict(err):
-			return fmt.Errorf("%s has another manager: delete it, or resolve the conflict: %w", described(o), err), nil
+			return oneLine(fmt.Errorf("%s has another manager: delete it, or resolve the conflict: %w", described(o), err))
 		case err != nil:
-			return fmt.Errorf("writing %s: %w", described(o), err), nil
+			return fmt.Errorf("writing %s: %w", described(o), err)
 		}
-		all = append(all, unready(written))
+		all = append(all, unready(o))
 	}
-	return oneLine(all...), nil
+	return oneLine(all...)
 }
 
 // issued are the objects that cert-manager issues a certificate for, into a Secret with the name of the last of them.
-func (l *leader) issued(secret *corev1.Secret) []client.Object {
+func (c *Certificates) issued(secret *corev1.Secret) []*unstructured.Unstructured {
 	name, ca, root := secret.Name, secret.Name+"-ca", secret.Name+"-root"
-	version := certmanagerv1.SchemeGroupVersion
-	called := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: secret.Namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "sallyport"}}
+	object := func(kind, name string, spec any) *unstructured.Unstructured {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+		utilruntime.Must(err)
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
+		u.SetGroupVersionKind(certmanagerv1.SchemeGroupVersion.WithKind(kind))
+		u.SetNamespace(secret.Namespace)
+		u.SetName(name)
+		u.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "sallyport"})
+		return u
 	}
-	certificate := func(name string, issuer Issuer, spec certmanagerv1.CertificateSpec) client.Object {
+	certificate := func(name string, issuer Issuer, spec certmanagerv1.CertificateSpec) *unstructured.Unstructured {
 		spec.SecretName, spec.IssuerRef, spec.RevisionHistoryLimit = name, issuer, ptr.To[int32](1)
 		spec.PrivateKey = &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm, Size: 256, RotationPolicy: certmanagerv1.RotationPolicyAlways}
-		return &certmanagerv1.Certificate{TypeMeta: metav1.TypeMeta{APIVersion: version.String(), Kind: certmanagerv1.CertificateKind}, ObjectMeta: called(name), Spec: spec}
-	}
-	issuer := func(name string, config certmanagerv1.IssuerConfig) client.Object {
-		return &certmanagerv1.Issuer{TypeMeta: metav1.TypeMeta{APIVersion: version.String(), Kind: certmanagerv1.IssuerKind}, ObjectMeta: called(name),
-			Spec: certmanagerv1.IssuerSpec{IssuerConfig: config}}
+		return object(certmanagerv1.CertificateKind, name, &spec)
 	}
 	ours := func(name string) Issuer {
-		return Issuer{Group: version.Group, Kind: certmanagerv1.IssuerKind, Name: name}
+		return Issuer{Group: certmanagerv1.SchemeGroupVersion.Group, Kind: certmanagerv1.IssuerKind, Name: name}
 	}
-	leaf := certificate(name, ptr.Deref(l.Issuer, ours(ca)), certmanagerv1.CertificateSpec{
-		DNSNames: l.DNSNames, Duration: &metav1.Duration{Duration: l.IssuedValidity},
+	leaf := certificate(name, ptr.Deref(c.Issuer, ours(ca)), certmanagerv1.CertificateSpec{
+		DNSNames: c.DNSNames, Duration: &metav1.Duration{Duration: c.IssuedValidity},
 		Usages: []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth},
 	})
-	if l.Issuer != nil {
-		return []client.Object{leaf}
+	if c.Issuer != nil {
+		return []*unstructured.Unstructured{leaf}
 	}
-	return []client.Object{
-		issuer(root, certmanagerv1.IssuerConfig{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}),
+	return []*unstructured.Unstructured{
+		object(certmanagerv1.IssuerKind, root, &certmanagerv1.IssuerConfig{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}),
 		certificate(ca, ours(root), certmanagerv1.CertificateSpec{
-			IsCA: true, CommonName: ca, Duration: &metav1.Duration{Duration: issuedCAValidity}, RenewBefore: &metav1.Duration{Duration: 2*l.IssuedValidity + day24},
+			IsCA: true, CommonName: ca, Duration: &metav1.Duration{Duration: issuedCAValidity}, RenewBefore: &metav1.Duration{Duration: 2*c.IssuedValidity + day24},
 		}),
-		issuer(ca, certmanagerv1.IssuerConfig{CA: &certmanagerv1.CAIssuer{SecretName: ca}}), leaf,
+		object(certmanagerv1.IssuerKind, ca, &certmanagerv1.IssuerConfig{CA: &certmanagerv1.CAIssuer{SecretName: ca}}), leaf,
 	}
-}
-
-// apply writes an object by server-side apply, and returns it with its status. It returns a conflict if another manager owns a field.
-func (l *leader) apply(ctx context.Context, o client.Object) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, err
-	}
-	delete(content, "status")
-	u := &unstructured.Unstructured{Object: content}
-	return u, l.writer.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldOwner))
 }
 
 // checkIssuer returns why the Issuer of certs.issuerRef cannot issue. It does not check issuers of other API groups than cert-manager's.
-func (l *leader) checkIssuer(ctx context.Context, namespace string) error {
-	if cmp.Or(l.Issuer.Group, certmanagerv1.SchemeGroupVersion.Group) != certmanagerv1.SchemeGroupVersion.Group {
+func (c *Certificates) checkIssuer(ctx context.Context, namespace string) error {
+	if cmp.Or(c.Issuer.Group, certmanagerv1.SchemeGroupVersion.Group) != certmanagerv1.SchemeGroupVersion.Group {
 		return nil
 	}
 	issuer := &unstructured.Unstructured{}
-	issuer.SetGroupVersionKind(certmanagerv1.SchemeGroupVersion.WithKind(cmp.Or(l.Issuer.Kind, certmanagerv1.IssuerKind)))
-	issuer.SetName(l.Issuer.Name)
+	issuer.SetGroupVersionKind(certmanagerv1.SchemeGroupVersion.WithKind(cmp.Or(c.Issuer.Kind, certmanagerv1.IssuerKind)))
+	issuer.SetName(c.Issuer.Name)
 	if issuer.GetKind() == certmanagerv1.IssuerKind {
 		issuer.SetNamespace(namespace)
 	}
-	err := l.live.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
+	err := c.live.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
 	switch {
 	case meta.IsNoMatchError(err):
 		return errNotServed

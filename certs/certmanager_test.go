@@ -33,7 +33,7 @@ func TestWhatIsWrongWithTheCertificate(t *testing.T) {
 	installCertManager(t)
 	f.Eventually("the leader sees cert-manager", func() bool {
 		f.lead(l)
-		return !strings.Contains((*f.replicas[0].hinted.Load()).Error(), "is not served")
+		return !strings.Contains(l.hint.Error(), "is not served")
 	})
 	says("Issuer NAMESPACE/sallyport-webhook-tls-root is not ready; it has no condition: is the controller of cert-manager running?")
 

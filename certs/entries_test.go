@@ -15,13 +15,13 @@ import (
 )
 
 // withEntries is a fixture with one configuration more, in which there are no webhooks yet.
-func withEntries(t *testing.T, replicas ...string) (*fixture, *leader, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+func withEntries(t *testing.T, replicas ...string) (*fixture, *Certificates, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	t.Helper()
 	f := newFixture(t, replicas...)
-	more := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: f.options.Validating[0] + "-policies"}}
+	more := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: f.options.Configurations[0] + "-policies"}}
 	f.Must(f.api.Create(t.Context(), more))
 	t.Cleanup(func() { f.ignore(f.api.Delete(context.Background(), more)) })
-	f.options.Validating = append(f.options.Validating, more.Name)
+	f.options.Configurations = append(f.options.Configurations, more.Name)
 	l := f.leader()
 	f.lead(l)
 	f.take(f.replicas...)

@@ -104,10 +104,18 @@ func (e *toldEvents) count(reason string) (n int) {
 	return n
 }
 
-// replica serves on a port of its own what its server has.
+// replica serves on a port of its own.
 type replica struct {
-	*server
+	*Certificates
 	name, address string
+}
+
+func (r *replica) ready() error { return r.Ready(nil) }
+
+func (r *replica) hash() string { return r.now().served.hash() }
+
+func hashOf(c *x509.Certificate) string {
+	return (&offer{leaf: &pair{Certificate: tls.Certificate{Leaf: c}}}).hash()
 }
 
 // fixture is a namespace, webhook configurations that no request meets, replicas, and a leader that is driven by hand.
@@ -140,9 +148,9 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 	service := "sallyport-webhook." + namespace.Name + ".svc"
 	f.options = Options{
 		Mode: SelfSigned, Secret: types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"}, Issued: "sallyport-webhook-tls",
-		DNSNames: []string{service, service + ".cluster.local"},
-		Mutating: []string{namespace.Name}, Validating: []string{namespace.Name, "not-there"},
-		CAValidity: 90 * day24, ServingValidity: 30 * day24, Now: f.Now,
+		DNSNames:       []string{service, service + ".cluster.local"},
+		Configurations: []string{namespace.Name, "not-there"},
+		CAValidity:     90 * day24, ServingValidity: 30 * day24, Now: f.Now,
 	}
 	f.options.setDefaults()
 	f.Must(f.options.Validate())
@@ -184,9 +192,9 @@ func (f *fixture) ignore(error) {}
 // serve starts a replica that answers TLS handshakes.
 func (f *fixture) serve(name string) *replica {
 	f.Helper()
-	r := &replica{name: name, server: &server{Options: &f.options, from: f.options.sources(), metrics: newMetrics(nil), replicas: place{&f.board, name}}}
-	r.read = func(client.Object) client.Reader { return f.api }
-	r.address = listen(f.T.T, (&Certificates{server: r.server}).TLS)
+	r := &replica{name: name, Certificates: prepare(&f.options)}
+	r.live, r.replicas = f.api, place{&f.board, name}
+	r.address = listen(f.T.T, r.TLS)
 	f.board.mu.Lock()
 	f.board.all[name] = ""
 	f.board.mu.Unlock()
@@ -221,7 +229,7 @@ func listen(t *testing.T, configure func(*tls.Config)) string {
 var errCrash = errors.New("the process died")
 
 // leader is a process that leads, with nothing in its memory.
-func (f *fixture) leader() *leader {
+func (f *fixture) leader() *Certificates {
 	note := func(what string, o client.Object, write func() error) error {
 		f.mu.Lock()
 		f.writes = append(f.writes, fmt.Sprintf("%s %T", what, o))
@@ -249,13 +257,9 @@ func (f *fixture) leader() *leader {
 			return note("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 	})
-	self := &server{Options: &f.options}
-	if len(f.replicas) > 0 {
-		self = f.replicas[0].server
-	}
-	return &leader{
-		Options: &f.options, from: f.options.sources(), live: f.api, writer: writer, replicas: place{&f.board, "leader"}, events: &f.toldEvents, self: self,
-	}
+	l := prepare(&f.options)
+	l.live, l.writer, l.replicas, l.events = f.api, writer, place{&f.board, "leader"}, &f.toldEvents
+	return l
 }
 
 func (f *fixture) written() []string {
@@ -264,24 +268,27 @@ func (f *fixture) written() []string {
 	return slices.Clone(f.writes)
 }
 
-// lead lets a leader look once.
-func (f *fixture) lead(l *leader) {
+// lead lets a leader look once. It is the process of the first replica, which shows what it learns.
+func (f *fixture) lead(l *Certificates) {
 	f.Helper()
-	_, err := l.Reconcile(f.Context(), ctrl.Request{})
+	_, err := l.lead(f.Context())
 	f.Must(err)
+	if len(f.replicas) > 0 {
+		f.replicas[0].hint = l.hint
+	}
 }
 
 // take lets replicas look once.
 func (f *fixture) take(replicas ...*replica) {
 	f.Helper()
 	for _, r := range replicas {
-		_, err := r.Reconcile(f.Context(), ctrl.Request{})
+		_, err := r.serve(f.Context())
 		f.Must(err)
 	}
 }
 
 // settle goes on until there is nothing left to do. It looks at every handshake in between when something has changed, and in the end.
-func (f *fixture) settle(l *leader) {
+func (f *fixture) settle(l *Certificates) {
 	f.Helper()
 	quiet := 0
 	for round := range 60 {
@@ -315,7 +322,7 @@ func (f *fixture) served() (hashes []string) {
 }
 
 // running is a fixture that is installed and at rest.
-func running(t *testing.T, replicas ...string) (*fixture, *leader) {
+func running(t *testing.T, replicas ...string) (*fixture, *Certificates) {
 	t.Helper()
 	f := newFixture(t, replicas...)
 	l := f.leader()
@@ -337,10 +344,10 @@ func (f *fixture) state() state {
 	f.Helper()
 	secret := f.secret()
 	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(secret), secret))
-	s := state{offer: f.options.offer(f.options.sources()[0], secret, f.Now())}
+	s := state{offer: f.options.offer(f.options.sources()[0], secret, nil, f.Now())}
 	var err error
 	s.ca, err = ownAuthority(secret.Data, f.Now())
-	s.fault = errors.Join(err, s.offer.fault)
+	s.fault = errors.Join(err, s.wrong)
 	configurations, err := f.live(f.Context())
 	f.Must(err)
 	for _, authorities := range bundles(configurations, f.Now()) {
@@ -366,7 +373,7 @@ func (s state) current() bool {
 
 // live reads the webhook configurations that are there.
 func (f *fixture) live(ctx context.Context) ([]client.Object, error) {
-	return f.options.readConfigurations(ctx, func(client.Object) client.Reader { return f.api })
+	return f.options.readConfigurations(ctx, f.api)
 }
 
 // handshakes makes one with each replica by the bundle of each webhook, as it is now.

@@ -1,7 +1,9 @@
 package certs
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,11 +11,11 @@ import (
 	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
-	ctrl "sigs.k8s.io/controller-runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -39,129 +41,92 @@ const (
 	maxTrusted = 8
 )
 
-// leader is the reconciler that has the Secrets maintained and writes the webhook configurations. It reads both live: they are few, and it
-// runs rarely.
-type leader struct {
-	*Options
-	from     []*source
-	live     client.Reader
-	writer   client.Writer
-	replicas Replicas
-	events   events.EventRecorder
-	self     *server
-
-	reported  lasting // every live replica serves the preferred certificate
-	preferred Mode    // the source of the certificate that replicas should serve
-	warnings  map[string]warning
-}
-
-// Reconcile takes at most one step of a rotation.
-func (l *leader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	result, err := l.reconcile(ctx, l.Now())
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return ctrl.Result{RequeueAfter: again}, nil
+// lead has the Secrets maintained and writes the webhook configurations. It reads both live: they are few, and it runs rarely. It returns
+// when to look again.
+func (c *Certificates) lead(ctx context.Context) (wait time.Duration, err error) {
+	now := c.Now()
+	configurations, all, err := c.look(ctx, now, true)
+	if err == nil {
+		want := choose(all)
+		if c.complain(all, want, now); want == nil {
+			return glance, nil
+		}
+		wait, err = c.announce(ctx, want, configurations, now)
+		wait = min(wait, next(all))
 	}
-	return result, err
+	if isConflict(err) {
+		return again, nil
+	}
+	return wait, err
 }
 
-func (l *leader) reconcile(ctx context.Context, now time.Time) (ctrl.Result, error) {
-	read := func(client.Object) client.Reader { return l.live }
-	configurations, all, err := l.look(ctx, l.from, read, now, l)
+// isConflict reports whether another leader has written.
+func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
+// announce has the webhook configurations trust the preferred certificate, and those that replicas may still serve. It returns when to look
+// again.
+func (c *Certificates) announce(ctx context.Context, want *offer, configurations []client.Object, now time.Time) (time.Duration, error) {
+	reports, err := c.replicas.Serving(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		return 0, fmt.Errorf("reading which certificates the replicas serve: %w", err)
 	}
-	want := choose(all)
-	next := l.complain(all, want, now)
-	if want == nil {
-		return ctrl.Result{RequeueAfter: glance}, nil
-	}
-	waits, err := l.announce(ctx, want, configurations, now)
-	if waits {
-		next = l.Poll
-	}
-	return ctrl.Result{RequeueAfter: min(next, want.next())}, err
-}
-
-// announce has the webhook configurations trust the preferred certificate, and those that replicas may still serve. It reports whether it
-// waits for replicas.
-func (l *leader) announce(ctx context.Context, want *offer, configurations []client.Object, now time.Time) (waits bool, err error) {
-	taken, err := l.taken(ctx, want, now)
-	if err != nil {
-		return false, err
-	}
-	trusted, older := slices.Clone(want.roots), 0
-	all := bundles(configurations, now)
-	for _, bundle := range slices.Sorted(maps.Keys(all)) {
-		for _, ca := range all[bundle] {
-			if !slices.ContainsFunc(trusted, ca.Equal) && older < maxTrusted {
+	serving := slices.Compact(slices.Sorted(maps.Values(reports)))
+	taken := c.taken.so(want.hash(), slices.Equal(serving, []string{want.hash()}), now, c.Settle)
+	trusted, known := slices.Clone(want.roots), bundles(configurations, now)
+	for _, bundle := range slices.Sorted(maps.Keys(known)) {
+		for _, ca := range known[bundle] {
+			if !slices.ContainsFunc(trusted, ca.Equal) && len(trusted) < len(want.roots)+maxTrusted {
 				trusted = append(trusted, ca)
-				older++
 			}
 		}
 	}
+	older := len(trusted) - len(want.roots)
 	if taken {
 		trusted = want.roots
 	}
 	wrote := false
-	for _, c := range configurations {
-		mark := injection(c)
-		l.warn(c, reasonTwoWriters, contradiction(mark, l.Injected), now)
-		if l.Injected || mark != "" {
+	for _, configuration := range configurations {
+		mark := injection(configuration)
+		c.warn(configuration, reasonTwoWriters, contradiction(mark, c.Injected), now)
+		if c.Injected || mark != "" {
 			continue
 		}
-		written, err := writeBundle(ctx, l.writer, c, encoded(trusted...))
+		written, err := writeBundle(ctx, c.writer, configuration, encoded(trusted...))
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if written {
 			wrote = true
-			l.tell(c, event{corev1.EventTypeNormal, reasonBundleWritten, "Announce", fmt.Sprintf("The caBundle is that of Secret %s", want.secret)})
+			c.tell(configuration, event{corev1.EventTypeNormal, reasonBundleWritten, "Announce", fmt.Sprintf("The caBundle is that of Secret %s", want.secret)})
 		}
 	}
 	if wrote && older > 0 && taken {
-		l.tell(want.object(), event{corev1.EventTypeNormal, reasonAuthorityDropped, "Drop",
+		c.tell(want.object(), event{corev1.EventTypeNormal, reasonAuthorityDropped, "Drop",
 			fmt.Sprintf("Every replica serves the new certificate: older authorities (%d) are no longer trusted", older)})
 	}
-	return len(trusted) > len(want.roots) && !l.Injected, nil
+	if older > 0 && !taken && !c.Injected {
+		return c.Poll, nil
+	}
+	return resync, nil
 }
 
-// taken reports whether every live replica has served the preferred certificate for long enough.
-func (l *leader) taken(ctx context.Context, want *offer, now time.Time) (bool, error) {
-	reports, err := l.replicas.Serving(ctx)
-	if err != nil {
-		return false, fmt.Errorf("reading which certificates the replicas serve: %w", err)
-	}
-	hash, all := hashOf(want.leaf.Leaf), len(reports) > 0
-	for _, reported := range reports {
-		all = all && reported == hash
-	}
-	return l.reported.so(hash, all, now, l.Settle), nil
-}
-
-// complain records what is wrong with the sources, and that replicas should serve the certificate of another one. It returns when to look
-// again.
-func (l *leader) complain(all []*offer, want *offer, now time.Time) time.Duration {
-	next := resync
+// complain records what is wrong with the sources, and that replicas should serve the certificate of another one.
+func (c *Certificates) complain(all []*offer, want *offer, now time.Time) {
+	c.hint = faults(all)
 	for _, o := range all {
-		wrong := o.wrong()
-		l.warn(o.object(), reasonUnusable, wrong, now)
-		if wrong != nil || o.problem != nil {
-			next = patience
-		}
+		c.warn(o.object(), reasonUnusable, o.wrong, now)
 	}
-	note(&l.self.hinted, faults(all))
-	if want == nil || want.mode == l.preferred {
-		return next
+	if want == nil || !want.ofMode() || want.mode == c.preferred {
+		return
 	}
-	if l.preferred != "" {
+	if c.preferred != "" {
 		kind := corev1.EventTypeNormal
 		if want.mode != all[0].mode {
 			kind = corev1.EventTypeWarning
 		}
-		l.tell(want.object(), event{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, l.preferred)})
+		c.tell(want.object(), event{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, c.preferred)})
 	}
-	l.preferred = want.mode
-	return next
+	c.preferred = want.mode
 }
 
 // warning is a problem of an object: since when it lasts, and the text of the last event about it.
@@ -171,24 +136,21 @@ type warning struct {
 }
 
 // warn records an event about a problem of an object once the problem has lasted for patience, and again if its text changes.
-func (l *leader) warn(about client.Object, reason string, wrong error, now time.Time) {
+func (c *Certificates) warn(about client.Object, reason string, wrong error, now time.Time) {
 	key := keyOf(about)
 	if wrong == nil {
-		delete(l.warnings, key)
+		delete(c.warnings, key)
 		return
 	}
-	w, known := l.warnings[key]
-	if !known {
-		w.since = now
+	w := c.warnings[key]
+	if w == nil {
+		w = &warning{since: now}
+		c.warnings[key] = w
 	}
 	if text := wrong.Error(); now.Sub(w.since) >= patience && text != w.told {
 		w.told = text
-		l.tell(about, event{corev1.EventTypeWarning, reason, "Check", text})
+		c.tell(about, event{corev1.EventTypeWarning, reason, "Check", text})
 	}
-	if l.warnings == nil {
-		l.warnings = map[string]warning{}
-	}
-	l.warnings[key] = w
 }
 
 // contradiction returns why neither, or both, of Sallyport and cainjector would write the caBundle of a configuration with that annotation.
@@ -204,24 +166,92 @@ func contradiction(mark string, injected bool) error {
 
 type event struct{ kind, reason, action, note string }
 
-func (l *leader) tell(about runtime.Object, e event) {
-	l.events.Eventf(about, nil, e.kind, e.reason, e.action, "%s", e.note)
+func (c *Certificates) tell(about client.Object, e event) {
+	c.events.Eventf(about, nil, e.kind, e.reason, e.action, "%s", e.note)
 }
 
-// lasting is since when something has been so without a break, as far as this process has seen.
-type lasting struct {
-	what  string
-	since time.Time
+// configurations returns the webhook configurations with nothing but their names.
+func (o *Options) configurations() (all []client.Object) {
+	for _, name := range o.Configurations {
+		meta := metav1.ObjectMeta{Name: name}
+		all = append(all, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta},
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta})
+	}
+	return all
 }
 
-// so records whether it is so now, and of what, and reports whether it has been for long enough.
-func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) bool {
-	if !is {
-		*l = lasting{}
-		return false
+// readConfigurations returns the webhook configurations that exist.
+func (o *Options) readConfigurations(ctx context.Context, live client.Reader) (all []client.Object, _ error) {
+	for _, c := range o.configurations() {
+		err := live.Get(ctx, client.ObjectKeyFromObject(c), c)
+		if err == nil {
+			all = append(all, c)
+		} else if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading webhook configuration %s: %w", c.GetName(), err)
+		}
 	}
-	if l.what != what || l.since.After(now) {
-		l.what, l.since = what, now
+	return all, nil
+}
+
+// endpoints returns the client configuration of each webhook.
+func endpoints(configuration client.Object) (all []*admissionregistrationv1.WebhookClientConfig) {
+	switch c := configuration.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			all = append(all, &c.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			all = append(all, &c.Webhooks[i].ClientConfig)
+		}
 	}
-	return now.Sub(l.since) >= enough
+	return all
+}
+
+// bundles returns the different caBundles of webhook configurations, with the CAs in each.
+func bundles(configurations []client.Object, now time.Time) map[string][]*x509.Certificate {
+	all := map[string][]*x509.Certificate{}
+	for _, c := range configurations {
+		for _, e := range endpoints(c) {
+			if _, known := all[string(e.CABundle)]; known {
+				continue
+			}
+			parsed, _ := cert.ParseCertsPEM(e.CABundle) // API servers trust none of a caBundle that does not parse
+			all[string(e.CABundle)] = slices.DeleteFunc(parsed, func(c *x509.Certificate) bool { return !isAuthority(c, now) })
+		}
+	}
+	return all
+}
+
+// injection returns the annotation by which cainjector writes the caBundle of a webhook configuration, or nothing.
+func injection(configuration client.Object) string {
+	for _, mark := range []string{
+		certmanagerv1.WantInjectAnnotation, certmanagerv1.WantInjectFromSecretAnnotation, certmanagerv1.WantInjectAPIServerCAAnnotation,
+	} {
+		if configuration.GetAnnotations()[mark] != "" {
+			return mark
+		}
+	}
+	return ""
+}
+
+// writeBundle writes the caBundle of each webhook of a configuration, and nothing else, and reports whether there was anything to write. It
+// is a conflict if the configuration was changed since it was read.
+func writeBundle(ctx context.Context, writer client.Writer, configuration client.Object, bundle []byte) (bool, error) {
+	before := configuration.DeepCopyObject().(client.Object)
+	changed := false
+	for _, e := range endpoints(configuration) {
+		if !bytes.Equal(e.CABundle, bundle) {
+			e.CABundle, changed = bundle, true
+		}
+	}
+	if !changed {
+		return false, nil
+	}
+	// A strategic merge patch merges webhooks by their names, so they keep fields that this program does not know.
+	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
+	if err := writer.Patch(ctx, configuration, patch, client.FieldOwner(fieldOwner)); err != nil {
+		return false, fmt.Errorf("writing the caBundle of webhook configuration %s: %w", configuration.GetName(), err)
+	}
+	return true, nil
 }

@@ -90,7 +90,7 @@ func (f *fixture) start(restricted *rest.Config, name string) *replica {
 	})
 	f.Cleanup(done.Wait)
 	f.Cleanup(cancel)
-	r := &replica{server: certificates.server, name: name, address: address.String()}
+	r := &replica{Certificates: certificates, name: name, address: address.String()}
 	return r
 }
 
@@ -146,7 +146,7 @@ func TestManagersWithTheirRights(t *testing.T) {
 		return seen["Secret/"+reasonAuthorityReplaced] && seen["Secret/"+reasonIssued] && seen["Secret/"+reasonAuthorityDropped]
 	})
 	other := &corev1.Secret{}
-	if err := f.replicas[0].read(f.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
+	if err := f.replicas[0].live.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
 		t.Error("other Secrets are read")
 	}
 }
@@ -161,5 +161,5 @@ func TestManagersWithCertManager(t *testing.T) {
 	f.Eventually("it is ready", func() bool { return f.replicas[0].ready() == nil })
 	f.add(-2 * fresh) // or the certificate would have to wait
 	f.Eventually("cert-manager issues the certificate", f.issue)
-	f.Eventually("it is served", func() bool { return f.replicas[0].served.Load().mode == CertManager && f.replicas[0].ready() == nil })
+	f.Eventually("it is served", func() bool { return f.replicas[0].now().served.mode == CertManager && f.replicas[0].ready() == nil })
 }

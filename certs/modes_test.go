@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -27,7 +28,7 @@ import (
 )
 
 // in is a fixture whose replicas and leaders run in another mode from now on. Each of them starts anew.
-func (f *fixture) in(mode Mode, replicas ...string) *leader {
+func (f *fixture) in(mode Mode, replicas ...string) *Certificates {
 	f.Helper()
 	f.options.Mode = mode
 	f.options.setDefaults()
@@ -36,7 +37,7 @@ func (f *fixture) in(mode Mode, replicas ...string) *leader {
 }
 
 // anew replaces the replicas, one after the other as a rollout does, and the leader at last.
-func (f *fixture) anew(replicas ...string) *leader {
+func (f *fixture) anew(replicas ...string) *Certificates {
 	f.Helper()
 	for _, name := range replicas {
 		r := f.serve(name)
@@ -94,7 +95,7 @@ func (f *fixture) theirs(by *pair, validity time.Duration) (*pair, *pair) {
 // and no handshake fails.
 func TestAYearOfEachMode(t *testing.T) {
 	installCertManager(t)
-	for _, mode := range Modes {
+	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, "a", "b")
@@ -288,13 +289,67 @@ func TestChangesOfTheMode(t *testing.T) {
 		f.add(fresh)
 		f.settle(l)
 		want := map[Mode]string{SelfSigned: f.options.Secret.Name, CertManager: f.options.Issued, Auto: f.options.Issued, Existing: "theirs"}[mode]
-		if got := f.replicas[0].served.Load(); got.secret.Name != want || len(f.state().trusted) != 0 {
+		if got := f.replicas[0].now().served; got.secret.Name != want || len(f.state().trusted) != 0 {
 			t.Fatalf("mode %s: Secret %s is served, %d more authorities are trusted", mode, got.secret, len(f.state().trusted))
 		}
 		for _, r := range f.replicas {
 			f.Must(r.ready())
 		}
 	}
+}
+
+// A mode that has no certificate is changed before any replica was ready. A leader of that mode stays until one is.
+func TestChangeOfAModeThatHasNoCertificate(t *testing.T) {
+	f := newFixture(t)
+	f.options.Existing = "theirs"
+	l := f.in(Existing, "a")
+	options := f.options
+	options.Mode = SelfSigned
+	b := prepare(&options)
+	b.live, b.writer, b.replicas, b.events = f.api, f.api, place{&f.board, "b"}, &f.toldEvents
+	for i := range 12 {
+		f.lead(l)
+		f.take(f.replicas...)
+		_, err := b.Reconcile(t.Context(), ctrl.Request{})
+		f.Must(err)
+		if i == 3 && f.count(reasonIssued) > 0 {
+			t.Error("it does not wait for the leader")
+		}
+		f.add(glance)
+	}
+	f.Must(b.Ready(nil))
+	f.Must(f.replicas[0].ready()) // by what the other mode has
+	f.handshakes()
+}
+
+// A Secret of the mode that cannot be used any more has replicas serve what they have, and not what another mode has left.
+func TestBrokenSecretAfterAChangeOfTheMode(t *testing.T) {
+	f, _ := running(t, "a", "b")
+	f.options.Existing = "theirs"
+	ca, leaf := f.theirs(nil, 90*day24)
+	f.put("theirs", ca, leaf)
+	l := f.in(Existing, "c", "d")
+	f.lead(l)
+	f.take(f.replicas...)
+	f.add(fresh)
+	f.settle(l)
+	foreign, _ := f.theirs(nil, 90*day24)
+	f.put("theirs", foreign, leaf)
+	f.settle(l)
+	for _, r := range f.replicas {
+		if f.Must(r.ready()); r.hash() != hashOf(leaf.Leaf) {
+			t.Errorf("%s serves what another mode has left", r.name)
+		}
+	}
+	if f.count(reasonSourceChanged) != 0 || f.count(reasonUnusable) == 0 {
+		t.Errorf("people are told %v", f.toldEvents.all)
+	}
+	e := f.serve("e") // which has nothing
+	f.take(e)
+	f.add(f.options.Settle)
+	f.take(e)
+	f.handshakes()
+	f.Must(e.ready())
 }
 
 // In mode auto Sallyport's own certificate is served until cert-manager is there, and again when nobody renews cert-manager's.
@@ -317,7 +372,7 @@ func TestAuto(t *testing.T) {
 	})
 	f.add(fresh)
 	f.settle(l)
-	if got := f.replicas[0].served.Load(); got.mode != CertManager || f.replicas[0].hash() == own {
+	if got := f.replicas[0].now().served; got.mode != CertManager || f.replicas[0].hash() == own {
 		t.Fatalf("the certificate is still that of %s", got.mode)
 	}
 	if f.count(reasonSourceChanged) != 1 {
@@ -327,7 +382,7 @@ func TestAuto(t *testing.T) {
 	f.lead(l)
 	f.take(f.replicas...)
 	f.settle(l)
-	if got := f.replicas[0].served.Load(); got.mode != SelfSigned {
+	if got := f.replicas[0].now().served; got.mode != SelfSigned {
 		t.Fatalf("the certificate is still that of %s", got.mode)
 	}
 	if f.count(reasonSourceChanged) != 2 || f.count(reasonUnusable) == 0 {
@@ -339,7 +394,7 @@ func TestAuto(t *testing.T) {
 	f.take(f.replicas...)
 	f.add(fresh)
 	f.settle(l)
-	if got := f.replicas[0].served.Load(); got.mode != CertManager {
+	if got := f.replicas[0].now().served; got.mode != CertManager {
 		t.Errorf("the certificate that was renewed is not served, but that of %s", got.mode)
 	}
 }

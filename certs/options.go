@@ -28,8 +28,8 @@ const (
 	Existing Mode = "existing"
 )
 
-// Modes are all modes.
-var Modes = []Mode{Auto, CertManager, SelfSigned, Existing}
+// modes are all modes.
+var modes = []Mode{Auto, CertManager, SelfSigned, Existing}
 
 const (
 	day24, year = 24 * time.Hour, 365 * 24 * time.Hour
@@ -59,8 +59,8 @@ type Options struct {
 	Injected bool
 	// DNSNames are what the serving certificate is for. The API server calls the first of a Service <name>.<namespace>.svc.
 	DNSNames []string
-	// Mutating and Validating name the webhook configurations whose caBundle is kept. They may be created later.
-	Mutating, Validating []string
+	// Configurations name the mutating and validating webhook configurations whose caBundle is kept. They may be created later.
+	Configurations []string
 
 	// CAValidity (default 10 years) and ServingValidity (1 year) are for Sallyport's own CA and certificate, IssuedValidity (90 days) is for
 	// cert-manager's, which renews it after two thirds of that.
@@ -102,13 +102,13 @@ func (o Options) Validate() error {
 			all = append(all, fmt.Errorf(format, args...))
 		}
 	}
-	must(slices.Contains(Modes, o.Mode), "invalid mode %q: must be one of %q", o.Mode, Modes)
+	must(slices.Contains(modes, o.Mode), "invalid mode %q: must be one of %q", o.Mode, modes)
 	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
 	must(o.Issued != "" && o.Issued != o.Secret.Name && o.Existing != o.Secret.Name && o.Existing != o.Issued,
 		"the Secrets of Sallyport's own certificate, of cert-manager's and the existing one need names that differ")
 	must(o.Existing != "" || o.Mode != Existing, "mode %s needs the name of the existing Secret", Existing)
 	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
-	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "the validity of a serving certificate must be positive, and that of an authority must not be shorter")
+	must(o.ServingValidity > 0 && o.CAValidity >= 2*o.ServingValidity, "the validity of a serving certificate must be positive, and that of an authority twice as long")
 	must(o.IssuedValidity > 0 && o.IssuedValidity <= maxIssuedValidity, "the validity of a certificate of cert-manager must be positive and at most %s", maxIssuedValidity)
 	must(o.Settle > 0 && o.Poll > 0, "the wait for the API servers and the interval between two checks must be positive")
 	if len(o.Authorities) > 0 {

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -23,7 +24,9 @@ func TestFirstInstallation(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	a.metrics = newMetrics(registry)
 	f.take(a)
-	if _, err := a.getCertificate(nil); err == nil || !strings.Contains(err.Error(), "no certificate yet: Secret "+f.options.Secret.String()) {
+	config := &tls.Config{}
+	a.TLS(config)
+	if _, err := config.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "no certificate yet: Secret "+f.options.Secret.String()) {
 		t.Errorf("before there is a certificate a handshake gets %v", err)
 	}
 	if a.ready() == nil || f.handshake(a, nil) == nil {
@@ -65,10 +68,10 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 		if i%10 == 0 {
 			l = f.leader()
 		}
-		result, err := l.Reconcile(t.Context(), ctrl.Request{})
+		wait, err := l.lead(t.Context())
 		f.Must(err)
-		if result.RequeueAfter != resync {
-			t.Fatalf("it looks again after %s", result.RequeueAfter)
+		if wait != resync {
+			t.Fatalf("it looks again after %s", wait)
 		}
 		f.take(f.replicas...)
 		f.add(12 * time.Hour)
@@ -223,7 +226,7 @@ func TestClocksAndNames(t *testing.T) {
 	})
 	t.Run("a configuration that comes later", func(t *testing.T) {
 		f.configure(f.options.Secret.Namespace + "-later")
-		f.options.Validating = append(f.options.Validating, f.options.Secret.Namespace+"-later")
+		f.options.Configurations = append(f.options.Configurations, f.options.Secret.Namespace+"-later")
 		f.lead(l)
 		f.handshakes()
 	})
@@ -235,7 +238,7 @@ func TestReports(t *testing.T) {
 	f.ripen(l)
 	f.add(36 * time.Hour)
 	f.err = errors.New("no Lease")
-	if _, err := l.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+	if _, err := l.lead(t.Context()); err == nil {
 		t.Error("a leader that cannot ask goes on")
 	}
 	f.err = nil
@@ -244,7 +247,7 @@ func TestReports(t *testing.T) {
 	f.add(f.options.Settle) // to where both replicas are to report
 	f.err = errors.New("no Lease")
 	for _, r := range f.replicas {
-		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		if _, err := r.serve(t.Context()); err == nil {
 			t.Error("a report that failed is forgotten")
 		}
 	}
@@ -272,6 +275,50 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// An immutable Secret keeps the leader from a renewal, but from nothing else, and people are told what to do.
+func TestImmutableSecret(t *testing.T) {
+	f, l := running(t, "a")
+	secret := f.secret()
+	f.Must(f.api.Get(t.Context(), f.options.Secret, secret))
+	secret.Immutable = ptr.To(true)
+	f.Must(f.api.Update(t.Context(), secret))
+	f.add(25 * day24) // it is due
+	served := f.replicas[0].hash()
+	configurations, err := f.live(t.Context())
+	f.Must(err)
+	before := configurations[0].DeepCopyObject().(client.Object)
+	endpoints(configurations[0])[0].CABundle = nil
+	f.Must(f.api.Patch(t.Context(), configurations[0], client.MergeFrom(before)))
+	for range 3 {
+		f.lead(l)
+		f.take(f.replicas...)
+		f.handshakes()
+		f.Must(f.replicas[0].ready())
+		f.add(patience)
+	}
+	want := "kubectl -n " + f.options.Secret.Namespace + " delete secret " + f.options.Secret.Name
+	if told := strings.Join(f.toldEvents.all, "\n"); f.count(reasonUnusable) != 1 || !strings.Contains(told, "immutable") || !strings.Contains(told, want) {
+		t.Errorf("people are told %s", told)
+	}
+	f.add(6 * day24) // it has expired
+	f.lead(l)
+	f.replicas = nil
+	b := f.serve("b")
+	f.lead(l)
+	f.take(b)
+	if err := b.ready(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("readiness is %v", err)
+	}
+	f.Must(f.api.Delete(t.Context(), secret))
+	f.lead(l)
+	f.take(b)
+	f.settle(l)
+	f.Must(b.ready())
+	if b.hash() == served {
+		t.Error("the certificate is not renewed")
+	}
+}
+
 func TestAPIServerIsAway(t *testing.T) {
 	f, l := running(t, "a")
 	f.writes = nil
@@ -284,12 +331,10 @@ func TestAPIServerIsAway(t *testing.T) {
 				return errors.New("connection refused")
 			},
 		})
-		l.live, f.replicas[0].read = away, func(client.Object) client.Reader { return away }
-		for _, r := range []interface {
-			Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
-		}{l, f.replicas[0]} {
-			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-				t.Errorf("%T takes no answer for one", r)
+		l.live, f.replicas[0].live = away, away
+		for name, look := range map[string]func(context.Context) (time.Duration, error){"the leader": l.lead, "the replica": f.replicas[0].serve} {
+			if _, err := look(t.Context()); err == nil {
+				t.Errorf("%s takes no answer for one", name)
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/depth"
@@ -59,7 +58,7 @@ func (l *load) pass(f *fixture, d time.Duration) {
 // ripening is how time passes until a day before the authority is due, with the renewals of the serving certificate.
 var ripening = []time.Duration{21 * day24, 21 * day24, 17 * day24}
 
-func (f *fixture) ripen(l *leader) {
+func (f *fixture) ripen(l *Certificates) {
 	f.Helper()
 	for _, d := range ripening {
 		f.add(d)
@@ -164,7 +163,7 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 				l := f.leader()
 				for i := range 25 {
 					was := crashed
-					_, err := l.Reconcile(t.Context(), ctrl.Request{})
+					_, err := l.lead(t.Context())
 					if crashed != was {
 						l = f.leader() // with nothing in its memory
 					} else {
@@ -200,7 +199,7 @@ func TestTwoLeaders(t *testing.T) {
 			l := f.leader()
 			both.Go(func() {
 				for range 3 {
-					if _, err := l.Reconcile(f.Context(), ctrl.Request{}); err != nil {
+					if _, err := l.lead(f.Context()); err != nil {
 						t.Error(err)
 					}
 				}
@@ -217,12 +216,12 @@ func TestTwoLeaders(t *testing.T) {
 	f.settle(f.leader())
 	f.ripen(f.leader())
 	f.add(36 * time.Hour)
-	leaders := []*leader{f.leader(), f.leader()}
+	leaders := []*Certificates{f.leader(), f.leader()}
 	for range 25 {
 		var both sync.WaitGroup
 		for _, l := range leaders {
 			both.Go(func() {
-				if _, err := l.Reconcile(f.Context(), ctrl.Request{}); err != nil {
+				if _, err := l.lead(f.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -293,10 +292,10 @@ func TestRandomFaults(t *testing.T) {
 }
 
 // fault does something, and says what.
-func (f *fixture) fault(random *rand.Rand, l **leader) string {
+func (f *fixture) fault(random *rand.Rand, l **Certificates) string {
 	f.Helper()
 	lead := func() {
-		if _, err := (*l).Reconcile(f.Context(), ctrl.Request{}); err != nil {
+		if _, err := (*l).lead(f.Context()); err != nil {
 			*l = f.leader()
 		}
 	}

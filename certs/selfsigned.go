@@ -18,55 +18,64 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/commands"
 )
 
-// maintainOwn keeps Sallyport's own CA and a certificate of it in the Secret, and replaces both in good time. It need not wait for anything,
-// because replicas serve a certificate only once it is trusted.
-func maintainOwn(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error) {
+// maintainOwn keeps Sallyport's own CA and a certificate of it in the Secret, and replaces both in good time: the CA when a certificate would
+// outlive it. It need not wait for anything, because replicas serve a certificate only once it is trusted.
+func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, now time.Time) error {
 	var events []event
-	ca, fault := ownAuthority(secret.Data, now)
-	found := &offer{source: &source{names: l.DNSNames}}
-	if ca != nil && len(secret.Data[certKey])+len(secret.Data[privateKeyKey]) > 0 {
-		fault = found.parse(secret.Data, nil, now)
+	renewed := secret.DeepCopy()
+	if renewed.Data == nil {
+		renewed.Data = map[string][]byte{}
+	}
+	data, found := renewed.Data, &offer{source: &source{names: c.DNSNames}}
+	ca, fault := ownAuthority(data, now)
+	if ca != nil {
+		if data[caKey] = encoded(ca.Leaf); len(data[certKey])+len(data[privateKeyKey]) > 0 {
+			fault = found.parse(data, nil, now)
+		}
 	}
 	if fault != nil {
 		events = append(events, event{corev1.EventTypeWarning, reasonBroken, "Repair", "Replaced: " + fault.Error()})
 	}
-	if ca == nil || !now.Before(part(ca.Leaf, renewAt)) {
-		if ca, err = l.newAuthority(now); err != nil {
-			return nil, err
+	leaf := found.leaf
+	if ca == nil || now.Add(c.ServingValidity).After(ca.Leaf.NotAfter) {
+		if ca, fault = c.newAuthority(now); fault != nil {
+			return fault
 		}
+		leaf, data[caKey], data[caPrivateKeyKey] = nil, ca.crt, ca.key
 		events = append(events, event{corev1.EventTypeNormal, reasonAuthorityReplaced, "Rotate",
 			fmt.Sprintf("New certificate authority %s, valid until %s", ca.Leaf.Subject.CommonName, day(ca.Leaf.NotAfter))})
 	}
-	leaf := found.leaf
-	if leaf == nil || leaf.Leaf.CheckSignatureFrom(ca.Leaf) != nil || !now.Before(part(leaf.Leaf, renewAt)) {
-		if leaf, err = l.issue(ca, now); err != nil {
-			return nil, err
+	if leaf == nil || !now.Before(part(leaf.Leaf, renewAt)) {
+		if leaf, fault = c.issue(ca, now); fault != nil {
+			return fault
 		}
+		data[certKey], data[privateKeyKey] = leaf.crt, leaf.key
 		events = append(events, event{corev1.EventTypeNormal, reasonIssued, "Issue",
-			fmt.Sprintf("New serving certificate for %s, valid until %s", strings.Join(l.DNSNames, ", "), day(leaf.Leaf.NotAfter))})
+			fmt.Sprintf("New serving certificate for %s, valid until %s", strings.Join(c.DNSNames, ", "), day(leaf.Leaf.NotAfter))})
 	}
-	data := map[string][]byte{}
-	maps.Copy(data, secret.Data)
-	data[certKey], data[privateKeyKey], data[caKey], data[caPrivateKeyKey] = leaf.crt, leaf.key, encoded(ca.Leaf), ca.key
 	if maps.EqualFunc(data, secret.Data, bytes.Equal) {
-		return nil, nil
+		return nil
 	}
-	secret.Data = data
+	var err error
 	if secret.ResourceVersion == "" {
-		secret.Type = corev1.SecretTypeTLS
-		err = l.writer.Create(ctx, secret, client.FieldOwner(fieldOwner))
+		renewed.Type = corev1.SecretTypeTLS
+		err = c.writer.Create(ctx, renewed, client.FieldOwner(fieldOwner))
 	} else {
-		err = l.writer.Update(ctx, secret, client.FieldOwner(fieldOwner))
+		err = c.writer.Update(ctx, renewed, client.FieldOwner(fieldOwner))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writing Secret %s: %w", client.ObjectKeyFromObject(secret), err)
+		return fmt.Errorf("writing Secret %s: %w; to have another one created: %s", client.ObjectKeyFromObject(secret), err,
+			commands.Line("kubectl", "-n", secret.Namespace, "delete", "secret", secret.Name))
 	}
 	for _, e := range events {
-		l.tell(secret, e)
+		c.tell(renewed, e)
 	}
-	return nil, nil
+	*secret = *renewed
+	return nil
 }
 
 // ownAuthority returns the CA in the Secret, or nil and what is wrong with it. There is nothing wrong with an empty Secret.
@@ -94,14 +103,10 @@ func (o *Options) newAuthority(now time.Time) (*pair, error) {
 	}, nil)
 }
 
-// issue creates a serving certificate, which does not outlive its CA.
+// issue creates a serving certificate.
 func (o *Options) issue(ca *pair, now time.Time) (*pair, error) {
-	until := now.Add(o.ServingValidity)
-	if until.After(ca.Leaf.NotAfter) {
-		until = ca.Leaf.NotAfter
-	}
 	return sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "sallyport-webhook"}, DNSNames: o.DNSNames, NotBefore: now.Add(-backdate), NotAfter: until,
+		Subject: pkix.Name{CommonName: "sallyport-webhook"}, DNSNames: o.DNSNames, NotBefore: now.Add(-backdate), NotAfter: now.Add(o.ServingValidity),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ca)
 }

@@ -2,12 +2,10 @@ package certs
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,168 +19,135 @@ const glance = 10 * time.Second
 
 var errUnsettled = errors.New("waiting until every API server trusts the certificate")
 
-// server is the part of every replica: it reads the Secrets and serves the preferred certificate when API servers trust it.
-type server struct {
-	*Options
-	from    []*source
-	served  atomic.Pointer[offer]
-	trouble atomic.Pointer[error] // why API servers do not trust what is served, or what is wrong if nothing is
-	hinted  atomic.Pointer[error] // what the leader knows of the sources, if this replica leads
-	metrics *metrics
-
-	// These are set before the replica starts.
-	read     func(client.Object) client.Reader
-	replicas Replicas
-
-	// These are of Reconcile.
-	settled   lasting // the authorities of the preferred certificate are trusted
-	proven    lasting // what is served is trusted
-	confirmed string  // the hash of the certificate that every API server trusts
-	replaced  string  // the hash of the certificate that was of no use any more
-	reported  string  // the hash that was reported last
+// status is what a replica serves, nil if nothing, and why API servers cannot call it.
+type status struct {
+	served  *offer
+	trouble error
 }
 
-// getCertificate is for [tls.Config].
-func (s *server) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if served := s.served.Load(); served != nil {
-		return &served.leaf.Certificate, nil
+func (c *Certificates) now() status {
+	if now := c.state.Load(); now != nil {
+		return *now
 	}
-	return nil, s.ready()
+	return status{trouble: errors.New("no certificate yet: the Secrets have not been read")}
 }
 
-// ready returns why API servers cannot call this replica.
-func (s *server) ready() error {
-	served, trouble, hinted := s.served.Load(), s.trouble.Load(), s.hinted.Load()
-	switch {
-	case served != nil && s.Now().After(served.leaf.Leaf.NotAfter):
-		return fmt.Errorf("the serving certificate expired at %s", day(served.leaf.Leaf.NotAfter))
-	case served == nil && hinted != nil:
-		return *hinted
-	case trouble != nil:
-		return *trouble
-	case served == nil:
-		return errors.New("no certificate yet: the Secrets have not been read")
-	}
-	return nil
-}
-
-// hash returns the hash of what is served, or nothing.
-func (s *server) hash() string {
-	if served := s.served.Load(); served != nil {
-		return hashOf(served.leaf.Leaf)
-	}
-	return ""
-}
-
-// Reconcile serves the preferred certificate and reports it. A served certificate is only replaced by a better one.
-func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	now := s.Now()
-	configurations, all, err := s.look(ctx, s.from, s.read, now, nil)
+// serve serves the preferred certificate when API servers trust it, and reports it. It returns when to look again.
+func (c *Certificates) serve(ctx context.Context) (time.Duration, error) {
+	now := c.Now()
+	configurations, all, err := c.look(ctx, now, false)
 	if err != nil {
-		return ctrl.Result{}, err
+		return 0, err
 	}
-	held := s.take(all, configurations, now)
-	trouble := s.check(ctx, configurations, now)
-	if s.served.Load() == nil {
-		trouble = held
+	was := c.now().served
+	served, held := c.take(was, all, configurations, now)
+	trouble := held
+	if served != nil {
+		trouble = c.check(ctx, served, configurations, now)
+	} else if held = nil; c.hint != nil {
+		trouble = c.hint
 	}
-	note(&s.trouble, trouble)
-	if hash := s.hash(); trouble == nil && hash != s.reported {
-		if err := s.replicas.Report(ctx, hash); err != nil {
-			return ctrl.Result{}, fmt.Errorf("reporting which certificate is served: %w", err)
+	c.state.Store(&status{served, trouble})
+	if served != was {
+		c.metrics.show(served)
+	}
+	if hash := served.hash(); trouble == nil && hash != c.reported {
+		if err := c.replicas.Report(ctx, hash); err != nil {
+			return 0, fmt.Errorf("reporting which certificate is served: %w", err)
 		}
-		s.reported = hash
+		c.reported = hash
 	}
 	if held != nil || trouble != nil {
-		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", errors.Join(held, trouble).Error())
-		return ctrl.Result{RequeueAfter: s.pause()}, nil
+		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "because", oneLine(held, trouble).Error())
+		return c.pause(), nil
 	}
-	return ctrl.Result{RequeueAfter: s.served.Load().next()}, nil
+	return next(all), nil
 }
 
 // pause returns how long to wait before the next look while a certificate is not served.
-func (s *server) pause() time.Duration { return min(glance, s.Settle) }
+func (c *Certificates) pause() time.Duration { return min(glance, c.Settle) }
 
-// take serves the preferred certificate, or says why not.
-func (s *server) take(all []*offer, configurations []client.Object, now time.Time) error {
-	want, was := choose(all), s.served.Load()
+// take returns what to serve, and why that is not the preferred certificate. What is valid and trusted is only replaced by what is, too.
+func (c *Certificates) take(was *offer, all []*offer, configurations []client.Object, now time.Time) (*offer, error) {
+	want := choose(all)
 	if want == nil {
-		return faults(all)
+		return was, faults(all)
 	}
-	distrust := s.trusted(want, configurations, now)
-	settled := s.settled.so(string(encoded(want.roots...)), distrust == nil, now, s.Settle)
-	if hash := hashOf(want.leaf.Leaf); hash == s.hash() {
-		return nil
-	}
-	switch useful := was != nil && !now.After(was.leaf.Leaf.NotAfter) && s.trusted(was, configurations, now) == nil; {
+	distrust := c.trusted(want, configurations, now)
+	settled := c.settled.so(string(encoded(want.roots...)), distrust == nil, now, c.Settle)
+	valid := was != nil && !now.After(was.leaf.Leaf.NotAfter)
+	switch useful := valid && c.trusted(was, configurations, now) == nil; {
+	case was.hash() == want.hash():
+		return was, nil
+	case useful && !want.ofMode():
+		return was, faults(all)
 	case useful && distrust != nil:
-		return distrust
+		return was, distrust
 	case useful && !settled:
-		return errUnsettled
-	case useful && now.Before(want.ripe()) && now.Add(2*s.pause()).Before(was.leaf.Leaf.NotAfter): // two looks before its end it waits no longer
-		return fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
-	case !useful && distrust != nil: // anything that is trusted, else anything
-		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && s.trusted(o, configurations, now) == nil }); i >= 0 {
-			want, settled = all[i], false
-		} else if was != nil && !now.After(was.leaf.Leaf.NotAfter) {
-			return distrust
+		return was, errUnsettled
+	case useful && now.Before(want.ripe()) && now.Add(2*c.pause()).Before(was.leaf.Leaf.NotAfter): // two looks before its end it waits no longer
+		return was, fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
+	case distrust != nil: // anything that is trusted, else anything
+		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && c.trusted(o, configurations, now) == nil }); i >= 0 {
+			want = all[i]
+		} else if valid {
+			return was, distrust
 		}
 	}
-	if s.replaced = s.hash(); settled {
-		s.confirmed = hashOf(want.leaf.Leaf)
+	if c.replaced = was.hash(); settled {
+		c.confirmed = want.hash()
 	}
-	if distrust == nil && !settled {
-		distrust = errUnsettled
-	}
-	note(&s.trouble, distrust) // first, or a probe would find it ready
-	s.served.Store(want)
-	s.metrics.show(want)
-	return nil
+	return want, nil
 }
 
 // check says why API servers may reject what is served.
-func (s *server) check(ctx context.Context, configurations []client.Object, now time.Time) error {
-	served, hash := s.served.Load(), s.hash()
-	if served == nil {
-		return nil
-	}
-	err := s.trusted(served, configurations, now)
-	proven := s.proven.so(hash, err == nil, now, s.Settle)
-	if err != nil || hash == s.confirmed {
+func (c *Certificates) check(ctx context.Context, served *offer, configurations []client.Object, now time.Time) error {
+	hash, err := served.hash(), c.trusted(served, configurations, now)
+	proven := c.proven.so(hash, err == nil, now, c.Settle)
+	if err != nil || hash == c.confirmed {
 		return err
 	}
 	// It was taken in haste, as there was nothing else. Others that still serve something else are of more use until every API server has
 	// observed that this one is trusted.
-	reports, err := s.replicas.Serving(ctx)
+	reports, err := c.replicas.Serving(ctx)
 	if err != nil {
 		return fmt.Errorf("reading which certificates the replicas serve: %w", err)
 	}
 	all := slices.Collect(maps.Values(reports))
-	useful := func(other string) bool { return other != "" && other != s.replaced }
+	useful := func(other string) bool { return other != "" && other != c.replaced }
 	if !proven && slices.ContainsFunc(all, useful) && !slices.Contains(all, hash) {
 		return errUnsettled
 	}
-	s.confirmed = hash
+	c.confirmed = hash
 	return nil
 }
 
-// note stores an error, or nil.
-func note(where *atomic.Pointer[error], err error) {
-	if err == nil {
-		where.Store(nil)
-		return
-	}
-	where.Store(&err)
-}
-
 // trusted says which webhook of these configurations does not trust a certificate.
-func (s *server) trusted(o *offer, configurations []client.Object, now time.Time) error {
+func (c *Certificates) trusted(o *offer, configurations []client.Object, now time.Time) error {
 	for _, authorities := range bundles(configurations, now) {
-		if _, err := o.leaf.verify(s.DNSNames[:1], authorities, now); err != nil {
+		if _, err := o.leaf.verify(c.DNSNames[:1], authorities, now); err != nil {
 			return fmt.Errorf("a webhook configuration does not trust the serving certificate: %w", err)
 		}
 	}
 	return nil
+}
+
+// lasting is since when something has been so without a break, as far as this process has seen.
+type lasting struct {
+	what  string
+	since time.Time
+}
+
+// so records whether it is so now, and of what, and reports whether it has been for long enough.
+func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) bool {
+	if !is {
+		*l = lasting{}
+		return false
+	}
+	if l.what != what || l.since.After(now) {
+		l.what, l.since = what, now
+	}
+	return now.Sub(l.since) >= enough
 }
 
 // metrics show what is served. A replica that serves nothing has none.

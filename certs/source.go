@@ -35,8 +35,8 @@ type source struct {
 	mode   Mode
 	secret types.NamespacedName
 	names  []string // the DNS names that the certificate must have
-	// maintain updates the Secret, or has it updated and returns why it is not. The leader calls it. It is nil if the mode only reads the Secret.
-	maintain func(ctx context.Context, l *leader, secret *corev1.Secret, now time.Time) (problem, err error)
+	// maintain updates the Secret, or has it updated, or returns why it is not. The leader calls it. It is nil if the mode only reads the Secret.
+	maintain func(c *Certificates, ctx context.Context, secret *corev1.Secret, now time.Time) error
 	needed   bool   // it is a problem if there is no certificate
 	remedy   string // what users can do then
 }
@@ -54,10 +54,10 @@ func (o *Options) sources() []*source {
 			"--from-file=tls.crt", "--from-file=tls.key", "--from-file=ca.crt", "--dry-run=client", "-o", "yaml")+" | kubectl apply -f -")
 	own.names = o.DNSNames
 	if o.Mode == Auto || o.Mode == SelfSigned {
-		own.maintain, own.needed = maintainOwn, true
+		own.maintain, own.needed = (*Certificates).maintainOwn, true
 	}
 	if o.Mode == Auto || o.Mode == CertManager {
-		issued.maintain = maintainIssued
+		issued.maintain = (*Certificates).maintainIssued
 	}
 	all := []*source{issued, own, existing}
 	if i := slices.IndexFunc(all, func(s *source) bool { return s.mode == o.Mode }); i > 0 {
@@ -77,48 +77,48 @@ func (s *source) object() *corev1.Secret {
 // offer is what a source has at the moment.
 type offer struct {
 	*source
-	leaf    *pair               // nil if there is none that is valid
-	roots   []*x509.Certificate // the CAs in the Secret
-	ca      *x509.Certificate   // the one of them that certifies the leaf
-	fault   error               // why there is no leaf, or why there should be another one by now
-	problem error               // why who maintains the Secret cannot; only the leader knows
+	leaf  *pair               // nil if there is none that is valid
+	roots []*x509.Certificate // the CAs in the Secret
+	ca    *x509.Certificate   // the one of them that certifies the leaf
+	late  bool                // there should be another leaf by now
+	wrong error               // what is wrong with a source of the mode
 }
 
-// offer parses the Secret of a source. One without a resourceVersion does not exist.
-func (o *Options) offer(s *source, secret *corev1.Secret, now time.Time) *offer {
+// offer parses the Secret of a source, of which the leader knows a problem. A Secret without a resourceVersion does not exist.
+func (o *Options) offer(s *source, secret *corev1.Secret, problem error, now time.Time) *offer {
 	found := &offer{source: s}
+	var fault error
 	if secret.ResourceVersion == "" {
-		found.fault = fmt.Errorf("no certificate yet: Secret %s does not exist; %s", s.secret, s.remedy)
+		fault = fmt.Errorf("no certificate yet: Secret %s does not exist; %s", s.secret, s.remedy)
 	} else if err := found.parse(secret.Data, o.Authorities, now); err != nil {
-		found.fault = fmt.Errorf("cannot use the certificate in Secret %s: %w; %s", s.secret, err, s.remedy)
-	} else if s.mode != SelfSigned && !now.Before(part(found.leaf.Leaf, lateAt)) {
-		found.fault = fmt.Errorf("the certificate in Secret %s was not renewed and expires at %s; %s", s.secret, day(found.leaf.Leaf.NotAfter), s.remedy)
+		fault = fmt.Errorf("cannot use the certificate in Secret %s: %w; %s", s.secret, err, s.remedy)
+	} else if found.late = s.mode != SelfSigned && !now.Before(part(found.leaf.Leaf, lateAt)); found.late {
+		fault = fmt.Errorf("the certificate in Secret %s was not renewed and expires at %s; %s", s.secret, day(found.leaf.Leaf.NotAfter), s.remedy)
+	}
+	if s.needed || s.maintain != nil && (found.leaf != nil || !errors.Is(problem, errNotServed)) { // mode auto does without cert-manager
+		found.wrong = oneLine(fault, problem)
 	}
 	return found
 }
 
 // look reads the webhook configurations and then the Secrets, which a leader has maintained. The order matters: see "Who may write" in the
 // package's description.
-func (o *Options) look(ctx context.Context, from []*source, read func(client.Object) client.Reader, now time.Time, l *leader) (
-	configurations []client.Object, all []*offer, err error,
-) {
-	if configurations, err = o.readConfigurations(ctx, read); err != nil {
+func (c *Certificates) look(ctx context.Context, now time.Time, leads bool) (configurations []client.Object, all []*offer, err error) {
+	if configurations, err = c.readConfigurations(ctx, c.live); err != nil {
 		return nil, nil, err
 	}
-	for _, s := range from {
+	for _, s := range c.from {
 		secret := s.object()
-		if err := read(secret).Get(ctx, s.secret, secret); client.IgnoreNotFound(err) != nil {
+		if err := c.live.Get(ctx, s.secret, secret); client.IgnoreNotFound(err) != nil {
 			return nil, nil, fmt.Errorf("reading Secret %s: %w", s.secret, err)
 		}
 		var problem error
-		if l != nil && s.maintain != nil {
-			if problem, err = s.maintain(ctx, l, secret, now); err != nil {
-				return nil, nil, err
+		if leads && s.maintain != nil {
+			if problem = s.maintain(c, ctx, secret, now); isConflict(problem) {
+				return nil, nil, problem
 			}
 		}
-		found := o.offer(s, secret, now)
-		found.problem = problem
-		all = append(all, found)
+		all = append(all, c.offer(s, secret, problem, now))
 	}
 	return configurations, all, nil
 }
@@ -158,16 +158,34 @@ func (o *offer) ripe() time.Time {
 	return from.Add(min(fresh, o.leaf.Leaf.NotAfter.Sub(from)/10))
 }
 
-// next returns how long nothing needs to be checked while nothing changes.
-func (o *offer) next() time.Duration {
-	return min(resync, o.leaf.Leaf.NotAfter.Sub(o.leaf.Leaf.NotBefore)/24)
+// hash identifies the certificate. It is empty if there is none.
+func (o *offer) hash() string {
+	if o == nil {
+		return ""
+	}
+	sum := sha256.Sum256(o.leaf.Leaf.Raw)
+	return hex.EncodeToString(sum[:])
 }
 
-// choose returns the offer that replicas should serve, or nil: the first one of the mode without a fault, else the first one of the mode
-// with a certificate, else what another mode has left.
+// next returns how long nothing needs to be checked while nothing changes.
+func next(all []*offer) time.Duration {
+	wait := resync
+	for _, o := range all {
+		switch {
+		case o.leaf != nil && o.wrong == nil:
+			wait = min(wait, o.leaf.Leaf.NotAfter.Sub(o.leaf.Leaf.NotBefore)/24)
+		case o.ofMode():
+			wait = min(wait, patience)
+		}
+	}
+	return wait
+}
+
+// choose returns the offer that replicas should serve, or nil: the first one of the mode that is not late, else the first one of the mode
+// with a certificate, else what another mode has left, for replicas that serve nothing.
 func choose(all []*offer) *offer {
 	for _, good := range []func(*offer) bool{
-		func(o *offer) bool { return o.ofMode() && o.fault == nil },
+		func(o *offer) bool { return o.ofMode() && !o.late },
 		(*offer).ofMode,
 		func(*offer) bool { return true },
 	} {
@@ -178,19 +196,11 @@ func choose(all []*offer) *offer {
 	return nil
 }
 
-// wrong returns what is wrong with an offer of the mode. In mode auto, nothing is wrong if the cluster has no cert-manager.
-func (o *offer) wrong() error {
-	if !o.ofMode() || !o.needed && o.leaf == nil && errors.Is(o.problem, errNotServed) {
-		return nil
-	}
-	return oneLine(o.fault, o.problem)
-}
-
 // faults returns what is wrong with all offers.
 func faults(all []*offer) error {
 	var found []error
 	for _, o := range all {
-		found = append(found, o.wrong())
+		found = append(found, o.wrong)
 	}
 	return oneLine(found...)
 }
@@ -260,11 +270,6 @@ func part(c *x509.Certificate, share float64) time.Time {
 // isAuthority reports whether a certificate is that of a CA, and valid now.
 func isAuthority(c *x509.Certificate, now time.Time) bool {
 	return c.IsCA && c.BasicConstraintsValid && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0) && !now.Before(c.NotBefore) && !now.After(c.NotAfter)
-}
-
-func hashOf(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
-	return hex.EncodeToString(sum[:])
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -37,7 +37,7 @@ decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
 readOnly: true
-diskImages: {enabled: true, networkPolicy: {namespaces: [default], except: [169.254.0.0/16, "fe80::/10"]}}
+diskImages: {enabled: true, secretHosts: [s3.example.org, "*.images.example.org:9000", "[2001:db8::1]"], networkPolicy: {namespaces: [default], except: [169.254.0.0/16, "fe80::/10"]}}
 extraArgs: [--webhook-host=0.0.0.0]
 extraEnv: [{name: A, value: b}]
 extraVolumes: [{name: records, emptyDir: {}}]
@@ -51,7 +51,7 @@ webhook: {failurePolicy: Ignore, timeoutSeconds: 4, clientCA: "-----BEGIN CERTIF
 metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}, prometheusRule: {enabled: true, labels: {prometheus: main}}}
 health: {port: 9092, readinessProbe: {periodSeconds: 3}}
 serviceAccount: {name: gatekeeper, annotations: {a: b}}
-rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [default, "*"], snapshotSecrets: [default, "*"]}
+rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [default, "*"], snapshotSecrets: [default, "*"], imageSecrets: [default, "*"]}
 podLabels: {a: b}
 podAnnotations: {a: b}
 priorityClassName: system-cluster-critical
@@ -283,11 +283,16 @@ func TestSecretsThatMachinesName(t *testing.T) {
 		"rbac: {snapshotSecrets: [a]}":              nil,
 		pods + "rbac: {snapshotSecrets: [b, a, b]}": {"Role b", "RoleBinding b", "Role a", "RoleBinding a"},
 		pods + `rbac: {snapshotSecrets: ["*"]}`:     {"ClusterRole ", "ClusterRoleBinding "},
+		"rbac: {imageSecrets: [a]}":                 nil,
+		"diskImages: {enabled: true}\nrbac: {imageSecrets: [b, a, b]}":              {"Role b", "RoleBinding b", "Role a", "RoleBinding a"},
 		pods + "rbac: {create: false, snapshotSecrets: [a], cloudInitSecrets: [a]}": nil,
 	} {
 		name := "sallyport-cloud-init"
 		if strings.Contains(values, "snapshot") {
 			name = "sallyport-snapshots"
+		}
+		if strings.Contains(values, "imageSecrets") {
+			name = "sallyport-images"
 		}
 		var got []string
 		for _, o := range render(t, values) {

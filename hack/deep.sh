@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Says how to run the tests that look at more in depth, of each package only these, a command a line: deep.sh go test -count=1 ... A test
-# is one of them if it asks the package depth, or names a function that does; where that is asked outside functions, all tests of the
-# package are.
+# Prints how to run the tests that look at more in depth or are left to a run without the race detector, of each package only these, a
+# command a line: deep.sh go test -count=1 ... A test is one of them if it asks the package depth, or names a function that does; where
+# that is asked outside functions, all tests of the package are.
 set -euo pipefail
 
-grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Of\|Only\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
+grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Of\|Only\|Unraced\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
 	tests=$(cat "$package"/*_test.go | awk '
 		/^\/\// { next }
 		/^(var|const|type) / { name = "" }
 		/^func / { name = $0; sub(/^func (\([^)]*\) )?/, "", name); sub(/[^A-Za-z0-9_].*/, "", name); order[++n] = name }
-		/depth\.(Checks|Deep|Of|Only)\(/ { if (name == "") all = 1; else deep[name] = 1 }
+		/depth\.(Checks|Deep|Of|Only|Unraced)\(/ { if (name == "") all = 1; else deep[name] = 1 }
 		{ words = $0; gsub(/[^A-Za-z0-9_]+/, " ", words); body[name] = body[name] " " words }
 		END {
 			do {

@@ -12,25 +12,25 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// ourselves is who asks where nobody requests anything. The prefix is Kubernetes' own, so that no person has the name. Policies may
-// go by it: servers-tenancy does not tell a namespace where we have found a machine.
-const ourselves = "system:sallyport"
+// sallyportUser is the user name of requests that Sallyport makes itself. Kubernetes reserves the prefix, so no person has the name.
+// Policies may test for it: servers-tenancy gives such requests no details of where a machine was found.
+const sallyportUser = "system:sallyport"
 
-// Placement is what the policies say of where a machine is, or is to be.
+// Placement is the result of evaluating where a machine is or will be.
 type Placement struct {
 	Ruling
-	// Datastores are the inventory paths of datastores, and of folders of them, that one is chosen of for a machine that is to be made and
-	// names none.
+	// Datastores are inventory paths of datastores and of folders of datastores. The runtime chooses among them for a new machine
+	// whose spec names none.
 	Datastores []string
 }
 
-// Admits asks the policies about a machine as if it were created now by ourselves, with every fact read live: whoever is
-// about to speak to a vCenter in its name asks before the first call, and again when the machine's spec or the VSphereServer
-// has changed. Admission saw what the spec says; the copy that is given here has in spec.runtime.vsphere.inventoryPath where
-// the machine really is, beside an instanceUUID if the spec has one, or in clone.folder the folder that it is in.
+// Admits evaluates the policies for a machine as if Sallyport created it now, with live facts. Callers ask before their first call
+// to a vCenter on behalf of the machine, and again when the machine's spec or the VSphereServer has changed. Admission evaluated
+// what the spec says; the copy passed here has in spec.runtime.vsphere.inventoryPath where the machine really is (beside an
+// instanceUUID if the spec has one), or in clone.folder the folder that contains it.
 //
-// Only those policies are asked that read VSphereServers: what others have against a creation is no reason to leave a machine
-// alone that exists. An error means that no ruling could be made; it is to be tried again.
+// Only policies that read VSphereServers are evaluated: other rules about creation do not apply to a machine that exists. An
+// error means that the policies could not be evaluated; the caller retries.
 func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p Placement, err error) {
 	review, err := reviewOfMachine(machine)
 	if err != nil {
@@ -50,25 +50,26 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p 
 	return p, err
 }
 
-// AdmitsDisk is Admits for a disk, which is judged by where its spec has it.
+// AdmitsDisk is Admits for a disk, with the place that its spec names.
 func (g *Gate) AdmitsDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) (Ruling, error) {
 	d := disk.DeepCopy()
 	d.Status, d.ManagedFields = v1alpha1.VirtualDiskStatus{}, nil
 	return g.admitsNew(ctx, d)
 }
 
-// AdmitsTemplate is Admits for a template, which is judged by where the failure domains of its spec have it.
+// AdmitsTemplate is Admits for a template, with the places that the failure domains of its spec name.
 func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTemplate) (Ruling, error) {
 	t := template.DeepCopy()
 	t.Status, t.ManagedFields = v1alpha1.VSphereTemplateStatus{}, nil
 	return g.admitsNew(ctx, t)
 }
 
-// AdmitsMove asks the policies about a move that the spec of a machine wants, with every fact read live, as if the machine's spec.nodeName
-// were changed now, by ourselves, from the node in its status to that one. Admission judged the change of the spec, maybe long ago and
-// beside many others. An error means that no ruling could be made; it is to be tried again.
+// AdmitsMove evaluates the policies for a move that the spec of a machine requests, with live facts, as if Sallyport changed
+// spec.nodeName now from the node in the status to node. Admission evaluated the change of the spec, maybe long ago and
+// concurrently with others. An error means that the policies could not be evaluated; the caller retries.
 //
-// Only policies that read objects are asked: any other would say what it said at admission, of the user who made the request.
+// Only policies that read objects are evaluated: any other would give the result that it gave at admission, for the user who
+// made the request.
 func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine, node string) (Ruling, error) {
 	before := machine.DeepCopy()
 	before.Spec.NodeName = machine.Status.NodeName
@@ -81,9 +82,9 @@ func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine,
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
-// AdmitsSize asks the policies about the size that the spec of a machine wants, with every fact read live, as if its spec were changed now, by
-// ourselves, from the size in status.allocated. Admission judged the change of the spec beside others of which it knew nothing. An error means
-// that no ruling could be made; it is to be tried again.
+// AdmitsSize evaluates the policies for the size that the spec of a machine requests, with live facts, as if Sallyport changed the
+// spec now from the size in status.allocated. Admission evaluated the change without knowing of concurrent ones. An error means
+// that the policies could not be evaluated; the caller retries.
 func (g *Gate) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ruling, error) {
 	before := machine.DeepCopy()
 	was := before.Status.Allocated
@@ -98,23 +99,23 @@ func (g *Gate) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine)
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
-// admitsNew asks about an object as it is when it is created.
+// admitsNew evaluates the creation of o by Sallyport.
 func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
-	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return Ruling{}, fmt.Errorf("building the request for %s %s: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)
 	}
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
-// reviewOfChange is the UPDATE request of ourselves that changes a machine.
+// reviewOfChange returns Sallyport's UPDATE request from before to after.
 func reviewOfChange(before, after *v1alpha1.VirtualMachine) (*Review, error) {
 	before.ManagedFields, after.ManagedFields = nil, nil
 	old, err := unstructuredOf(before)
 	if err != nil {
 		return nil, err
 	}
-	review, err := reviewOfOurs(after, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfOurs(after, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +124,10 @@ func reviewOfChange(before, after *v1alpha1.VirtualMachine) (*Review, error) {
 	return NewReview(&request)
 }
 
-// reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created; what is left
-// tells a machine that was made from one that is yet to be, for which servers-quota has to have room.
+// reviewOfMachine returns the CREATE request for a machine that exists already. An object has no status when it is created. The
+// instance ID stays: it tells servers-quota that the machine exists in the vCenter and needs no additional room.
 func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {
 	m := machine.DeepCopy()
 	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{InstanceID: machine.Status.InstanceID}, nil
-	return reviewOfOurs(m, authenticationv1.UserInfo{Username: ourselves})
+	return reviewOfOurs(m, authenticationv1.UserInfo{Username: sallyportUser})
 }

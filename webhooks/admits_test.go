@@ -31,7 +31,7 @@ type vCenters struct {
 }
 
 func (v vCenters) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
-	if request.UserInfo.Username != ourselves || subject.UID != "uid-vm" && subject.UID != "uid-data" {
+	if request.UserInfo.Username != sallyportUser || subject.UID != "uid-vm" && subject.UID != "uid-data" {
 		v.t.Errorf("asked by %+v for %+v", request.UserInfo, subject)
 	}
 	return v
@@ -159,7 +159,7 @@ type onTheirWay struct {
 }
 
 func (o onTheirWay) For(request *admissionv1.AdmissionRequest, _ facts.Subject) engine.Reader {
-	if request.UserInfo.Username != o.user || (request.Operation == admissionv1.Update) != (o.user == ourselves) {
+	if request.UserInfo.Username != o.user || (request.Operation == admissionv1.Update) != (o.user == sallyportUser) {
 		o.t.Errorf("asked by %+v about a %s", request.UserInfo, request.Operation)
 	}
 	return o
@@ -270,7 +270,7 @@ func TestAdmitsMove(t *testing.T) {
 	for name, tc := range movesOfMachines() {
 		t.Run(name, func(t *testing.T) {
 			f := newShippedFixture(t, world{}, asked...)
-			f.facts = onTheirWay{t, ourselves, tc.other}
+			f.facts = onTheirWay{t, sallyportUser, tc.other}
 			vm := runningOn(tc.server, "node-1")
 			vm.Spec.NodeName = tc.node
 			before := vm.DeepCopy()

@@ -6,13 +6,13 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// Answer decides about a request that the API server asks about, keeps a record, and gives the response; nil as long as there is no set.
+// Answer evaluates a request of the API server, records the decision and returns the response; nil if no policies are loaded.
 //
-// Kinds that are not Sallyport's have an entry for each policy in the webhook configurations, and the API server asks about each
-// policy by itself. So every entry has the failurePolicy, the timeout and the selectors of its policy, and none is asked twice.
+// Kinds that are not Sallyport's have a webhook entry for each policy, and the API server calls each entry by itself. So each
+// entry has the failurePolicy, timeout and selectors of its policy, and no policy is evaluated twice.
 //
-// What keeps a request out where objects are changed is that a policy failed, and no override helps: an object without what the policy
-// would have put there, such as who asked for it, is not what others take it for.
+// At the mutating endpoint a request is denied only because a policy failed, and no override applies: an object without what the
+// policy would have added, such as the requester, would be misread by others.
 func (g *Gate) Answer(ctx context.Context, q *Question) *admissionv1.AdmissionResponse {
 	q.Open = g.opening(q)
 	d, err := g.Decide(ctx, q)

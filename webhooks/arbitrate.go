@@ -15,19 +15,19 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// Ruling is what the policies say of an operation, or of a machine, at the moment at which something would be done about it.
+// Ruling is the combined result of the policies when an operation is about to be carried out, or a machine used.
 type Ruling struct {
-	// Denied tells that a policy in mode Enforce refuses it; Reason and Message are the denials'.
+	// Denied reports whether a policy in mode Enforce denies it; Reason and Message are those of the denials.
 	Denied          bool
 	Reason, Message string
-	// Supersedes names the operations that it takes the place of, SupersedesOrigins the other holders of the claim.
+	// Supersedes names the operations that this one supersedes, SupersedesOrigins the other holders of the claim.
 	Supersedes, SupersedesOrigins []string
 }
 
-// Arbitrate asks the policies about an operation as if it were created now by who asked for it then. Admission saw the
-// world through a cache and beside other requests; this is the second door. The machine, nil if it is gone, and its
-// unfinished operations are what the reconciler has just read and is about to write on: facts about them are answered from
-// there, all others live. An error means that no ruling could be made; it is to be tried again.
+// Arbitrate evaluates the policies for an operation as if its requester created it now. Admission evaluated it from a cache and
+// concurrently with other requests, so it is evaluated again. The reconciler has just read the machine (nil if it is gone) and its
+// unfinished operations and is about to write them: facts about them come from these arguments, all others are read live. An error
+// means that the policies could not be evaluated; the caller retries.
 func (g *Gate) Arbitrate(
 	ctx context.Context, operation *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
@@ -37,13 +37,13 @@ func (g *Gate) Arbitrate(
 		return Ruling{}, fmt.Errorf("building the request for VirtualMachineOperation %s: %w", operation.Name, err)
 	}
 	reader := &passReader{Reader: live{g.reader(review)}, operation: operation}
-	if err := reader.answer(machine, unfinished); err != nil {
+	if err := reader.prepare(machine, unfinished); err != nil {
 		return Ruling{}, fmt.Errorf("building the facts about the machine of VirtualMachineOperation %s: %w", operation.Name, err)
 	}
 	return g.arbitrate(ctx, review, reader)
 }
 
-// arbitrate asks about what exists as if it were created now. The decision is recorded: somebody acts on it.
+// arbitrate evaluates review and records the decision, because the caller acts on it.
 func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Reader) (Ruling, error) {
 	d, err := g.decided(ctx, review, reader)
 	if err != nil {
@@ -69,7 +69,7 @@ func requesterOf(o *v1alpha1.VirtualMachineOperation) authenticationv1.UserInfo 
 	return authenticationv1.UserInfo{Username: by.Username, UID: by.UID, Groups: by.Groups, Extra: extra}
 }
 
-// passReader answers from what one pass of a reconciler has read, and by another reader for everything else.
+// passReader answers queries about the operation's machine from what the reconciler has read, and all others from Reader.
 type passReader struct {
 	engine.Reader
 	operation  *v1alpha1.VirtualMachineOperation
@@ -77,7 +77,7 @@ type passReader struct {
 	operations engine.Value
 }
 
-func (r *passReader) answer(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) error {
+func (r *passReader) prepare(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) error {
 	others := []engine.Value{}
 	for i := range unfinished {
 		if o := &unfinished[i]; o.UID != r.operation.UID && !o.Finished() {
@@ -105,7 +105,7 @@ func documentOf(object any) (engine.Value, error) {
 	return engine.ValueOf(fields)
 }
 
-// Read answers a policy's question.
+// Read implements engine.Reader.
 func (r *passReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	kind, here := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind(), q.Namespace == r.operation.Namespace
 	switch {
@@ -117,8 +117,8 @@ func (r *passReader) Read(ctx context.Context, q engine.Query) (engine.Answer, e
 	return r.Reader.Read(ctx, q)
 }
 
-// ruling joins what the policies say. A policy that could not decide and denies then leaves it open, and so does an override of
-// which it could not be found out whether it counts.
+// ruling combines the results of all policies. It fails if a policy with onError Deny could not be evaluated, or if the override
+// could not be checked.
 func (d *Decision) ruling() (Ruling, error) {
 	if d.override.open() {
 		return Ruling{}, d.override.problem()

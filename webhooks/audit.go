@@ -12,22 +12,22 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Audited is what a policy says of an object that exists.
+// Audited is the result of one policy for an existing object.
 type Audited struct {
-	// Asked is false if the policy does not decide, or not about such an object.
+	// Asked is false if the policy has no validating rules or does not match the object.
 	Asked bool
-	// Mode is that of the object's namespace.
+	// Mode is the enforcement mode in the object's namespace.
 	Mode v1alpha1.PolicyMode
-	// Denials are what it has against the object, whatever the mode.
+	// Denials are the policy's denials, whatever the mode.
 	Denials []engine.Denial
 }
 
-// Audit asks one policy about an object that exists, as if it were created at this moment by ourselves. No request is answered
-// here: nothing is recorded or counted as a decision. An error means that the policy could not judge.
+// Audit evaluates one policy for an existing object, as if Sallyport created it now. Nothing is recorded or counted, because no
+// request is answered. An error means that the policy could not be evaluated.
 func (g *Gate) Audit(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Audited, error) {
 	o := object.DeepCopy()
 	o.SetManagedFields(nil)
-	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return Audited{}, fmt.Errorf("building the request for %s %s: %w", o.GetKind(), o.GetName(), err)
 	}

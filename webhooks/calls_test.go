@@ -18,7 +18,7 @@ var order = [][]string{
 	{"gate.go"},
 	{"record.go"},
 	{"denial_events.go", "override_events.go", "omitted.go", "response.go"},
-	{"events.go", "wayout.go"},
+	{"events.go", "override_command.go"},
 	{"metrics.go"},
 	{"opening.go", "override.go", "patch.go", "secrets.go"},
 	{"reads.go"},

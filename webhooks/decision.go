@@ -18,78 +18,78 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// Decision is a question with all that was said about it. Nothing in it changes any more: what is sent, recorded, counted, told or
-// printed of it is made from it.
+// Decision is a question with the results of all policies. It does not change after [Gate.Decide] has returned it: response,
+// record, metrics and events are made from it.
 type Decision struct {
 	Question
 	id       types.UID
 	set      *catalog.Set
-	reader   engine.Reader // of what is asked beside the policies
+	reader   engine.Reader // answers queries that are not of policies
 	verdicts []verdict
-	override carried
-	patch    []byte // of all policies together
-	eased    bool   // the open gate admits what would have been refused, or leaves out a patch
-	asked    map[string]engine.Fact
+	override carriedOverride
+	patch    []byte // combined from all policies
+	relaxed  bool   // the open gate admits a request that would have been denied, or omits its patch
+	queried  map[string]engine.Fact
 }
 
-// verdict is what one policy says about a request. Exactly one of decision and err is set.
+// verdict is the result of one policy for a request. Exactly one of decision and err is set.
 type verdict struct {
 	policy   *catalog.Policy
-	mode     v1alpha1.PolicyMode // that of the request's namespace
+	mode     v1alpha1.PolicyMode // in the request's namespace
 	decision *engine.Decision
 	err      *engine.Error
-	override *Override // by which the request passes all the same
+	override *Override // admits the request although the policy denies it
 	took     time.Duration
 }
 
-// Override is by whom a request passed a policy that refused it, and why.
+// Override records who overrode a denial, until when, and why.
 type Override struct {
 	By     string `json:"by"`
 	Until  string `json:"until"`
 	Reason string `json:"reason"`
 }
 
-// carried is the override that a refused request carries, what it is held against, and what came of it.
-type carried struct {
-	field string // where it is written
+// carriedOverride is the override that a denied request carries, with what it is checked against and the outcome.
+type carriedOverride struct {
+	field string // that contains it
 	text  string // "" if there is none
-	// on is what it is, or would be, written on, for events, too.
+	// on is the object that has the annotation, or would have it; events name it, too.
 	on  corev1.ObjectReference
-	uid types.UID // that it must name: none at a creation
-	at  time.Time // when it must be in force
-	// seen tells that what it is on was read live, and is as the review has it.
+	uid types.UID // required in the override; empty at a creation
+	at  time.Time // time at which it must be in force
+	// seen reports whether the object was read live and equals the review's.
 	seen bool
-	// ignored is why it lets the request pass nothing.
+	// ignored is why the override does not count.
 	ignored error
 }
 
-// errNotKnown means that it could not be found out whether an override counts.
-var errNotKnown = errors.New("checking the override")
+// errOverrideUnknown means that the override could not be checked.
+var errOverrideUnknown = errors.New("checking the override")
 
-// open tells whether it may count after all.
-func (c *carried) open() bool { return errors.Is(c.ignored, errNotKnown) }
+// open reports whether the override could not be checked, so that it may count after all.
+func (c *carriedOverride) open() bool { return errors.Is(c.ignored, errOverrideUnknown) }
 
-// problem says what is wrong with it, and where it is written; nil if nothing is.
-func (c *carried) problem() error {
+// problem returns why the override is ignored, with the field that has it; nil if it is not.
+func (c *carriedOverride) problem() error {
 	if c.ignored == nil {
 		return nil
 	}
 	return fmt.Errorf("%s is ignored: %w", c.field, c.ignored)
 }
 
-func (c *carried) warnings() []string {
+func (c *carriedOverride) warnings() []string {
 	if c.ignored == nil {
 		return nil
 	}
 	return []string{c.problem().Error()}
 }
 
-// Allowed tells whether no policy keeps the request out.
+// Allowed reports whether no policy denies the request.
 func (d *Decision) Allowed() bool {
 	return !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.refuses() })
 }
 
-// Patch is what all policies together change in the object, as text of RFC 6902; nil if that is nothing, or the request is refused.
+// Patch returns the combined JSON patch (RFC 6902) of all policies; nil if it is empty or the request is denied.
 func (d *Decision) Patch() []byte {
 	if !d.Allowed() {
 		return nil
@@ -97,8 +97,7 @@ func (d *Decision) Patch() []byte {
 	return d.patch
 }
 
-// IgnoredOverride is why the override that the request carries lets it pass nothing; empty if there is none, it counts, or none was
-// needed.
+// IgnoredOverride returns why the request's override is ignored; empty if it has none, it counts, or none was needed.
 func (d *Decision) IgnoredOverride() string {
 	if d.override.ignored == nil {
 		return ""
@@ -106,7 +105,7 @@ func (d *Decision) IgnoredOverride() string {
 	return inOneLine(d.override.ignored.Error())
 }
 
-// OpenOverride is the warning about an override of which it could not be found out whether it counts; empty if there is none.
+// OpenOverride returns the warning about an override that could not be checked; empty if there is none.
 func (d *Decision) OpenOverride() string {
 	if !d.override.open() {
 		return ""
@@ -114,7 +113,7 @@ func (d *Decision) OpenOverride() string {
 	return inOneLine(d.override.problem().Error())
 }
 
-// inOneLine has a warning in a line of its own: the API server drops one with a line break, or another control character.
+// inOneLine replaces control characters: the API server drops warnings that contain any, such as line breaks.
 func inOneLine(warning string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -124,7 +123,7 @@ func inOneLine(warning string) string {
 	}, warning)
 }
 
-// fail has the policy be one that could not decide: for a cause, if the error does not say another.
+// fail replaces the result by an error, with the given cause unless err has its own.
 func (v *verdict) fail(cause engine.Cause, err error) {
 	v.decision = nil
 	if !errors.As(err, &v.err) {
@@ -132,15 +131,15 @@ func (v *verdict) fail(cause engine.Cause, err error) {
 	}
 }
 
-// refuses tells whether the verdict keeps the request out. Warn and Audit mode govern errors too: a policy that is being
-// tried out must not refuse because it is broken.
-func (v *verdict) refuses() bool { return v.mode == v1alpha1.ModeEnforce && v.objects() }
+// refuses reports whether the policy blocks the request. Modes Warn and Audit cover errors too: a policy under trial must not block
+// requests because it is broken.
+func (v *verdict) refuses() bool { return v.mode == v1alpha1.ModeEnforce && v.blocks() }
 
-// lets tells whether nothing but the mode lets the request pass.
-func (v *verdict) lets() bool { return v.mode != v1alpha1.ModeEnforce && v.objects() }
+// lets reports whether the request passes only because of the policy's mode.
+func (v *verdict) lets() bool { return v.mode != v1alpha1.ModeEnforce && v.blocks() }
 
-// objects tells whether the policy is against the request, and no override helps.
-func (v *verdict) objects() bool {
+// blocks reports whether the policy denies the request, and no override applies.
+func (v *verdict) blocks() bool {
 	if v.override != nil {
 		return false
 	}
@@ -150,8 +149,8 @@ func (v *verdict) objects() bool {
 	return len(v.decision.Denials) > 0
 }
 
-// final is the denial that says that no override helps; nil if there is none.
-func (v *verdict) final() *objection {
+// finalDenial returns the first denial that excludes overrides, or nil.
+func (v *verdict) finalDenial() *objection {
 	for _, o := range v.objections() {
 		if o.Final {
 			return &o
@@ -160,16 +159,16 @@ func (v *verdict) final() *objection {
 	return nil
 }
 
-// known is what a policy decided on, or failed on.
-func (v *verdict) known() map[string]engine.Fact {
+// facts returns the facts of the evaluation, failed or not.
+func (v *verdict) facts() map[string]engine.Fact {
 	if v.err != nil {
 		return v.err.Facts
 	}
 	return v.decision.Facts
 }
 
-// word says what became of a verdict: denied, warned, audited, overridden, allowed, or error with what onError made of it.
-func (v *verdict) word() string {
+// result returns the result in the words of decision records: denied, warned, audited, overridden, allowed, error_denied or error_allowed.
+func (v *verdict) result() string {
 	switch {
 	case v.override != nil:
 		return "overridden"
@@ -188,23 +187,23 @@ func (v *verdict) word() string {
 	}
 }
 
-// objection is one denial, or one policy's failure to decide, in the words of the response.
+// objection is a denial, or a policy's failure, as it appears in the response.
 type objection struct {
 	engine.Denial
 	policy string
 }
 
-// text is "[policy/Reason] message": who says it, a word to search for, and what to do.
+// text returns "[policy/Reason] message remedy".
 func (o objection) text() string {
 	return sentences(fmt.Sprintf("%s %s", o.title(), o.Message), o.Remedy)
 }
 
 func (o objection) title() string { return "[" + o.name() + "]" }
 
-// name is "policy/Reason", by which programs tell objections apart.
+// name returns "policy/Reason", which identifies the denial for programs.
 func (o objection) name() string { return o.policy + "/" + o.Reason }
 
-// sentences puts what to do behind what is wrong. Either may be without a full stop.
+// sentences appends remedy to wrong. Either may lack a full stop.
 func sentences(wrong, remedy string) string {
 	switch {
 	case remedy == "":
@@ -215,7 +214,7 @@ func sentences(wrong, remedy string) string {
 	return wrong + ". " + remedy
 }
 
-// objections of a verdict, whatever its mode makes of them.
+// objections returns the denials of a policy, or its error as one, whatever its mode.
 func (v *verdict) objections() []objection {
 	if v.err == nil {
 		all := make([]objection, len(v.decision.Denials))
@@ -229,7 +228,7 @@ func (v *verdict) objections() []objection {
 		code = http.StatusServiceUnavailable
 	}
 	message := fmt.Sprintf("policy evaluation failed: %v", v.err)
-	if v.err.Cause == engine.Panicked { // the stack is for the log, not for the requester
+	if v.err.Cause == engine.Panicked { // the stack goes to the record, not to the requester
 		message = "policy evaluation panicked; the decision record has the stack"
 	}
 	return []objection{{engine.Denial{Reason: string(v.err.Cause), Message: message, Code: code}, v.policy.Name()}}

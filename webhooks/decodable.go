@@ -19,9 +19,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// undecodable denies the request whose object of ours Go does not decode; nil if it does, and for everything else. One such object keeps
-// every client from listing its kind, so that this holds whatever the schema, or a policy, takes. What is stored like that already may
-// be changed: only then can somebody repair it.
+// undecodable denies a request if the Go type of its kind cannot decode the object; it returns nil for other kinds and objects. One
+// such object breaks every client's list of the kind, so this check does not depend on schemas or policies. An object that is
+// stored like that already may be changed, so that it can be repaired.
 func undecodable(r *Review) *admissionv1.AdmissionResponse {
 	is := r.Request
 	kind := slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool {
@@ -30,12 +30,12 @@ func undecodable(r *Review) *admissionv1.AdmissionResponse {
 	if kind < 0 || is.SubResource != "" || is.Object.Raw == nil {
 		return nil
 	}
-	field, err := decodes(is.Object.Raw, &v1alpha1.Kinds[kind])
+	field, err := checkDecoding(is.Object.Raw, &v1alpha1.Kinds[kind])
 	if err == nil {
 		return nil
 	}
 	if is.OldObject.Raw != nil {
-		if _, before := decodes(is.OldObject.Raw, &v1alpha1.Kinds[kind]); before != nil {
+		if _, before := checkDecoding(is.OldObject.Raw, &v1alpha1.Kinds[kind]); before != nil {
 			return nil
 		}
 	}
@@ -49,8 +49,8 @@ func undecodable(r *Review) *admissionv1.AdmissionResponse {
 	}}
 }
 
-// decodes tells what is wrong with an object, and in which field, if Go does not decode it.
-func decodes(text []byte, kind *v1alpha1.Kind) (field string, err error) {
+// checkDecoding returns why an object cannot be decoded, and in which field; nil if it can.
+func checkDecoding(text []byte, kind *v1alpha1.Kind) (field string, err error) {
 	err = json.Unmarshal(text, reflect.New(reflect.TypeOf(kind.Object).Elem()).Interface(), json.WithUnmarshalers(boundedQuantities))
 	var semantic *json.SemanticError
 	if !errors.As(err, &semantic) {
@@ -69,7 +69,7 @@ func decodes(text []byte, kind *v1alpha1.Kind) (field string, err error) {
 	return strings.TrimPrefix(field, "."), err
 }
 
-// longestQuantity is more than a schema admits. With a longer exponent, a quantity takes minutes to be decoded.
+// longestQuantity is above what schemas admit. Decoding a quantity with a longer exponent takes minutes.
 const longestQuantity, longestExponent = len(`"999999999999999999m"`), len(`-18"`)
 
 var boundedQuantities = json.UnmarshalFunc(func(text []byte, q *resource.Quantity) error {

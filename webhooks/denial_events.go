@@ -20,7 +20,7 @@ func (t *teller) denials(d *Decision) {
 		return
 	}
 	on := &d.override.on
-	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, whose: d.Review.share(), among: t.denied, looks: 1}
+	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, whose: d.Review.share(), among: t.denied}
 	is := *on
 	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
 	switch {
@@ -50,25 +50,25 @@ func (t *teller) lenience(d *Decision) {
 	told := &telling{object: unversioned(&on), events: events, reader: d.reader, whose: d.Review.share(), among: t.admitted, known: d.Review.Verified}
 	switch {
 	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // of a connection or an Eviction, which do not say what of
-		told.ofParent, told.known, told.looks = true, false, 1
+		told.ofParent, told.known = true, false
 		told.proof = func(live *seen) bool { return live.UID != "" }
 		t.find(told)
 	case on.UID == "":
 		t.drop(unproven)
 	case request.SubResource != "":
 		told.ofParent, told.known = true, false
-		told.proof = func(live *seen) bool { return live.UID == on.UID }
-		t.find(t.soon(told))
+		told.wait, told.proof = t.storing, func(live *seen) bool { return live.UID == on.UID }
+		t.find(told)
 	case d.gone() && d.Review.Verified:
 		t.make(told)
 	case d.gone():
-		told.looks, told.proof = 1, func(live *seen) bool {
+		told.proof = func(live *seen) bool {
 			return live.UID == on.UID && (live.terminating || live.ResourceVersion == on.ResourceVersion)
 		}
 		t.find(told)
 	default:
-		told.proof = func(live *seen) bool { return live.UID == on.UID && live.generation.Equal(generation) }
-		t.find(t.soon(told))
+		told.wait, told.proof = t.storing, func(live *seen) bool { return live.UID == on.UID && live.generation.Equal(generation) }
+		t.find(told)
 	}
 }
 

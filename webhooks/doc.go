@@ -1,10 +1,9 @@
-// Package webhooks answers admission reviews with the verdicts of policies.
+// Package webhooks evaluates policies for admission reviews and answers them.
 //
-// A [Question] says what is asked: at which endpoint, about which [Review], of which policies, at what time. [Gate.Decide] puts it to
-// every policy that the request meets and gives a [Decision], which is a value: a response, a ruling or a record is made from it, and a
-// [Recorder] keeps it so that it can be replayed. No verdict is made here: whether a request passes is what the policies say, or what
-// they want to happen when they cannot decide.
+// A [Question] has the endpoint, the [Review], the policies and the time. [Gate.Decide] evaluates every policy that matches and
+// returns a [Decision], which is a value: responses, rulings and records are made from it, and a [Recorder] keeps it so that it can
+// be replayed. No rule is written here: policies decide, and say what happens if they fail.
 //
-// Calls lead one way: from who asks (handler, answer, arbitrate, admits, audit) to the gate, which fills in the decision (gate, override,
-// patch, secrets, reads), and from the decision to what is made of it (response, wayout, record, omitted, metrics, events).
+// Calls go one way: from the callers (handler, answer, arbitrate, admits, audit) to the gate, which fills in the decision (gate,
+// override, patch, secrets, reads), and from the decision to its outputs (response, override_command, record, omitted, metrics, events).
 package webhooks

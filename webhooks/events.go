@@ -22,7 +22,7 @@ type EventRecorder interface {
 }
 
 // Anybody who reaches the port can make up a review. So events are made only of reviews that a verified API server sent, and about
-// objects that are as the review says, of which the metadata is read live when the request has been answered. Who made the
+// objects that are as the review says: after the answer, one live read of the metadata proves it, or there is no event. Who made the
 // request is told of the former only.
 
 const (
@@ -32,8 +32,8 @@ const (
 	// lookRate and lookBurst bound what reviews that are made up can have the API server asked, per second and at once. What was
 	// admitted has a share of its own, so that it keeps no denial from being told; in each, namespaces and users take turns.
 	lookRate, lookBurst = 20, 100
-	// looks is how often an object is read that should soon be stored: first after firstLook, and then after twice as long each time.
-	looks, firstLook = 6, 100 * time.Millisecond
+	// storing is how long after an admission the object is read: by then it should be stored.
+	storing = 2 * time.Second
 	// oneLook is how long one may take.
 	oneLook = 5 * time.Second
 	// maxNote is how many bytes the API takes as the note of an event.
@@ -60,23 +60,14 @@ type telling struct {
 	reader engine.Reader
 	whose  string   // the namespace or user that takes turns
 	among  *looking // the queue
-	begun  bool     // the first look was made: later looks are not limited
 	// proof tells whether the object is as the review has it.
 	proof func(live *seen) bool
-	// looks is how often it is looked at, at most; more than once if it is only to be stored.
-	looks int
-	// wait is how long to wait before the next look.
+	// wait is the time until the object is read.
 	wait time.Duration
 	// ofParent is set if object is a subresource, and the events are about what it belongs to.
 	ofParent bool
 	// known is set if it need not be looked at where that is not allowed.
 	known bool
-}
-
-// soon is a telling about an object that is yet to be stored.
-func (t *teller) soon(told *telling) *telling {
-	told.looks, told.wait = looks, t.first
-	return told
 }
 
 // looking is a queue of objects to look at.
@@ -92,12 +83,12 @@ type teller struct {
 	closing  <-chan struct{}
 	denied   *looking
 	admitted *looking       // although a policy is against it
-	first    time.Duration  // before the first look at what is yet to be stored
+	storing  time.Duration  // the constant, but in tests
 	open     sync.WaitGroup // what was taken and is neither told nor dropped
 }
 
 func newTeller(to EventRecorder, m *metrics, closing <-chan struct{}) *teller {
-	t := &teller{to: to, metrics: m, closing: closing, first: firstLook}
+	t := &teller{to: to, metrics: m, closing: closing, storing: storing}
 	for _, l := range []**looking{&t.denied, &t.admitted} {
 		*l = &looking{fair.NewBuffer[*telling](untold, untold), rate.NewLimiter(lookRate, lookBurst)}
 		for range tellers {
@@ -107,14 +98,9 @@ func newTeller(to EventRecorder, m *metrics, closing <-chan struct{}) *teller {
 	return t
 }
 
-// find makes events of what an object proves, once it does.
+// find makes the events once the object has proven them.
 func (t *teller) find(told *telling) {
 	t.open.Add(1)
-	t.later(told)
-}
-
-// later has the object looked at when it is time.
-func (t *teller) later(told *telling) {
 	enqueue := func() {
 		for range told.among.queue.Put(told.whose, told, 1) {
 			t.giveUp(busy)
@@ -124,9 +110,7 @@ func (t *teller) later(told *telling) {
 		enqueue()
 		return
 	}
-	wait := told.wait
-	told.wait *= 2 // before it is somebody else's
-	time.AfterFunc(wait, enqueue)
+	time.AfterFunc(told.wait, enqueue)
 }
 
 func (t *teller) make(told *telling) {
@@ -163,32 +147,25 @@ func (t *teller) work(l *looking) {
 		if !ok {
 			continue
 		}
-		if !told.begun {
-			told.begun = true
-			select {
-			case <-t.closing:
-				t.giveUp(busy)
-				return
-			case <-time.After(l.limit.Reserve().Delay()):
-			}
+		select {
+		case <-t.closing:
+			t.giveUp(busy)
+			return
+		case <-time.After(l.limit.Reserve().Delay()):
+			t.look(told)
 		}
-		t.look(told)
 	}
 }
 
-// look makes the events if the object is as it must be, and else looks again, or gives up.
+// look makes the events if the object proves them.
 func (t *teller) look(told *telling) {
 	live, err := told.look()
-	told.looks--
-	switch {
-	case err == nil && told.proof(live), told.known && errors.Is(err, facts.ErrUnreadable):
+	if err == nil && told.proof(live) || told.known && errors.Is(err, facts.ErrUnreadable) {
 		t.make(told)
 		t.open.Done()
-	case told.looks > 0:
-		t.later(told)
-	default:
-		t.giveUp(unproven)
+		return
 	}
+	t.giveUp(unproven)
 }
 
 // seen is what there is of an object.

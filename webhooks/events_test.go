@@ -57,9 +57,9 @@ func TestEventsOfReviewsThatAnybodyCanHaveMadeUp(t *testing.T) {
 		"refused, of its parent":                  {operation: "UPDATE", change: append(list(scale), refused...), parent: storedAs("u-1", "7", ""), want: []string{strings.Replace(onObject[0], "UPDATE", "UPDATE of scale", 1)}},
 		"refused, of a parent that has moved on":  {operation: "UPDATE", change: append(list(scale), refused...), parent: storedAs("u-1", "8", "")},
 		"passed, and stored":                      {operation: "CREATE", change: list(by("alice"), annotatedWith(good)), object: storedAs("u-1", "1", good), want: passed("CREATE"), looked: 1},
-		"passed, and stored as another":           {operation: "CREATE", change: list(by("alice"), annotatedWith(good)), object: storedAs("u-2", "1", good), looked: looks},
-		"passed, and stored without the override": {operation: "UPDATE", change: list(by("alice"), annotatedWith(mine)), object: storedAs("u-1", "1", ""), looked: looks},
-		"passed, and never stored":                {operation: "CREATE", change: list(by("alice"), annotatedWith(good)), object: "null", looked: looks},
+		"passed, and stored as another":           {operation: "CREATE", change: list(by("alice"), annotatedWith(good)), object: storedAs("u-2", "1", good), looked: 1},
+		"passed, and stored without the override": {operation: "UPDATE", change: list(by("alice"), annotatedWith(mine)), object: storedAs("u-1", "1", ""), looked: 1},
+		"passed, and never stored":                {operation: "CREATE", change: list(by("alice"), annotatedWith(good)), object: "null", looked: 1},
 		"passed, and deleted":                     {operation: "DELETE", change: list(versioned, by("alice"), annotatedWith(mine)), object: storedAs("u-1", "7", mine), want: passed("DELETE"), looked: 1},
 		"deleted, and it may not be read":         {operation: "DELETE", change: list(versioned, by("alice"), annotatedWith(mine))},
 		"passed, by what its parent has":          {operation: "UPDATE", change: list(scale, versioned, by("alice")), parent: storedAs("u-1", "7", mine), want: passed("UPDATE of scale")},
@@ -67,7 +67,7 @@ func TestEventsOfReviewsThatAnybodyCanHaveMadeUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale)
-			f.recorder.teller.first = 0
+			f.recorder.teller.storing = 0
 			r.parent, r.object = tc.parent, tc.object
 			review := reviewOf(t, tc.operation, red, tc.change...)
 			got := f.Validate(t.Context(), review)
@@ -170,7 +170,7 @@ func TestEventsTakeTurns(t *testing.T) {
 		teller.denied.limit = rate.NewLimiter(rate.Inf, 1)
 		tell := func(whose string) {
 			teller.find(&telling{
-				object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may}, looks: 1,
+				object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may},
 				proof:  func(*seen) bool { return true },
 				events: []event{{policy: &corev1.ObjectReference{Kind: "RegoPolicy", Name: "p"}, reason: "R", action: "Update", note: whose}},
 			})

@@ -17,8 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The paths that the webhook configurations name. Those that end in a slash are followed by the name of a policy, which alone is
-// asked there.
+// Paths in the webhook configurations. A path that ends in a slash is followed by the name of the only policy to evaluate.
 const (
 	ValidatePath       = "/validate"
 	MutatePath         = "/mutate"
@@ -36,8 +35,9 @@ func (g *Gate) Register(handle func(path string, handler http.Handler), log logr
 	}
 }
 
-// handler speaks HTTP for one endpoint. What is not a review gets HTTP 400, what takes too long to come HTTP 408, and any review HTTP 503
-// while there are no policies or too many others, but never a verdict: the API server then does what the webhook's failurePolicy says.
+// handler serves one endpoint. It answers HTTP 400 to a body that is no review, HTTP 408 to a slow one, and HTTP 503 if no policies
+// are loaded or too many requests are waiting, but never a decision in these cases: the API server then applies the webhook's
+// failurePolicy.
 type handler struct {
 	path     string
 	endpoint string
@@ -49,24 +49,24 @@ type handler struct {
 
 // ServeHTTP answers one review.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer h.contain(w)
+	defer h.recoverPanic(w)
 	waiting, cancel := context.WithTimeout(r.Context(), patienceFor(r))
 	defer cancel()
-	read, err := h.intake.read(waiting, w, r)
+	text, release, err := h.intake.read(waiting, w, r)
 	if err != nil {
-		h.refuse(w, err)
+		h.rejectUnread(w, err)
 		return
 	}
-	defer read.giveBack()
-	review, leave, err := h.intake.decode(waiting, read.text)
+	defer release()
+	review, leave, err := h.intake.decode(waiting, text)
 	if err != nil {
-		h.refuse(w, err)
+		h.rejectUnread(w, err)
 		return
 	}
 	defer leave()
 	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	answer := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}}
-	if h.endpoint == Validating { // before that, schemas have not been looked at
+	if h.endpoint == Validating { // at the mutating endpoint, the API server has not validated the schema yet
 		answer.Response = cmp.Or(oversized(review), undecodable(review))
 	}
 	if answer.Response != nil {
@@ -85,17 +85,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// only is the policy that is asked alone, by its name behind the path, where that is a folder. Anywhere else all are asked, by whatever
-// path a request has come.
+// only returns the name of the only policy to evaluate if the handler's path ends in a slash, and "" (all policies) otherwise.
 func (h *handler) only(r *http.Request) string {
 	if !strings.HasSuffix(h.path, "/") {
 		return ""
 	}
-	return cmp.Or(strings.TrimPrefix(r.URL.Path, h.path), "/") // which is no policy's name; an empty one would have all asked
+	return cmp.Or(strings.TrimPrefix(r.URL.Path, h.path), "/") // "/" is not a policy's name; "" would select all
 }
 
-// refuse answers what was not read, or is no review.
-func (h *handler) refuse(w http.ResponseWriter, err error) {
+// rejectUnread maps an error of reading or decoding to its status code and cause.
+func (h *handler) rejectUnread(w http.ResponseWriter, err error) {
 	code, cause := http.StatusBadRequest, "not_a_review"
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -117,8 +116,8 @@ func (h *handler) reject(w http.ResponseWriter, code int, cause string, err erro
 	http.Error(w, err.Error(), code)
 }
 
-// contain answers for a bug of ours, outside any policy, with HTTP 500 instead of a broken connection.
-func (h *handler) contain(w http.ResponseWriter) {
+// recoverPanic answers HTTP 500 after a panic outside any policy, instead of closing the connection.
+func (h *handler) recoverPanic(w http.ResponseWriter) {
 	if p := recover(); p != nil {
 		h.metrics.rejected.WithLabelValues(h.endpoint, "panic").Inc()
 		h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))

@@ -5,30 +5,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/semaphore"
 
 	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// Anybody in the cluster can send reviews, unless clients are verified. What all of them together can take is bounded here, so that the
-// small ones of API servers are read and decided whatever else is sent.
+// Any client in the cluster can send reviews, unless clients are verified. All reviews together are bounded here, so that the small
+// reviews of API servers are read and decided whatever else is sent. The server of package manager bounds connections.
 const (
 	// maxBody bounds a review. An object of etcd's largest size (1.5 MiB), twice, with room for its JSON; controller-runtime's
 	// own webhooks use the same number.
 	maxBody = 7 << 20
-	// usualBody is how many bytes of each review, and usualValues how many values, are nothing special.
+	// usualBody and usualValues are the bytes and values up to which a review is not large.
 	usualBody, usualValues = 64 << 10, 8_000
-	// mostBytes is how many bytes beyond usualBody all reviews may have together, but for the one whose turn it is.
+	// mostBytes bounds the bytes of all large reviews together.
 	mostBytes = 32 << 20
-	// mostReaders is how many bodies are read at once. Whoever has taken longest gives way to one more.
-	mostReaders = 512
 	// mostDecisions is how many reviews are decided at once, mostLarge how many of them are not usual.
 	mostDecisions, mostLarge = 256, 4
 	// mostOfUser is how many of these places one user in one namespace gets. The rest is for others if its evaluations wait for each other.
@@ -37,37 +33,32 @@ const (
 	mostWaiting = 256
 	// headBody is how many bytes of a review are searched for that name.
 	headBody = 16 << 10
-	// patience is how long a body may take, or else as long as the API server waits; largePatience how long the rest of one may take
-	// that is beyond usualBody, turnPatience the rest of the one whose turn it is.
-	patience, largePatience, turnPatience = 10 * time.Second, 3 * time.Second, time.Second
+	// patience limits the reading of a body, unless the API server waits for less; largePatience that of a large one.
+	patience, largePatience = 10 * time.Second, 3 * time.Second
 )
 
-// errBusy is what a review gets that would be too much beside the others.
+// errBusy rejects a review if too many others are in progress.
 var errBusy = errors.New("too many concurrent reviews")
 
-// errUnread is that of a body that did not come as a whole.
+// errUnread wraps an error of reading a body.
 var errUnread = errors.New("reading the body")
 
-// intake has the reviews of all endpoints.
+// intake reads and decodes the reviews of all endpoints within common limits.
 type intake struct {
-	mu      sync.Mutex
-	reading []*body       // the oldest first
-	left    int           // of mostBytes
-	turn    chan struct{} // of the one that reads beyond mostBytes
-
+	bytes            *semaphore.Weighted // of large bodies
 	decisions, large *fair.Slots
 	users            *fair.Each
 }
 
 func newIntake() *intake {
 	return &intake{
-		left: mostBytes, turn: make(chan struct{}, 1),
+		bytes:     semaphore.NewWeighted(mostBytes),
 		decisions: fair.NewSlots(mostDecisions, mostWaiting), large: fair.NewSlots(mostLarge, mostWaiting),
 		users: fair.NewEach(mostOfUser, mostWaiting),
 	}
 }
 
-// patienceFor is how long an answer to a request is waited for, as API servers say in its URL.
+// patienceFor returns how long the API server waits for the answer to a request, as its URL says, up to patience.
 func patienceFor(r *http.Request) time.Duration {
 	if said, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && said > 0 {
 		return min(said, patience)
@@ -75,127 +66,32 @@ func patienceFor(r *http.Request) time.Duration {
 	return patience
 }
 
-// body is what was read of a request, or is being read.
-type body struct {
-	intake  *intake
-	text    []byte
-	taken   int  // of mostBytes
-	hasTurn bool // then nothing more is taken
-	control *http.ResponseController
-	ends    time.Time // the reading; it never becomes later
-}
-
-// read reads the body of a request. The caller gives it back when nothing refers to its text any more.
-func (in *intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (*body, error) {
-	b := &body{intake: in, text: make([]byte, 0, min(max(r.ContentLength, 0), usualBody)+bytes.MinRead), control: http.NewResponseController(w)}
-	b.ends, _ = ctx.Deadline()
-	defer in.enter(b)()
-	from := http.MaxBytesReader(w, r.Body, maxBody)
-	for {
-		if len(b.text) == cap(b.text) {
-			if err := b.grow(ctx, int(r.ContentLength)); err != nil {
-				b.giveBack()
-				return nil, err
-			}
+// read returns the body of a request. A large one waits for its share of mostBytes, which the caller gives back with release when
+// nothing refers to the text any more.
+func (in *intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (text []byte, release func(), err error) {
+	size, release := min(r.ContentLength, maxBody), func() {}
+	if size < 0 {
+		size = maxBody // the client did not announce a length
+	}
+	ends, _ := ctx.Deadline()
+	if size > usualBody {
+		if in.bytes.Acquire(ctx, size) != nil {
+			return nil, nil, errBusy
 		}
-		n, err := from.Read(b.text[len(b.text):cap(b.text)])
-		b.text = b.text[:len(b.text)+n]
-		switch {
-		case errors.Is(err, io.EOF):
-			return b, nil
-		case err != nil:
-			b.giveBack()
-			return nil, fmt.Errorf("%w: %w", errUnread, err)
+		release = func() { in.bytes.Release(size) }
+		if large := time.Now().Add(largePatience); large.Before(ends) {
+			ends = large
 		}
 	}
-}
-
-// enter notes a body that is being read, and ends the reading of the oldest if there are too many.
-func (in *intake) enter(b *body) (leave func()) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	b.until(b.ends)
-	if len(in.reading) >= mostReaders {
-		in.reading[0].until(time.Now())
-		in.reading = slices.Delete(in.reading, 0, 1)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(ends) // only connections of tests have none
+	read := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	if _, err := read.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		release()
+		return nil, nil, fmt.Errorf("%w: %w", errUnread, err)
 	}
-	in.reading = append(in.reading, b)
-	return func() {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		if i := slices.Index(in.reading, b); i >= 0 {
-			in.reading = slices.Delete(in.reading, i, i+1)
-		}
-		if time.Now().Before(b.ends) { // or the connection would end while the review is decided
-			_ = b.control.SetReadDeadline(time.Time{})
-		}
-	}
-}
-
-// until ends the reading then, if it does not end before. The intake is locked.
-func (b *body) until(at time.Time) {
-	if !at.After(b.ends) {
-		b.ends = at
-		_ = b.control.SetReadDeadline(at) // a connection that has none is a test's
-	}
-}
-
-// within ends the reading after that time.
-func (b *body) within(d time.Duration) {
-	b.intake.mu.Lock()
-	defer b.intake.mu.Unlock()
-	b.until(time.Now().Add(d))
-}
-
-// grow makes room for more, twice as much or what was announced. From usualBody on that is taken from what all have together; if
-// nothing is left, one after the other reads to its end. So nobody waits for somebody who waits, too.
-func (b *body) grow(ctx context.Context, announced int) error {
-	room := 2 * cap(b.text)
-	if announced >= cap(b.text) && announced < room {
-		room = announced + bytes.MinRead
-	}
-	if room > usualBody+bytes.MinRead && !b.hasTurn {
-		if b.taken == 0 {
-			b.within(largePatience)
-		}
-		if more := room - usualBody - b.taken; b.intake.take(more) {
-			b.taken += more
-		} else {
-			select {
-			case b.intake.turn <- struct{}{}:
-				b.hasTurn = true
-				b.within(turnPatience)
-			case <-ctx.Done():
-				return errBusy
-			}
-		}
-	}
-	text := make([]byte, len(b.text), room)
-	copy(text, b.text)
-	b.text = text
-	return nil
-}
-
-func (in *intake) take(n int) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.left < n {
-		return false
-	}
-	in.left -= n
-	return true
-}
-
-// giveBack is for when the text is not needed any more.
-func (b *body) giveBack() {
-	b.intake.mu.Lock()
-	b.intake.left += b.taken
-	b.intake.mu.Unlock()
-	b.taken, b.text = 0, nil
-	if b.hasTurn {
-		<-b.intake.turn
-		b.hasTurn = false
-	}
+	_ = control.SetReadDeadline(time.Time{}) // or the connection would end while the review is decided
+	return read.Bytes(), release, nil
 }
 
 // decode makes a review of a text, which has a place until leave is called. A large one has it while it is taken apart, too.

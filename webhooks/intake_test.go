@@ -110,86 +110,57 @@ func TestDecisionsOutliveTheReading(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		in := newIntake()
-		b, err := in.read(ctx, w, httptest.NewRequest(http.MethodPost, "/validate", strings.NewReader(strings.Repeat(" ", n))))
+		_, release, err := in.read(ctx, w, httptest.NewRequest(http.MethodPost, "/validate", strings.NewReader(strings.Repeat(" ", n))))
 		if err != nil || !w.last.IsZero() {
-			t.Errorf("after %d bytes the connection ends at %v: %v", n, w.last, err)
+			t.Fatalf("after %d bytes the connection ends at %v: %v", n, w.last, err)
 		}
-		b.giveBack()
+		release()
 	}
 }
 
-// Whoever has been sending longest gives way, and never keeps others out.
-func TestSlowReadersGiveWay(t *testing.T) {
-	_, url, begin := served(t)
-	oldest := begin("timeout=60s", 100)
-	answered := make(chan int, 1)
-	go func() {
-		response, err := http.ReadResponse(bufio.NewReader(oldest), nil)
-		if err != nil {
-			answered <- 0
-			return
-		}
-		response.Body.Close()
-		answered <- response.StatusCode
-	}()
-	for status := 0; status == 0; {
-		begin("timeout=60s", 100)
-		select {
-		case status = <-answered:
-			if status != http.StatusRequestTimeout {
-				t.Errorf("the oldest got %d", status)
-			}
-		default:
-		}
-	}
-	if response := post(t, url, goodReview); response.StatusCode != http.StatusOK {
-		t.Errorf("an honest review got %s", response.Status)
-	}
-}
-
-// Large bodies take from what all have together, and one that finds nothing left waits for its turn; usual ones need nothing.
+// Large bodies share the bytes that all may have together, from the first byte on, and wait for them; usual bodies need none.
 func TestBytesInFlightAreBounded(t *testing.T) {
 	in := newIntake()
-	in.left = 0
-	read := func(ctx context.Context, n int) (*body, error) {
+	read := func(within time.Duration, n, announced int) (release func(), err error) {
 		r := httptest.NewRequest(http.MethodPost, "/validate", strings.NewReader(strings.Repeat(" ", n)))
-		return in.read(ctx, httptest.NewRecorder(), r)
+		r.ContentLength = int64(announced)
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		text, release, err := in.read(ctx, httptest.NewRecorder(), r)
+		if err == nil && len(text) != n {
+			t.Errorf("%d of %d bytes were read", len(text), n)
+		}
+		return release, err
 	}
-	if b, err := read(t.Context(), usualBody); err != nil || b.taken > 0 {
-		t.Errorf("a usual body: %v", err)
+	var releases []func()
+	for i, announced := range []int{maxBody, -1, maxBody, maxBody} {
+		release, err := read(time.Minute, 2*usualBody, announced)
+		if err != nil {
+			t.Fatalf("large body %d: %v", i, err)
+		}
+		releases = append(releases, release)
 	}
-	first, err := read(t.Context(), maxBody)
-	if err != nil || !first.hasTurn {
-		t.Fatalf("the first that finds nothing left: %v", err)
+	if _, err := read(20*time.Millisecond, maxBody, maxBody); err != errBusy { //nolint:errorlint // it is never wrapped
+		t.Errorf("one more large body: %v", err)
 	}
-	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := read(soon, maxBody); err != errBusy { //nolint:errorlint // it is never wrapped
-		t.Errorf("the second: %v", err)
+	if release, err := read(time.Minute, usualBody, usualBody); err != nil {
+		t.Errorf("a usual body beside them: %v", err)
+	} else {
+		release()
 	}
-	first.giveBack()
-	second, err := read(t.Context(), maxBody)
+	if _, err := read(time.Minute, maxBody+1, 10); err == nil {
+		t.Error("a body that is longer than announced and allowed was read")
+	}
+	releases[0]()
+	release, err := read(time.Minute, maxBody, maxBody)
 	if err != nil {
 		t.Fatalf("after the first: %v", err)
 	}
-	second.giveBack()
-	in.left = mostBytes
-	all := make([]*body, 0, 8)
-	for range cap(all) {
-		b, err := read(t.Context(), maxBody/2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, b)
+	for _, release := range append(releases[1:], release) {
+		release()
 	}
-	if in.left >= mostBytes/4 || len(in.turn) > 0 {
-		t.Errorf("%d bytes are left beside %d bodies", in.left, len(all))
-	}
-	for _, b := range all {
-		b.giveBack()
-	}
-	if in.left != mostBytes || len(in.reading) != 0 {
-		t.Errorf("%d bytes are left, and %d bodies read, after all were given back", in.left, len(in.reading))
+	if !in.bytes.TryAcquire(mostBytes) {
+		t.Error("bytes are lost after all were released")
 	}
 }
 

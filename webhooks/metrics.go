@@ -6,8 +6,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// metrics of the webhooks. Labels are bounded: names of policies, reasons that their METADATA declares, never names of
-// objects or users.
+// metrics are the metrics of decisions. Labels are bounded: names of policies and reasons from their METADATA, never names of objects or users.
 type metrics struct {
 	decisions *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -16,7 +15,7 @@ type metrics struct {
 	rejected  *prometheus.CounterVec
 	lost      prometheus.Counter
 	untold    *prometheus.CounterVec
-	known     *prometheus.CounterVec
+	cached    *prometheus.CounterVec
 	checks    *prometheus.CounterVec
 }
 
@@ -46,7 +45,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 		untold: counter("sallyport_untold_events_total",
 			"Requests whose denials or overrides were not written as events, by reason: unproven (the object differs from the review) or busy.", "reason"),
-		known: counter("sallyport_remembered_decisions_total",
+		cached: counter("sallyport_remembered_decisions_total",
 			"Decisions without denials, warnings or patches that were taken from the cache, by policy.", "policy"),
 		checks: counter("sallyport_checked_decisions_total",
 			"Decisions that were evaluated again on the whole input, by whether both results are the same. A difference is a bug in Sallyport.", "policy", "result"),
@@ -62,13 +61,13 @@ func (m *metrics) count(d *Decision) {
 		m.duration.WithLabelValues(d.Endpoint, name).Observe(v.took.Seconds())
 		objections := v.objections()
 		for _, o := range objections {
-			m.decisions.WithLabelValues(d.Endpoint, name, string(v.mode), v.word(), o.Reason).Inc()
+			m.decisions.WithLabelValues(d.Endpoint, name, string(v.mode), v.result(), o.Reason).Inc()
 		}
 		if len(objections) == 0 {
-			m.decisions.WithLabelValues(d.Endpoint, name, string(v.mode), v.word(), "").Inc()
+			m.decisions.WithLabelValues(d.Endpoint, name, string(v.mode), v.result(), "").Inc()
 		}
 		if v.decision != nil && v.decision.Way == engine.Cached {
-			m.known.WithLabelValues(name).Inc()
+			m.cached.WithLabelValues(name).Inc()
 		}
 		if v.decision != nil && v.decision.Confirmation != engine.NotNeeded {
 			m.confirms.WithLabelValues(name, string(v.decision.Confirmation)).Inc()
@@ -76,9 +75,8 @@ func (m *metrics) count(d *Decision) {
 	}
 }
 
-// passed counts the policies that an admitted request passed by override. What reconcilers ask again is counted once, when it was
-// admitted.
-func (m *metrics) passed(d *Decision) {
+// countOverrides counts overrides of admitted requests. Arbitration is left out: the override was counted at admission.
+func (m *metrics) countOverrides(d *Decision) {
 	for _, v := range d.verdicts {
 		if v.override != nil && d.Endpoint == Validating {
 			m.overrides.WithLabelValues(v.policy.Name()).Inc()
@@ -86,8 +84,8 @@ func (m *metrics) passed(d *Decision) {
 	}
 }
 
-// checked counts a decision that was made twice.
-func (m *metrics) checked(policy string, same bool) {
+// countCheck counts the comparison of a decision with one on the whole input.
+func (m *metrics) countCheck(policy string, same bool) {
 	result := "differs"
 	if same {
 		result = "same"

@@ -9,17 +9,18 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// What records keep as it is: requests, and facts, of so many bytes and values: the larger ones cost many times their text.
+// Limits for recording requests and facts unabridged. A larger value costs many times its text when it is decoded.
 const (
 	recordedBytes, recordedValues = 256 << 10, 32_000
-	// recordedMember is how many bytes a member of a large request may have that is kept all the same: who asked for what.
+	// recordedMember is the largest member of an abridged request that is recorded.
 	recordedMember = 16 << 10
 )
 
-// Omitted is in a record in the place of something large.
+// Omitted replaces a large value in a record.
 type Omitted struct {
 	Bytes int `json:"bytes"`
-	// Digest is the SHA-256 of its text, so that two can be told apart. Of what may hold a Secret there is none.
+	// Digest is the SHA-256 of the value's text, so that two values can be distinguished. It is empty if the value may contain a
+	// Secret.
 	Digest string `json:"digest,omitempty"`
 }
 
@@ -32,11 +33,11 @@ func omit(text []byte) Omitted {
 	return o
 }
 
-// large tells whether a request is more than is recorded.
+// large reports whether a request exceeds the limits for recording it unabridged.
 func (r *Review) large() bool { return r.bytes > recordedBytes || r.Document.Values() > recordedValues }
 
-// onRecord is the request as it is recorded: of a large one the names of its object, and the members that are not large.
-func (r *Review) onRecord() any {
+// recorded returns the request for the record: a large one with its object's name and its small members only.
+func (r *Review) recorded() any {
 	if !r.large() {
 		return scrubbed(r.Document)
 	}
@@ -46,44 +47,44 @@ func (r *Review) onRecord() any {
 		"userInfo", "object", "oldObject", "dryRun", "options",
 	} {
 		if v := r.Document.Get(name); !v.IsNull() {
-			kept[name] = keep(v)
+			kept[name] = recordedValue(v)
 		}
 	}
 	for _, name := range []string{"object", "oldObject"} {
 		if object := r.Document.Get(name); len(object.Raw()) > recordedMember {
-			kept[name] = map[string]any{"omitted": kept[name], "metadata": names(object.Get("metadata"))}
+			kept[name] = map[string]any{"omitted": kept[name], "metadata": identityFields(object.Get("metadata"))}
 		}
 	}
 	return kept
 }
 
-func names(metadata engine.Value) map[string]any {
+func identityFields(metadata engine.Value) map[string]any {
 	all := map[string]any{}
 	for _, name := range []string{"name", "generateName", "namespace", "uid"} {
 		if v := metadata.Get(name); !v.IsNull() {
-			all[name] = keep(v)
+			all[name] = recordedValue(v)
 		}
 	}
 	return all
 }
 
-func keep(v engine.Value) any {
+func recordedValue(v engine.Value) any {
 	if text := v.Raw(); len(text) > recordedMember {
 		return omit(text)
 	}
 	return scrubbed(v)
 }
 
-// factOnRecord is the value of a fact as it is recorded.
-func factOnRecord(v engine.Value) (value any, tooLarge bool) {
+// recordedFact returns the value of a fact for the record.
+func recordedFact(v engine.Value) (value any, tooLarge bool) {
 	if v.Within(recordedBytes) {
 		return scrubbed(v), false
 	}
 	return nil, true
 }
 
-// bytes is what a decision holds while it waits to be recorded: the text of the request, and what policies say of it. Facts are mostly
-// of caches.
+// bytes returns the memory that a decision holds while it waits to be recorded: the request's text and the policies' messages.
+// Facts are mostly shared with caches.
 func (d *Decision) bytes() int64 {
 	n := d.Review.bytes
 	for i := range d.verdicts {
@@ -99,7 +100,7 @@ func (d *Decision) bytes() int64 {
 	return int64(n)
 }
 
-// scrubbed is a document without what must not be kept, at any depth: facts may hold Secrets in lists.
+// scrubbed returns a document without data that must not be recorded, at any depth: facts may contain Secrets in lists.
 func scrubbed(v engine.Value) any {
 	decoded, err := v.Decode()
 	if err != nil {

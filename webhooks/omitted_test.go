@@ -113,12 +113,12 @@ func TestRecordsOfLargeFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]engine.Value{"a list": engine.List(each), "terms": terms, "text": engine.Text(text)} {
-		if value, tooLarge := factOnRecord(v); !tooLarge || value != nil {
+		if value, tooLarge := recordedFact(v); !tooLarge || value != nil {
 			t.Errorf("%s: it is recorded", name)
 		}
 	}
 	for name, v := range map[string]engine.Value{"null": {}, "a list": engine.List(each[:10]), "text": engine.Text([]byte(`{"a": [1, true, null]}`))} {
-		if _, tooLarge := factOnRecord(v); tooLarge {
+		if _, tooLarge := recordedFact(v); tooLarge {
 			t.Errorf("%s: a small one is left out", name)
 		}
 	}

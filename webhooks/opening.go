@@ -7,24 +7,24 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// ease has the policies only warn that are against the request.
-func (d *Decision) ease() {
+// applyOpening turns denials into warnings and drops the patch while the gate is open.
+func (d *Decision) applyOpening() {
 	if d.Open == nil {
 		return
 	}
 	for i := range d.verdicts {
 		if v := &d.verdicts[i]; v.refuses() {
-			v.mode, d.eased = v1alpha1.ModeWarn, true
+			v.mode, d.relaxed = v1alpha1.ModeWarn, true
 		}
 	}
 	if d.patch != nil {
-		d.patch, d.eased = nil, true
+		d.patch, d.relaxed = nil, true
 	}
 }
 
-// openWarnings says that the open gate has changed what became of the request.
+// openWarnings returns the warning that the open gate changed the result.
 func (d *Decision) openWarnings() []string {
-	if !d.eased {
+	if !d.relaxed {
 		return nil
 	}
 	text := "Sallyport's policies are not enforced: the gate is open"

@@ -17,29 +17,28 @@ import (
 )
 
 const (
-	// longestOverride is how far ahead an override may end: an hour, and what two clocks may differ by.
+	// longestOverride is how far ahead an override may end: an hour plus clock skew.
 	longestOverride = time.Hour + time.Minute
-	// hearing is how long it may take to find out whether an override counts.
-	hearing = 2 * time.Second
+	// overrideTimeout is the timeout for checking an override.
+	overrideTimeout = 2 * time.Second
 )
 
-// hear lets the request pass the policy that its override names, if that is all that is wrong. It asks nobody anything unless
-// the request is refused.
-func (d *Decision) hear(ctx context.Context) {
-	var find func(context.Context, engine.Reader) (carried, error)
+// applyOverride applies the override of a denied request to the policy that it names. Requests that are not denied cost no reads.
+func (d *Decision) applyOverride(ctx context.Context) {
+	var find func(context.Context, engine.Reader) (carriedOverride, error)
 	switch {
 	case d.Allowed():
 		return
 	case d.Endpoint == Validating:
-		find = d.annotated
+		find = d.overrideOfObject
 	case d.Endpoint == Arbitrating && d.about(operations):
-		find = d.stamped
-	default: // a change of the object cannot be missing, see Answer, and an object that exists is judged as it is
+		find = d.overrideOfOperation
+	default: // a mutation cannot be left out (see Answer), and an audit ignores overrides
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, hearing)
+	ctx, cancel := context.WithTimeout(ctx, overrideTimeout)
 	defer cancel()
-	reader := d.noting(d.reader)
+	reader := d.recording(d.reader)
 	c, err := find(ctx, reader)
 	if err == nil && c.text != "" {
 		err = d.grant(ctx, reader, &c)
@@ -48,16 +47,16 @@ func (d *Decision) hear(ctx context.Context) {
 	d.override = c
 }
 
-// annotated finds the override of a request in the annotation of its object as it would be stored, of a deletion as it is stored,
-// and of a subresource in that of the object that it belongs to.
-func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carried, err error) {
-	c = carried{field: "annotation " + v1alpha1.AnnotationOverride, at: d.At}
+// overrideOfObject returns the override from the annotation of the new object, for a deletion of the stored object,
+// and for a subresource of its parent.
+func (d *Decision) overrideOfObject(ctx context.Context, reader engine.Reader) (c carriedOverride, err error) {
+	c = carriedOverride{field: "annotation " + v1alpha1.AnnotationOverride, at: d.At}
 	request := d.Review.Request
 	old, object := d.Review.Document.Get("oldObject"), d.Review.Document.Get("object")
 	switch {
 	case request.SubResource != "":
 		if object, err = parentOf(ctx, reader); err != nil {
-			return c, fmt.Errorf("%w: reading the object that %s belongs to: %w", errNotKnown, request.SubResource, err)
+			return c, fmt.Errorf("%w: reading the object that %s belongs to: %w", errOverrideUnknown, request.SubResource, err)
 		}
 		c.on = referenceTo(object)
 		c.seen = sameState(object, old)
@@ -67,8 +66,8 @@ func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carri
 		return c, nil
 	case request.Operation == admissionv1.Delete:
 		c.on = referenceTo(old)
-		if object, err = c.stored(ctx, reader, old); err != nil {
-			return c, fmt.Errorf("%w: reading the object to delete: %w", errNotKnown, err)
+		if object, err = c.storedMetadata(ctx, reader, old); err != nil {
+			return c, fmt.Errorf("%w: reading the object to delete: %w", errOverrideUnknown, err)
 		}
 	default:
 		c.on = referenceTo(old)
@@ -77,9 +76,9 @@ func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carri
 	return c, nil
 }
 
-// stored reads the metadata of an object that is to be deleted, if it has an override. What Sallyport may not read is as the review
-// has it: that comes from the API server, or nothing is deleted.
-func (c *carried) stored(ctx context.Context, reader engine.Reader, old engine.Value) (engine.Value, error) {
+// storedMetadata returns the live metadata of an object to delete if it has an override. If Sallyport may not read the object, the review's
+// copy is used: either it is from the API server, or nothing is deleted.
+func (c *carriedOverride) storedMetadata(ctx context.Context, reader engine.Reader, old engine.Value) (engine.Value, error) {
 	if overrideIn(old) == "" {
 		return old, nil
 	}
@@ -94,10 +93,10 @@ func (c *carried) stored(ctx context.Context, reader engine.Reader, old engine.V
 	return live.Value, nil
 }
 
-// stamped finds the override with which an operation was created. Its annotation does not count any more: anybody who may change
-// that could use the right of who created the operation. It is held against the time of the request, because an operation that
-// was admitted in time may have to wait for its turn.
-func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error) {
+// overrideOfOperation returns the override with which an operation was created. The operation's annotation does not count: any user who may
+// change it could use the creator's right. The override is checked at the time of the request, because an operation that was
+// admitted in time may wait for its turn.
+func (d *Decision) overrideOfOperation(context.Context, engine.Reader) (c carriedOverride, err error) {
 	operation := d.Review.Document.Get("object")
 	spec := operation.Get("spec")
 	c.field, c.on = "spec.override", referenceTo(operation)
@@ -114,8 +113,8 @@ func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error
 	return c, nil
 }
 
-// grant gives an error that says what is wrong with the override, if anything is.
-func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) error {
+// grant applies an override, or returns why it does not count.
+func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carriedOverride) error {
 	o, err := v1alpha1.ParseOverride(c.text)
 	if err != nil {
 		return err
@@ -123,14 +122,14 @@ func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) 
 	if o.By != d.Review.Request.UserInfo.Username {
 		return errors.New("by= is not the user who sent this request")
 	}
-	v, err := d.refusedBy(o.Policy)
+	v, err := d.denyingVerdict(o.Policy)
 	if err != nil {
 		return err
 	}
-	if err := c.takes(o); err != nil {
+	if err := c.check(o); err != nil {
 		return err
 	}
-	if final := v.final(); final != nil {
+	if final := v.finalDenial(); final != nil {
 		return fmt.Errorf("%s cannot be overridden", final.title())
 	}
 	if err := mayOverride(ctx, reader, v.policy, &d.Review.Request.UserInfo); err != nil {
@@ -142,8 +141,8 @@ func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) 
 	return nil
 }
 
-// refusedBy gives what the policy says that an override names.
-func (d *Decision) refusedBy(policy string) (*verdict, error) {
+// denyingVerdict returns the result of the policy that the override names, if that policy denies the request.
+func (d *Decision) denyingVerdict(policy string) (*verdict, error) {
 	if d.set.Policy(policy) == nil {
 		return nil, fmt.Errorf("policy %q does not exist", policy)
 	}
@@ -161,7 +160,7 @@ func (d *Decision) refusedBy(policy string) (*verdict, error) {
 	return nil, fmt.Errorf("the override names policy %s, but %s refused the request", policy, strings.Join(refusing, ", "))
 }
 
-// mayOverride asks the API server about the requester, whatever the policies have been told about them.
+// mayOverride asks the API server whether the requester may override the policy. It does not use the policies' facts.
 func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, who *authenticationv1.UserInfo) error {
 	switch {
 	case p.Override == v1alpha1.OverrideNobody:
@@ -177,7 +176,7 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 		held, err = answer.Value.Decode()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: asking whether %s may override policy %s: %w", errNotKnown, who.Username, p.Name(), err)
+		return fmt.Errorf("%w: asking whether %s may override policy %s: %w", errOverrideUnknown, who.Username, p.Name(), err)
 	}
 	if held != true {
 		return fmt.Errorf("%s may not override policy %s: missing the verb override on regopolicies.%s %[2]s",
@@ -186,13 +185,13 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 	return nil
 }
 
-// takes holds an override against what it is for. One that was good for the creation of an object, or for another object of which
-// this one is a copy, is good for nothing else; nor is one that somebody left there.
-func (c *carried) takes(o *v1alpha1.Override) error {
+// check checks UID and expiry. An override for the creation of an object, for another object that this one is a copy of, or one
+// left over from before, does not count.
+func (c *carriedOverride) check(o *v1alpha1.Override) error {
 	switch {
 	case o.UID != "" && c.uid == "":
 		return errors.New("uid= must be empty, because the object is being created")
-	case o.UID != c.uid: // which one it is, only those may know who can read the object
+	case o.UID != c.uid: // the error omits the UID: it is only for readers of the object
 		return errors.New("uid= must be the UID of this object (kubectl get -o jsonpath={.metadata.uid})")
 	case !o.Until.After(c.at):
 		return fmt.Errorf("until=%s has passed (now %s)", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))

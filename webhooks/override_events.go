@@ -27,7 +27,7 @@ func (t *teller) overrides(d *Decision) {
 		return
 	}
 	on := &d.override.on
-	told := &telling{object: on.DeepCopy(), events: events, reader: d.reader, whose: d.Review.share(), among: t.denied}
+	told := &telling{object: on.DeepCopy(), events: events, reader: d.reader, whose: d.Review.share(), among: t.denied, wait: t.storing}
 	text := d.override.text
 	told.proof = func(live *seen) bool { return live.UID == told.object.UID && live.override == text }
 	switch {
@@ -36,7 +36,7 @@ func (t *teller) overrides(d *Decision) {
 	case d.Review.Request.SubResource != "" || on.UID == "" || d.gone():
 		t.drop(unproven)
 	default:
-		t.find(t.soon(told))
+		t.find(told)
 	}
 }
 

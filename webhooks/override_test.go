@@ -418,9 +418,9 @@ func TestOverrideIsNoneForWhereAMachineIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newShippedFixture(t, world{}, shipped...)
-	f.facts = &rights{holders: map[string]string{ourselves: "servers-tenancy"}, err: errors.New("nothing is known")}
+	f.facts = &rights{holders: map[string]string{sallyportUser: "servers-tenancy"}, err: errors.New("nothing is known")}
 	machine := svm("Running")
-	machine.Annotations = map[string]string{v1alpha1.AnnotationOverride: "servers-tenancy; uid=; by=" + ourselves + "; until=2026-11-20T10:30:00Z; drill"}
+	machine.Annotations = map[string]string{v1alpha1.AnnotationOverride: "servers-tenancy; uid=; by=" + sallyportUser + "; until=2026-11-20T10:30:00Z; drill"}
 	machine.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{}
 	if got, err := f.Admits(t.Context(), machine); err == nil && !got.Denied {
 		t.Errorf("got %+v, %v", got, err)

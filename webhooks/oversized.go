@@ -13,15 +13,15 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// How many bytes of JSON metadata and spec of an object of ours may have together, without managedFields. Every replica keeps each object
-// of these kinds in memory. A pool names up to 1,000 members that are to be removed.
+// Limits for the JSON of metadata (without managedFields) and spec of an object of Sallyport's kinds: every replica caches all of
+// them. A pool names up to 1,000 members to remove.
 const (
-	mostObject = 64 << 10
-	mostPool   = 256 << 10
+	maxObjectBytes = 64 << 10
+	maxPoolBytes   = 256 << 10
 )
 
-// oversized denies the request whose object of ours is too large, unless it was not smaller before; nil for everything else. RegoPolicies
-// have a budget of their own.
+// oversized denies a request whose object is too large, unless the old object was at least as large; nil for other kinds.
+// RegoPolicies have their own limit.
 func oversized(r *Review) *admissionv1.AdmissionResponse {
 	is := r.Request
 	kind := slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool {
@@ -30,11 +30,11 @@ func oversized(r *Review) *admissionv1.AdmissionResponse {
 	if kind < 0 || v1alpha1.Kinds[kind].Cluster || is.SubResource != "" {
 		return nil
 	}
-	most := mostObject
+	most := maxObjectBytes
 	if is.Kind.Kind == "VirtualMachinePool" {
-		most = mostPool
+		most = maxPoolBytes
 	}
-	if r.bytes <= most { // as nearly every review
+	if r.bytes <= most { // nearly every review
 		return nil
 	}
 	size, field := sizeOf(r.Document.Get("object"))
@@ -52,7 +52,7 @@ func oversized(r *Review) *admissionv1.AdmissionResponse {
 	}}
 }
 
-// sizeOf returns how many bytes metadata and spec of an object have, and the largest of their fields.
+// sizeOf returns the bytes of an object's metadata and spec, and the largest of their fields.
 func sizeOf(object engine.Value) (size int, largest string) {
 	most := 0
 	for _, part := range []string{"metadata", "spec"} {

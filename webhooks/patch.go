@@ -7,9 +7,9 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// join makes one patch of those of all policies, in the order of their names. One that does not apply is its policy's failure, because
-// the API server would refuse the request without naming whom to ask; so is one that changes more than policies are granted.
-func (d *Decision) join() {
+// mergePatches combines the patches of all policies, in the order of their names. A patch that does not apply, or changes more than the
+// policy is granted, counts as the failure of its policy; the API server would reject the request without naming the policy.
+func (d *Decision) mergePatches() {
 	var object []byte
 	var joined []engine.Patch
 	for i := range d.verdicts {

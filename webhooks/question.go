@@ -12,45 +12,45 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// The endpoints are what policies are asked for: it decides which of their rules answer. Metrics and decision records name them.
+// Endpoints. An endpoint selects the rules that are evaluated; metrics and decision records name it.
 const (
-	// Validating asks whether a request is admitted.
+	// Validating decides whether a request is admitted.
 	Validating = "validate"
-	// Mutating asks what to change in the object of a request.
+	// Mutating decides how to change the object of a request.
 	Mutating = "mutate"
-	// Arbitrating asks on behalf of a reconciler, at the moment at which it would act.
+	// Arbitrating decides for a reconciler that is about to act.
 	Arbitrating = "arbitrate"
-	// Auditing asks about an object that exists.
+	// Auditing evaluates an existing object.
 	Auditing = "audit"
 )
 
-// Opening has requests about kinds that are not Sallyport's admitted, with a warning, whatever policies say. Policies change nothing in their
-// objects.
+// Opening is the time while requests about kinds that are not Sallyport's are admitted with a warning, whatever the policies
+// decide. Policies do not change their objects.
 type Opening struct {
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
 }
 
-// Question is what the policies are asked. All of it but Facts is in the record of its decision.
+// Question is the input of a decision. The decision's record has all of it except Facts.
 type Question struct {
-	// Endpoint is what for.
+	// Endpoint selects the rules to evaluate.
 	Endpoint string
-	// Review is the request: who does what to which object, and whether it is a dry run.
+	// Review is the request: user, action, object, and whether it is a dry run.
 	Review *Review
-	// Only is the one policy that is asked; empty asks every policy that the request meets.
+	// Only is the name of the only policy to evaluate; empty means every policy that matches.
 	Only string
 	// Open is set if the gate is open for the request.
 	Open *Opening
-	// At is the time of the decision; zero is the time at which the gate is asked.
+	// At is the time of the decision; if zero, the gate uses the current time.
 	At time.Time
-	// Facts gives the reader that answers the policy of that name, and for "" the one that answers what is asked beside the policies;
-	// nil has the gate's own source answer.
+	// Facts returns the reader for the policy of that name, and for "" the reader for queries that are not of policies. If nil, the
+	// gate uses its FactSource.
 	Facts func(policy string) engine.Reader
 }
 
-// asks tells whether the policy is to answer, if the request meets it. A policy that is not there has nothing against any request: its
-// webhook is about to be removed, or this replica is about to learn of it.
-func (q *Question) asks(p *catalog.Policy) bool {
+// selects reports whether the policy is evaluated if it matches. A policy that is missing admits every request: either its webhook is
+// about to be removed, or this replica is about to load it.
+func (q *Question) selects(p *catalog.Policy) bool {
 	switch {
 	case q.Only != "" && q.Only != p.Name():
 		return false
@@ -60,7 +60,7 @@ func (q *Question) asks(p *catalog.Policy) bool {
 	return q.Speaks(p)
 }
 
-// Speaks tells whether the policy has rules that answer at the endpoint.
+// Speaks reports whether the policy has rules for the endpoint.
 func (q *Question) Speaks(p *catalog.Policy) bool {
 	if q.Endpoint == Mutating {
 		return p.Mutates()
@@ -68,7 +68,7 @@ func (q *Question) Speaks(p *catalog.Policy) bool {
 	return p.Validates()
 }
 
-// moves reports whether the question is about the move of a machine.
+// moves reports whether the question is about a change of a machine.
 func (q *Question) moves() bool {
 	return q.about(machines) && q.Review.Request.Operation == admissionv1.Update
 }
@@ -83,8 +83,8 @@ func (q *Question) about(kind schema.GroupKind) bool {
 	return schema.GroupVersionKind(q.Review.Request.Kind).GroupKind() == kind
 }
 
-// put has a policy answer.
-func (q *Question) put(ctx context.Context, p *engine.Policy, in engine.Input, r engine.Reader) (*engine.Decision, error) {
+// evaluate evaluates one policy.
+func (q *Question) evaluate(ctx context.Context, p *engine.Policy, in engine.Input, r engine.Reader) (*engine.Decision, error) {
 	if q.Endpoint == Mutating {
 		return p.Patch(ctx, in, r)
 	}

@@ -10,27 +10,27 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// noting remembers what is asked of a reader.
-type noting struct {
+// recordingReader is a Reader that adds all answers to the decision.
+type recordingReader struct {
 	engine.Reader
 	decision *Decision
 }
 
-func (d *Decision) noting(r engine.Reader) engine.Reader { return noting{r, d} }
+func (d *Decision) recording(r engine.Reader) engine.Reader { return recordingReader{r, d} }
 
-// Read answers, and notes the answer.
-func (n noting) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+// Read implements engine.Reader.
+func (n recordingReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	a, err := n.Reader.Read(ctx, q)
 	if err == nil {
-		if n.decision.asked == nil {
-			n.decision.asked = map[string]engine.Fact{}
+		if n.decision.queried == nil {
+			n.decision.queried = map[string]engine.Fact{}
 		}
-		n.decision.asked[q.Fact] = engine.Fact{Query: &q, Answer: a}
+		n.decision.queried[q.Fact] = engine.Fact{Query: &q, Answer: a}
 	}
 	return a, err
 }
 
-// parentOf reads the metadata of the object that a subresource belongs to.
+// parentOf returns the metadata of the parent of a subresource.
 func parentOf(ctx context.Context, reader engine.Reader) (engine.Value, error) {
 	q := engine.Query{Fact: "parent", Parent: true, Live: true}
 	is, err := reader.Read(ctx, q)
@@ -44,14 +44,14 @@ func parentOf(ctx context.Context, reader engine.Reader) (engine.Value, error) {
 	return parent.Value, err
 }
 
-// metadataOf asks for the metadata of an object.
+// metadataOf returns a query for the metadata of an object.
 func metadataOf(fact string, on *corev1.ObjectReference) engine.Query {
 	return engine.Query{
 		Fact: fact, Metadata: true, Live: true, APIVersion: on.APIVersion, Kind: on.Kind, Namespace: on.Namespace, Name: on.Name,
 	}
 }
 
-// sameState tells whether two are one object in one version.
+// sameState reports whether a and b are the same version of the same object.
 func sameState(a, b engine.Value) bool {
 	one, other := referenceTo(a), referenceTo(b)
 	return one.UID != "" && one.UID == other.UID && one.ResourceVersion == other.ResourceVersion
@@ -66,15 +66,15 @@ func referenceTo(object engine.Value) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: object.Get("apiVersion").Text(), Kind: object.Get("kind").Text(),
 		Namespace: metadata.Get("namespace").Text(), Name: metadata.Get("name").Text(), UID: types.UID(metadata.Get("uid").Text()),
-		// Two overrides of one policy are two events, and not one that happened twice.
+		// Two overrides of one policy are two events, not a repetition of one.
 		ResourceVersion: metadata.Get("resourceVersion").Text(),
 	}
 }
 
-// live reads everything past the caches.
+// live is a Reader that bypasses the caches.
 type live struct{ engine.Reader }
 
-// Read answers a policy's question.
+// Read implements engine.Reader.
 func (l live) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	q.Live = true
 	return l.Reader.Read(ctx, q)

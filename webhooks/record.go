@@ -23,52 +23,52 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// RecordVersion is the version of the records that are written. Fields are added without a new one.
+// RecordVersion is the version of written records. Adding fields does not change it.
 const RecordVersion = 1
 
-// Record is one decision, with everything it was made from: the same policies give the same decision for it at any time.
-// What must not be kept is left out: the data of Secrets, and kubectl's copy of the last applied object.
+// Record is a decision with all its input, so that the same policies give the same decision when it is replayed. It omits the data
+// of Secrets and the last-applied annotation.
 type Record struct {
-	// Version is [RecordVersion]; every line with a record begins with it, and no other line of a log has it.
+	// Version is [RecordVersion]. It is the first field of every record, and of no other line of a log.
 	Version  int       `json:"decisionRecord"`
 	ID       types.UID `json:"id"`
 	Time     string    `json:"time"`
 	Endpoint string    `json:"endpoint"`
-	// Only is the policy that was asked alone, at a path of its own.
+	// Only is the name of the only policy that was evaluated.
 	Only string `json:"only,omitempty"`
 	// GateOpen is set if the gate was open for the request.
 	GateOpen *Opening `json:"gateOpen,omitempty"`
 	Allowed  bool     `json:"allowed"`
 	DryRun   bool     `json:"dryRun,omitempty"`
-	// Verified tells that the request, with its user, is from a verified API server or from Sallyport. Anybody who reaches the port
-	// can have made up another one.
+	// Verified reports whether the request, with its user, is from a verified API server or from Sallyport. Any client that reaches
+	// the port can forge other requests.
 	Verified bool `json:"verified"`
-	// Request is the AdmissionRequest as policies saw it. If TooLarge is set, there is an [Omitted] in the place of what is large
-	// in it, and the decision cannot be made again.
+	// Request is the AdmissionRequest as policies saw it. If TooLarge is set, large parts are replaced by [Omitted], and the
+	// decision cannot be replayed.
 	Request  any              `json:"request"`
 	TooLarge bool             `json:"tooLarge,omitempty"`
 	Policies []PolicyDecision `json:"policies"`
-	// Facts are what was asked beside the policies: the namespace if they are selected by its labels, and what tells whether an
-	// override counts.
+	// Facts are the answers to queries that were not of policies: the namespace if policies select by its labels, and those for
+	// checking an override.
 	Facts    map[string]FactRecord `json:"facts,omitempty"`
 	Warnings []string              `json:"warnings,omitempty"`
 }
 
-// PolicyDecision is what one policy said.
+// PolicyDecision is the result of one policy.
 type PolicyDecision struct {
 	Policy   string `json:"policy"`
 	Revision string `json:"revision"`
 	PolicySaid
 	Confirmation engine.Confirmation `json:"confirmation,omitempty"`
-	// Override is by whom the request passes in spite of Denials or Error.
+	// Override is set if the request was admitted in spite of Denials or Error.
 	Override *Override `json:"override,omitempty"`
-	// Outcome is what a reconciler that asked acts on.
+	// Outcome is the result that a reconciler acts on.
 	Outcome      any                   `json:"outcome,omitempty"`
 	Facts        map[string]FactRecord `json:"facts,omitempty"`
 	Milliseconds float64               `json:"milliseconds"`
 }
 
-// PolicySaid is what a policy said, and what came of that.
+// PolicySaid is the result of a policy and its effect.
 type PolicySaid struct {
 	Mode v1alpha1.PolicyMode `json:"mode"`
 	// Verdict is allowed, denied, warned, audited, overridden, error_denied or error_allowed.
@@ -76,27 +76,26 @@ type PolicySaid struct {
 	Denials  []engine.Denial `json:"denials,omitempty"`
 	Warnings []string        `json:"warnings,omitempty"`
 	Patches  []engine.Patch  `json:"patches,omitempty"`
-	// Cause and Error tell why the policy could not decide.
+	// Cause and Error are set if the policy could not be evaluated.
 	Cause engine.Cause `json:"cause,omitempty"`
 	Error string       `json:"error,omitempty"`
 }
 
-// FactRecord is a fact with where its answer came from.
+// FactRecord is a fact and the source of its value.
 type FactRecord struct {
 	Query *engine.Query `json:"query,omitempty"`
-	// Document is the digest of what a test run was about.
+	// Document is the digest of the document that was test-run.
 	Document        string `json:"document,omitempty"`
 	Live            bool   `json:"live,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Part is what the value has of the objects of a list; it is missing if they are whole.
+	// Part lists the fields that the value has of each object of a list; it is nil if the objects are complete.
 	Part  *engine.Part `json:"part,omitempty"`
 	Value any          `json:"value"`
-	// TooLarge tells that the value was, and is left out.
+	// TooLarge reports whether the value was too large, and is omitted.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
-// Question is what was asked for the record, at its time, about the review that [Record.ReviewOf] gave. Its facts are still to be
-// given.
+// Question returns the recorded question about review, which [Record.ReviewOf] returns. The caller sets its Facts.
 func (r *Record) Question(review *Review) (*Question, error) {
 	at, err := time.Parse(engine.TimeFormat, r.Time)
 	if err != nil {
@@ -108,7 +107,7 @@ func (r *Record) Question(review *Review) (*Question, error) {
 	return &Question{Endpoint: r.Endpoint, Review: review, Only: r.Only, Open: r.GateOpen, At: at}, nil
 }
 
-// ReviewOf is the request of a record.
+// ReviewOf returns the request of a record.
 func (r *Record) ReviewOf() (*Review, error) {
 	members, ok := r.Request.(map[string]any)
 	if !ok {
@@ -132,14 +131,14 @@ func (r *Record) ReviewOf() (*Review, error) {
 	return &Review{Request: request, Document: document, Verified: r.Verified}, nil
 }
 
-// queued is how many decisions may wait to be written, and queuedBytes how much they may hold. Whoever reads them may stall; requests
-// must not. Namespaces and users take turns, so that one with many requests does not displace the records of others.
+// queued and queuedBytes limit the decisions that wait to be written. The reader of the records may stall, but requests must not.
+// Namespaces and users take turns, so that one with many requests does not displace the records of others.
 const queued, queuedBytes = 256, 16 << 20
 
-// Recorder counts decisions and writes a line of JSON for each.
+// Recorder counts decisions and writes each as a line of JSON.
 type Recorder struct {
 	metrics *metrics
-	teller  *teller // nil if nobody is told
+	teller  *teller // nil if no events are recorded
 	putOff  func(pod types.NamespacedName)
 	denied  bool
 	out     io.Writer
@@ -148,11 +147,11 @@ type Recorder struct {
 	written chan struct{}
 }
 
-// line makes the line of a decision, in which nothing changes any more.
+// line encodes a decision. The decision must not change any more.
 type line func() ([]byte, error)
 
-// NewRecorder makes a recorder that registers its metrics. A nil writer records nothing; deniedOnly leaves out requests
-// that passed. Close writes what is left.
+// NewRecorder returns a recorder and registers its metrics. With a nil writer no records are written; deniedOnly skips admitted
+// requests. Close writes the remaining records.
 func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
 	r := &Recorder{
 		metrics: newMetrics(registry), denied: deniedOnly, out: out,
@@ -162,16 +161,16 @@ func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool)
 	return r
 }
 
-// TellBy has denials told to people in events on the object, also those that only warn or are only recorded, and overrides also on
-// the policy. It is for before the first request.
+// TellBy sets the recorder of events about denials, including those in modes Warn and Audit, and about overrides. Events are on the
+// object; those about overrides also on the policy. Call it before the first request.
 func (r *Recorder) TellBy(events EventRecorder) { r.teller = newTeller(events, r.metrics, r.closing) }
 
-// PutOffBy has somebody told of each Pod whose eviction is put off because it is a machine. Anybody who reaches the port can have made up the
-// request. It is for before the first request, and must not wait.
+// PutOffBy sets the function that is called for each Pod whose eviction is postponed because the Pod is a machine. The request may
+// be forged by any client that reaches the port. The function must not block. Call PutOffBy before the first request.
 func (r *Recorder) PutOffBy(tell func(pod types.NamespacedName)) { r.putOff = tell }
 
-// Close returns when every decision so far is written, or when the time is up because nobody takes them. A request that is
-// answered later still gets its answer; its record is lost.
+// Close returns when all decisions so far are written, or after patience if the writer stalls. Records of later requests are lost;
+// the requests are still answered.
 func (r *Recorder) Close(patience time.Duration) {
 	close(r.closing)
 	select {
@@ -180,7 +179,7 @@ func (r *Recorder) Close(patience time.Duration) {
 	}
 }
 
-// record does nothing without a recorder.
+// record does nothing if r is nil.
 func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) {
 	if r == nil {
 		return
@@ -189,12 +188,12 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	switch {
 	case d.Review.dryRun():
 	case response.Allowed:
-		r.metrics.passed(d)
+		r.metrics.countOverrides(d)
 		r.teller.overrides(d)
 		r.teller.lenience(d)
 	default:
 		r.teller.denials(d)
-		r.evicts(d, response.Result)
+		r.reportEviction(d, response.Result)
 	}
 	if r.out == nil || r.denied && response.Allowed {
 		return
@@ -205,12 +204,12 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 		next, bytes = func() ([]byte, error) { return text, err }, int64(len(text))
 	}
 	lost := r.queue.Put(d.Review.share(), next, bytes)
-	r.metrics.lost.Add(float64(len(lost))) // a decision stands whether or not it can be written down
+	r.metrics.lost.Add(float64(len(lost))) // losing a record does not change the decision
 }
 
-// evicts tells of the eviction of a machine that is put off. Only evictions are answered with that code ([Decision.code]), and it is for
-// this and nothing else that the request is refused if the details name the machine.
-func (r *Recorder) evicts(d *Decision, said *metav1.Status) {
+// reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429 ([Decision.code]), and if the details
+// name a machine, this is the only reason for the denial.
+func (r *Recorder) reportEviction(d *Decision, said *metav1.Status) {
 	machine := said.Details.Group == v1alpha1.GroupVersion.Group && said.Details.Kind == "VirtualMachine"
 	if r.putOff != nil && said.Code == http.StatusTooManyRequests && machine {
 		r.putOff(types.NamespacedName{Namespace: d.Review.Request.Namespace, Name: d.Review.Request.Name})
@@ -251,16 +250,16 @@ func (r *Recorder) line(next line) {
 func (d *Decision) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
 		Version: RecordVersion, ID: d.id, Time: d.At.UTC().Format(engine.TimeFormat), Endpoint: d.Endpoint, Only: d.Only, GateOpen: d.Open, Allowed: response.Allowed,
-		DryRun: d.Review.dryRun(), Verified: d.Review.Verified, Request: d.Review.onRecord(), TooLarge: d.Review.large(), Warnings: response.Warnings,
-		Facts: recordsOf(d.asked), Policies: d.Said(),
+		DryRun: d.Review.dryRun(), Verified: d.Review.Verified, Request: d.Review.recorded(), TooLarge: d.Review.large(), Warnings: response.Warnings,
+		Facts: recordsOf(d.queried), Policies: d.Said(),
 	}
 	for i := range d.verdicts {
-		record.Policies[i].Facts = recordsOf(d.verdicts[i].known())
+		record.Policies[i].Facts = recordsOf(d.verdicts[i].facts())
 	}
 	return record
 }
 
-// Said is what each policy said that was asked, without what it knew.
+// Said returns the result of each policy, without its facts.
 func (d *Decision) Said() []PolicyDecision {
 	all := make([]PolicyDecision, len(d.verdicts))
 	for i := range d.verdicts {
@@ -269,7 +268,7 @@ func (d *Decision) Said() []PolicyDecision {
 	return all
 }
 
-// SaidBy is what the policy of that name said; nil if it was not asked.
+// SaidBy returns the result of the policy of that name; nil if it was not evaluated.
 func (d *Decision) SaidBy(policy string) *PolicyDecision {
 	for i := range d.verdicts {
 		if v := &d.verdicts[i]; v.policy.Name() == policy {
@@ -282,7 +281,7 @@ func (d *Decision) SaidBy(policy string) *PolicyDecision {
 
 func (d *Decision) said(v *verdict) PolicyDecision {
 	p := PolicyDecision{
-		Policy: v.policy.Name(), Revision: v.policy.Revision(), PolicySaid: PolicySaid{Mode: v.mode, Verdict: v.word()},
+		Policy: v.policy.Name(), Revision: v.policy.Revision(), PolicySaid: PolicySaid{Mode: v.mode, Verdict: v.result()},
 		Override: v.override, Milliseconds: v.took.Seconds() * 1000,
 	}
 	if v.err != nil {
@@ -291,7 +290,7 @@ func (d *Decision) said(v *verdict) PolicyDecision {
 	}
 	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
 	if d.Endpoint == Arbitrating {
-		p.Outcome, _ = v.decision.Outcome.Decode() // it is made of JSON
+		p.Outcome, _ = v.decision.Outcome.Decode() // it was made from JSON
 	}
 	return p
 }
@@ -299,7 +298,7 @@ func (d *Decision) said(v *verdict) PolicyDecision {
 func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
 	records := make(map[string]FactRecord, len(facts))
 	for name, f := range facts {
-		value, tooLarge := factOnRecord(f.Answer.Value)
+		value, tooLarge := recordedFact(f.Answer.Value)
 		records[name] = FactRecord{
 			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Part: f.Answer.Part, Value: value,
 			TooLarge: tooLarge, Document: DigestOf(f.Query),
@@ -308,7 +307,7 @@ func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
 	return records
 }
 
-// DigestOf tells the documents apart that test runs are about, as far as records keep them; "" for other queries.
+// DigestOf returns a digest that distinguishes the documents of test runs, as far as records keep them; "" for other queries.
 func DigestOf(q *engine.Query) string {
 	if q == nil || !q.TestRun {
 		return ""

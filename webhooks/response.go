@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Response makes one response out of all verdicts.
+// Response combines the results of all policies.
 func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	var refusing []objection
 	warnings := append(d.openWarnings(), d.override.warnings()...)
@@ -36,13 +36,13 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 			said = append(said, v.decision.Warnings...)
 		}
 	}
-	warnings = append(warnings, said...) // the API server cuts what is too much: what would block comes first
+	warnings = append(warnings, said...) // the API server truncates warnings: would-be denials come first
 	for i, w := range warnings {
 		warnings[i] = inOneLine(w)
 	}
 	response := &admissionv1.AdmissionResponse{
 		UID: d.Review.Request.UID, Allowed: len(refusing) == 0, Warnings: warnings,
-		AuditAnnotations: d.annotations(len(refusing) == 0),
+		AuditAnnotations: d.auditAnnotations(len(refusing) == 0),
 	}
 	if !response.Allowed {
 		response.Result = d.status(refusing)
@@ -53,8 +53,8 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	return response
 }
 
-// annotations for the audit log. The API server puts the webhook's name and a slash before the keys.
-func (d *Decision) annotations(allowed bool) map[string]string {
+// auditAnnotations returns the audit annotations. The API server prefixes the keys with the webhook's name and a slash.
+func (d *Decision) auditAnnotations(allowed bool) map[string]string {
 	verdict := "denied"
 	if allowed {
 		verdict = "allowed"
@@ -72,7 +72,7 @@ func (d *Decision) annotations(allowed bool) map[string]string {
 	return all
 }
 
-// status lists every objection in its message and, for programs, as a cause each.
+// status lists every denial in the message and, for programs, as a cause.
 func (d *Decision) status(refusing []objection) *metav1.Status {
 	code := d.code(refusing)
 	status := &metav1.Status{
@@ -82,21 +82,21 @@ func (d *Decision) status(refusing []objection) *metav1.Status {
 	for i, o := range refusing {
 		texts[i] = o.text()
 	}
-	if way := d.wayPast(); way != "" {
+	if way := d.overrideCommand(); way != "" {
 		texts = append(texts, way)
 	}
 	status.Message = strings.Join(texts, "\n")
 	return status
 }
 
-// precedence of codes where denials differ: what cannot be mended by waiting comes first, and an answer before a failure.
+// precedence orders the codes of several denials: those that waiting cannot resolve come first, and denials before failures.
 var precedence = []int{
 	http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusConflict, http.StatusTooManyRequests,
 	http.StatusInternalServerError, http.StatusServiceUnavailable,
 }
 
-// code of the response. Only a CREATE that is a POST may have another than 403: with 409 or 422 `kubectl apply` retries a
-// PATCH and `--force` deletes and re-creates the object. 429 is for evictions, whose callers know how to wait.
+// code returns the status code. Only a CREATE by POST may have another than 403: after 409 or 422 `kubectl apply` retries a PATCH,
+// and `--force` deletes and re-creates the object. 429 is for evictions, whose callers retry.
 func (d *Decision) code(refusing []objection) int {
 	request := d.Review.Request
 	eviction := request.Resource.Group == "" && request.Resource.Resource == "pods" && request.SubResource == "eviction"
@@ -114,7 +114,7 @@ func (d *Decision) code(refusing []objection) int {
 	return http.StatusForbidden
 }
 
-// reason is the denials' own if they share one, else the one that belongs to the code.
+// reason returns the reason that all denials share, or else that of the code.
 func reason(refusing []objection, code int) metav1.StatusReason {
 	shared := refusing[0].Reason
 	if !slices.ContainsFunc(refusing, func(o objection) bool { return o.Reason != shared }) {
@@ -132,7 +132,7 @@ func reason(refusing []objection, code int) metav1.StatusReason {
 	}
 }
 
-// details name what blocks if it is one thing, else the object of the request; kubectl prints the latter with a 422.
+// details name the blocking object if there is one, else the request's object, which kubectl prints with a 422.
 func (d *Decision) details(refusing []objection, code int) *metav1.StatusDetails {
 	subject := d.Review.Subject()
 	details := &metav1.StatusDetails{Group: subject.Kind.Group, Kind: subject.Kind.Kind, Name: subject.Name, UID: subject.UID}

@@ -23,7 +23,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// The kinds of ours that are more to a decision than others.
+// Kinds of Sallyport that decisions treat specially.
 var (
 	machines   = v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).GroupKind()
 	operations = v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).GroupKind()
@@ -33,25 +33,25 @@ var (
 
 // Review is a decoded AdmissionReview.
 type Review struct {
-	// Request in Go's terms.
+	// Request is the decoded request.
 	Request *admissionv1.AdmissionRequest
 	// Document is the same request as policies see it.
 	Document engine.Value
-	// Verified tells that the request is what it says: an API server showed a certificate that --client-ca-file trusts, or Sallyport
-	// made the request itself. Anybody who reaches the port can have made any other, with any user in it.
+	// Verified reports whether the request is authentic: an API server presented a certificate that --client-ca-file trusts, or
+	// Sallyport made the request itself. Any client that reaches the port can forge other requests, with any user.
 	Verified bool
 
-	bytes int // of the text that it was decoded from, all of which is held as long as the review
+	bytes int // of the text that it was decoded from, which the review keeps in memory
 }
 
-// share returns the namespace or user that takes turns with others at shared queues.
+// share returns the namespace or user that takes turns at shared queues.
 func (r *Review) share() string { return facts.Share(r.Request.Namespace, r.Request.UserInfo.Username) }
 
-// serviceAccount begins the names of service accounts, and of nobody else.
+// serviceAccount is the prefix of the names of service accounts; no other user name has it.
 const serviceAccount = "system:serviceaccount:"
 
-// user returns an identifier of the user in the namespace of the request. All service accounts of a namespace are one user, because an editor
-// of the namespace can create any number of them.
+// user returns an identifier of the user in the request's namespace. All service accounts of a namespace count as one user, because
+// an editor of the namespace can create any number of them.
 func (r *Review) user() string {
 	user := r.Request.UserInfo.Username
 	if account, is := strings.CutPrefix(user, serviceAccount); is {
@@ -61,9 +61,8 @@ func (r *Review) user() string {
 	return r.Request.Namespace + "/" + user
 }
 
-// Decode reads an AdmissionReview of admission.k8s.io/v1. It is strict where leniency would let two readers of one text see
-// two requests: duplicate keys, other spellings of a key and trailing data are errors. The body must not change any more: what
-// policies see of it is read when they look.
+// Decode reads an AdmissionReview of admission.k8s.io/v1. It rejects duplicate keys, keys in another case and trailing data, which
+// two parsers may read differently. The caller must not change body afterwards: policies read it lazily.
 func Decode(body []byte) (*Review, error) {
 	text, err := engine.ParseText(body)
 	if err != nil {
@@ -73,7 +72,7 @@ func Decode(body []byte) (*Review, error) {
 		return nil, errors.New("the body is not an AdmissionReview: it is not an object")
 	}
 	document := text.Get("request")
-	request, err := requestIn(document)
+	request, err := decodeRequest(document)
 	kind, version := text.Get("kind").Text(), text.Get("apiVersion").Text()
 	switch {
 	case err != nil:
@@ -88,8 +87,8 @@ func Decode(body []byte) (*Review, error) {
 	return &Review{Request: request, Document: document, bytes: len(body)}, nil
 }
 
-// requestIn decodes a request, but for its objects and options: they are most of the text, which has been taken apart before.
-func requestIn(document engine.Value) (*admissionv1.AdmissionRequest, error) {
+// decodeRequest decodes a request without its objects and options: they are most of the text, and already parsed.
+func decodeRequest(document engine.Value) (*admissionv1.AdmissionRequest, error) {
 	if !document.IsNull() && !document.IsObject() {
 		return nil, errors.New("not an object")
 	}
@@ -109,7 +108,7 @@ func requestIn(document engine.Value) (*admissionv1.AdmissionRequest, error) {
 	return request, json.Unmarshal(text, request)
 }
 
-// Subject identifies the object under review.
+// Subject returns the identity of the object under review.
 func (r *Review) Subject() facts.Subject {
 	object := r.Document.Get("object")
 	s := facts.Subject{
@@ -122,13 +121,13 @@ func (r *Review) Subject() facts.Subject {
 	}
 	metadata := object.Get("metadata")
 	s.UID = types.UID(metadata.Get("uid").Text())
-	if s.Name == "" { // a name made from generateName is in the object only
+	if s.Name == "" { // a name made from generateName is only in the object
 		s.Name = metadata.Get("name").Text()
 	}
 	return s
 }
 
-// objectText is the object as text, on which patches work.
+// objectText returns the object as JSON, which patches are applied to.
 func (r *Review) objectText() []byte {
 	is := &r.Request.Object
 	if is.Object == nil {
@@ -136,13 +135,13 @@ func (r *Review) objectText() []byte {
 	}
 	text, err := json.Marshal(is.Object)
 	if err != nil {
-		panic(err) // it was made into a document before
+		panic(err) // the object was converted to a document before
 	}
 	return text
 }
 
-// createdByApply tells a CREATE that came as a PATCH: a server-side apply of an object that does not exist yet. The API
-// server gives it the options of a create, so only the managed fields show it.
+// createdByApply reports whether a CREATE came as a PATCH: a server-side apply of an object that does not exist yet. The API server
+// gives it the options of a create, so only managedFields shows it.
 func (r *Review) createdByApply() bool {
 	fields := r.Document.Get("object").Get("metadata").Get("managedFields")
 	return slices.ContainsFunc(fields.Elements(), func(f engine.Value) bool {
@@ -150,8 +149,8 @@ func (r *Review) createdByApply() bool {
 	})
 }
 
-// dryRun reports whether the request is only tried out. An Eviction can say that in its deleteOptions, where kubectl drain says it: the
-// API server heeds it there, and does not repeat it in the review.
+// dryRun reports whether the request is a dry run. kubectl drain sets it in an Eviction's deleteOptions: the API server honours it
+// there, and does not repeat it in the review.
 func (r *Review) dryRun() bool {
 	options := []engine.Value{r.Document.Get("options")}
 	if r.Request.SubResource == "eviction" {
@@ -161,8 +160,8 @@ func (r *Review) dryRun() bool {
 		slices.ContainsFunc(options, func(o engine.Value) bool { return len(o.Get("dryRun").Elements()) > 0 })
 }
 
-// NewReview makes a review of a request that Sallyport makes itself. Its objects and options are decoded, as [unstructured.Unstructured]:
-// there is no text of them.
+// NewReview returns a review of a request that Sallyport makes itself. The request's objects and options are
+// [unstructured.Unstructured]; they have no text.
 func NewReview(request *admissionv1.AdmissionRequest) (*Review, error) {
 	bare := *request
 	bare.Object, bare.OldObject, bare.Options = runtime.RawExtension{}, runtime.RawExtension{}, runtime.RawExtension{}
@@ -200,7 +199,7 @@ func finite(decoded any) bool {
 	return true
 }
 
-// reviewOfCreation is the request by which an object that exists already would be created by that user.
+// reviewOfCreation returns the request with which user would create an existing object.
 func reviewOfCreation(object *unstructured.Unstructured, resource string, user authenticationv1.UserInfo) (*Review, error) {
 	kind := object.GroupVersionKind()
 	return NewReview(&admissionv1.AdmissionRequest{
@@ -211,7 +210,7 @@ func reviewOfCreation(object *unstructured.Unstructured, resource string, user a
 	})
 }
 
-// reviewOfOurs is the same of an object of ours.
+// reviewOfOurs is reviewOfCreation for an object of Sallyport's kinds.
 func reviewOfOurs(object runtime.Object, user authenticationv1.UserInfo) (*Review, error) {
 	u, err := unstructuredOf(object)
 	if err != nil {
@@ -220,7 +219,7 @@ func reviewOfOurs(object runtime.Object, user authenticationv1.UserInfo) (*Revie
 	return reviewOfCreation(u, v1alpha1.KindOf(object).Resource(), user)
 }
 
-// unstructuredOf is an object of ours as the API server has it.
+// unstructuredOf converts an object of Sallyport's kinds to the form in which the API server returns it.
 func unstructuredOf(object runtime.Object) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

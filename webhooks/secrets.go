@@ -11,14 +11,14 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// concealed stands in texts for what is in the data of a Secret.
-const concealed = "(data of the Secret)"
+// redacted replaces the data of a Secret in messages.
+const redacted = "(data of the Secret)"
 
-// shortestSecret is how long a value is that is looked for in texts: a shorter one is in every text, and no secret.
+// shortestSecret is the length from which values are redacted: shorter ones occur in every text and are no secrets.
 const shortestSecret = 4
 
-// secrets are the values of the Secret that the request is about, in the forms in which policies put them into texts; the longest
-// come first, so that none is left over in part.
+// secrets returns the values of the request's Secret, in the forms in which policies put them into messages. The longest come
+// first, so that no part of a value remains.
 func (r *Review) secrets() []string {
 	if r.Request.Kind.Group != "" || r.Request.Kind.Kind != "Secret" {
 		return nil
@@ -57,9 +57,9 @@ func (r *Review) secrets() []string {
 	return all
 }
 
-// conceal takes the values of the Secret that the request is about out of what policies say: responses are in audit logs, denials in
-// events and reports, and what people who may not read the Secret are shown.
-func (d *Decision) conceal() {
+// redactSecrets redacts the values of the request's Secret in the results of policies: responses are in audit logs, denials in events and
+// reports, which users without access to the Secret can read.
+func (d *Decision) redactSecrets() {
 	if !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.err != nil || len(v.decision.Denials)+len(v.decision.Warnings) > 0 }) {
 		return
 	}
@@ -93,10 +93,10 @@ func (e *concealedError) Unwrap() error { return e.error }
 
 func withoutSecrets(text string, secrets []string) string {
 	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s, concealed)
+		text = strings.ReplaceAll(text, s, redacted)
 	}
 	return text
 }
 
-// mayHoldSecret tells whether a text may have a Secret in it, of which not even a digest is kept.
+// mayHoldSecret reports whether a text may contain a Secret; then not even its digest is recorded.
 func mayHoldSecret(text []byte) bool { return bytes.Contains(text, []byte("Secret")) }

@@ -75,7 +75,7 @@ func TestWhatPoliciesSayOfSecretsIsConcealed(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.only(t)
-			if !strings.Contains(string(text), concealed) || leaks(string(text)+f.records.String()+told.text) {
+			if !strings.Contains(string(text), redacted) || leaks(string(text)+f.records.String()+told.text) {
 				t.Errorf("%s in a %s: got %s, record %s, event %s", name, kind, text, f.records.String(), told.text)
 			}
 		}
@@ -86,7 +86,7 @@ func TestWhatPoliciesSayOfSecretsIsConcealed(t *testing.T) {
 func TestWholeValuesAreConcealed(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", "warn contains "+revealing["a PEM, quoted"]+" if true\n", onSecrets))
 	response := f.Validate(t.Context(), secretReview(t, admissionv1.Create))
-	if want := []string{`{"key":"` + concealed + `"}`}; !slices.Equal(response.Warnings, want) {
+	if want := []string{`{"key":"` + redacted + `"}`}; !slices.Equal(response.Warnings, want) {
 		t.Errorf("got %q, want %q", response.Warnings, want)
 	}
 }
@@ -106,7 +106,7 @@ func TestAuditsOfSecretsConceal(t *testing.T) {
 		t.Fatal(err)
 	}
 	audited, err := f.Audit(context.Background(), "p", schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, object)
-	if err != nil || len(audited.Denials) != 1 || leaks(audited.Denials[0].Message) || !strings.Contains(audited.Denials[0].Message, concealed) {
+	if err != nil || len(audited.Denials) != 1 || leaks(audited.Denials[0].Message) || !strings.Contains(audited.Denials[0].Message, redacted) {
 		t.Errorf("got %+v, %v", audited, err)
 	}
 }

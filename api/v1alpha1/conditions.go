@@ -466,9 +466,6 @@ const (
 	// ReasonReportNameTaken (Reported false): objects of another owner have the
 	// names of reports and are left alone. The message names them.
 	ReasonReportNameTaken ConditionReason = "ReportNameTaken"
-	// ReasonReportsEdited (Reported false): other clients keep changing the reports.
-	// Sallyport restores them, but they can be out of date. The message names one.
-	ReasonReportsEdited ConditionReason = "ReportsEdited"
 	// ReasonReportsFailed (Reported false): reports could not be written. The
 	// message says why.
 	ReasonReportsFailed ConditionReason = "ReportsFailed"

@@ -21,7 +21,7 @@ const (
 
 // Reasons of a VMDiskImage's conditions. Ready has the reason of the first condition that is not true. If another
 // object has a name that the import needs, the reason is OwnedByAnother; if Sallyport lacks a right, it is
-// PermissionDenied; while the object is being deleted, it is Terminating. DeletionBlocked also has the reasons
+// PermissionDenied; if the Secret in spec.secretRef does not exist, it is SecretNotFound; while the object is being deleted, it is Terminating. DeletionBlocked also has the reasons
 // PermissionDenied and ImportsDisabled.
 const (
 	// ReasonImageReady (Ready true): the snapshot is ready to be used.
@@ -49,6 +49,11 @@ const (
 	// ReasonSnapshotUnsupported (Imported false, Ready false): no VolumeSnapshotClass fits the
 	// StorageClass. Nothing is imported before there is one.
 	ReasonSnapshotUnsupported ConditionReason = "SnapshotUnsupported"
+	// ReasonSecretHostNotAllowed (Imported false, Ready false): neither the annotation
+	// sallyport.dev/allowed-hosts of the Secret nor an administrator allows that its
+	// credentials are sent to the host in spec.url. The import waits for that; the message
+	// has the command.
+	ReasonSecretHostNotAllowed ConditionReason = "SecretHostNotAllowed"
 	// ReasonImportRejected (Imported false, Ready false): the DataVolume could not be
 	// created; this is retried. The message says why.
 	ReasonImportRejected ConditionReason = "ImportRejected"

@@ -386,12 +386,6 @@ type PolicyViolations struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Incomplete string `json:"incomplete,omitempty"`
 
-	// The objects whose changes only the next scheduled audit evaluates, and why, such
-	// as a kind that cannot be watched.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Unwatched string `json:"unwatched,omitempty"`
-
 	// The first objects that the policy would deny, by kind, namespace and name.
 	// +optional
 	// +listType=atomic

@@ -26,6 +26,10 @@ const (
 // has no effect on a later failure.
 const AnnotationRetryImport = "sallyport.dev/retry-import"
 
+// AnnotationAllowedHosts on a Secret lists the hosts that the credentials in it may be sent to for the import of VMDiskImages, separated by commas:
+// HOST, HOST:PORT, *.DOMAIN, or * for every host. Without a port, only the standard port of the protocol is allowed. Who may update the Secret sets it.
+const AnnotationAllowedHosts = "sallyport.dev/allowed-hosts"
+
 // VMDiskImagePhase sums up what is observed of an image.
 //
 // +kubebuilder:validation:Enum=Pending;Importing;Ready;Failed;Lost;Terminating
@@ -149,8 +153,9 @@ type VMDiskImageSpec struct {
 	Checksum string `json:"checksum,omitempty"`
 
 	// The Secret with the credentials for the source, in its keys accessKeyId and
-	// secretKey. The importer also sends them to hosts that the source redirects to.
-	// Immutable.
+	// secretKey. Its annotation sallyport.dev/allowed-hosts must list the host in url,
+	// unless an administrator allows the host. The importer also sends the credentials to
+	// hosts that the source redirects to. Immutable.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="spec.secretRef cannot change: create another VMDiskImage instead"
 	SecretRef *VMDiskImageSecretReference `json:"secretRef,omitempty"`

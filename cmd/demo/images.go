@@ -57,13 +57,16 @@ func (s *show) images() {
 	s.kubectl("wait svm/job-1 --for=jsonpath={.status.phase}=WaitingForImage --timeout=2m")
 	s.kubectl("wait vmdi/alpine --for=jsonpath={.status.attempt.progress}=45.12% --timeout=2m")
 	s.kubectl("sallyport why svm job-1", "WaitingForImage", "alpine")
+	s.kubectl("sallyport why vmdi alpine", "45.12%", "svm/job-1")
 	release()
 	s.kubectl("wait svm/job-1 --for=condition=Ready --timeout=2m")
+	s.kubectl("wait vmdi/alpine --for=condition=InUse --timeout=2m")
 	s.kubectl("get vmdi alpine", "Ready")
-	s.tell("The image is kept while a disk is a copy of it:")
+	s.tell("The image is kept while a disk is a copy of it. If it is deleted, it is Terminating, and the machine runs on:")
 	s.kubectl("delete vmdi alpine --wait=false", "deleted")
 	s.kubectl("sallyport why vmdi alpine", "Terminating", "svm/job-1")
-	s.tell("With the machine, its disk and then the image go:")
+	s.tell("With the machine, its disk and then the image are deleted. With deletionPolicy DeleteAfterUnreferenced, Sallyport deletes an image by\n" +
+		"itself when no disk has used it for the time of its spec.")
 	s.kubectl("delete svm job-1 --timeout=2m")
 	s.kubectl("wait vmdi/alpine --for=delete --timeout=2m")
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/env/install"
 )
 

@@ -50,10 +50,8 @@ func (j byLabel) Revision(string) string { return j.revision }
 type paged struct {
 	client.WithWatch
 	fail func(page int) error // of a list
-	mu   sync.Mutex           // of what follows
+	mu   sync.Mutex           // of page
 	page int
-	// namespaces are those whose objects were listed alone.
-	namespaces []string
 }
 
 func (p *paged) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -74,17 +72,8 @@ func (p *paged) List(ctx context.Context, list client.ObjectList, options ...cli
 			return err
 		}
 	}
-	if o.Namespace != "" {
-		p.mu.Lock()
-		p.namespaces = append(p.namespaces, o.Namespace)
-		p.mu.Unlock()
-	}
-	if err := p.WithWatch.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+	if err := p.WithWatch.List(ctx, list); err != nil {
 		return err
-	}
-	list.SetResourceVersion("7")
-	if _, metadata := list.(*metav1.PartialObjectMetadataList); metadata {
-		return nil
 	}
 	items := list.(*unstructured.UnstructuredList).Items
 	to := min(len(items), from+int(o.Limit))
@@ -336,5 +325,62 @@ func TestNamelessAudits(t *testing.T) {
 		if strings.Contains(f.Message, "team-b") != named {
 			t.Errorf("%s is told as %q", reason, f.Message)
 		}
+	}
+}
+
+// Who asks for an audit gets a new one, at most one every few seconds, and knows which it is.
+func TestAuditsThatAreAskedFor(t *testing.T) {
+	r, p := reconcilerOver(t, policy(nil), deployment("a", "bad", ""))
+	now := r.Now()
+	r.Now = func() time.Time { return now }
+	audit(t, r)
+	asking := policy(nil)
+	if err := p.Get(t.Context(), client.ObjectKeyFromObject(asking), asking); err != nil {
+		t.Fatal(err)
+	}
+	asking.Annotations = map[string]string{v1alpha1.AnnotationAudit: "once"}
+	for _, err := range []error{p.Update(t.Context(), asking), p.Create(t.Context(), deployment("a", "new", ""))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := audit(t, r); got.Requested != "" || counted(got) != 1 {
+		t.Errorf("an audit is made immediately after another one: %+v", got)
+	}
+	now = now.Add(askedPause)
+	if got := audit(t, r); got.Requested != "once" || counted(got) != 2 {
+		t.Errorf("an audit was requested, and there is %+v", got)
+	}
+}
+
+// An audit that takes longer than the interval is followed by the next one.
+func TestAuditsThatTakeLongerThanTheInterval(t *testing.T) {
+	r, _ := reconcilerOver(t, policy(nil), deployment("a", "bad", ""))
+	now := r.Now()
+	r.Now = func() time.Time { now = now.Add(time.Hour); return now }
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "owners"}})
+	if err != nil || result.RequeueAfter != firstRetry {
+		t.Errorf("again after %v, error %v", result.RequeueAfter, err)
+	}
+}
+
+// An audit that takes its time tells how far it is, and tells when it is not under way any more.
+func TestAuditsTellHowFarTheyAre(t *testing.T) {
+	objects := []client.Object{policy(nil)}
+	for i := range 4 {
+		objects = append(objects, deployment("c", fmt.Sprint(i), ""))
+	}
+	r, _ := reconcilerOver(t, objects...)
+	now := r.Now()
+	r.Now = func() time.Time { now = now.Add(time.Second); return now }
+	var told []string
+	r.Found = func(p string) {
+		if is := r.Auditing(p); is != nil {
+			told = append(told, fmt.Sprintf("%d %s", is.Objects, is.Resource))
+		}
+	}
+	audit(t, r)
+	if diff := cmp.Diff([]string{"2 deployments.apps", "4 deployments.apps"}, told); diff != "" || r.Auditing("owners") != nil {
+		t.Errorf("at the end there is %+v; told (-want +got)\n%s", r.Auditing("owners"), diff)
 	}
 }

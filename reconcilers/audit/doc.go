@@ -1,6 +1,6 @@
-// Package audit holds the objects that exist against the policies that want it (spec.backgroundAudit), whenever one changes and on
-// a schedule, and from then on each object that changes. It is what the replica that leads does, and it refuses nothing: status.violations of the RegoPolicy has the result,
-// which the reconciler of RegoPolicies writes, and reports have it if they are wanted.
+// Package audit evaluates the policies with spec.backgroundAudit for the objects that exist: when a policy changes, on a schedule, and on
+// request. It runs in the leader and denies nothing. status.violations of the RegoPolicy has the result, which the reconciler of
+// RegoPolicies writes; so do reports, if they are enabled.
 //
 // An object is judged as if it were created at this moment, because that is the one request that shows a policy a whole object.
 // What a policy says of updates and deletions is about a change, and there is none here.

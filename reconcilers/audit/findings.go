@@ -1,10 +1,8 @@
 package audit
 
 import (
-	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
@@ -42,9 +39,7 @@ func stateOf(policy *v1alpha1.RegoPolicy, revision string) state {
 	return state{policy.UID, policy.Generation, revision, cut(policy.Annotations[v1alpha1.AnnotationAudit], maxRequested)}
 }
 
-// findings are what one audit of one policy found, and what has changed since.
-//
-// Of an object that the policy has nothing against nothing is kept but its name, about 120 bytes, so that it is known when it goes.
+// findings are the results of one audit of one policy.
 type findings struct {
 	*Reconciler
 	policy  string
@@ -55,22 +50,11 @@ type findings struct {
 	barred  bool     // some of it may not be looked at
 
 	turn   *turn
-	reader *kind     // that is listed
 	looked int32     // at how many objects so far
 	shown  time.Time // when that was told last
 
-	watching context.Context // of the watches
-	end      context.CancelFunc
-	open     sync.WaitGroup // watches
-
-	mu         sync.Mutex // of all that watches change
-	kinds      []*kind
-	texts      int // objects whose texts are kept
-	unwatched  []string
-	labels     map[string]string // of namespaces, if the policy selects by them
-	namespaces map[string]bool   // whose labels have changed
-	due        bool              // what has changed is to be told
-	lost       bool              // a watch has ended, and everything is to be looked at again
+	kinds []*kind
+	texts int // objects whose texts are kept
 }
 
 // finding is what a policy has against an object, or why it could not judge it.
@@ -80,14 +64,6 @@ type finding struct {
 	count     int
 	against   []Objection // nil if there are too many texts
 	undecided string
-}
-
-func (f *finding) same(other *finding) bool {
-	if f == nil || other == nil {
-		return f == other
-	}
-	return f.object == other.object && f.mode == other.mode && f.count == other.count && f.undecided == other.undecided &&
-		slices.Equal(f.against, other.against)
 }
 
 // findingOf gives nil for what the policy has nothing against.
@@ -107,78 +83,20 @@ func findingOf(object *unstructured.Unstructured, judged Judgement, err error) *
 	return f
 }
 
-// put notes what was found of an object. What has been heard of it while a list was read is newer than the list.
-func (f *findings) put(k *kind, object *unstructured.Unstructured, judged Judgement, err error, fromList bool) {
-	found, key := findingOf(object, judged, err), client.ObjectKeyFromObject(object)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.older(k, key, fromList) {
-		return
-	}
-	was := k.objects[key]
-	if was != nil && was.against != nil {
-		f.texts--
-	}
+// put records the result for one object.
+func (f *findings) put(k *kind, object *unstructured.Unstructured, judged Judgement, err error) {
+	found := findingOf(object, judged, err)
 	switch {
-	case found == nil || found.against == nil:
+	case found == nil:
+		k.passed[object.GetNamespace()]++
+		return
+	case found.against == nil:
 	case f.texts >= maxTexts:
 		found.against = nil
 	default:
 		f.texts++
 	}
-	k.objects[key] = found
-	if !fromList && !was.same(found) {
-		f.changed()
-	}
-}
-
-// forget drops what was found of an object: it is gone, going, or not the policy's any more.
-func (f *findings) forget(k *kind, object client.Object, fromList bool) {
-	key := client.ObjectKeyFromObject(object)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.older(k, key, fromList) {
-		f.remove(k, key)
-	}
-}
-
-func (f *findings) remove(k *kind, key types.NamespacedName) {
-	was := k.objects[key]
-	delete(k.objects, key)
-	if was == nil {
-		return
-	}
-	if was.against != nil {
-		f.texts--
-	}
-	f.changed()
-}
-
-// older reports whether what a list says of an object is known to be, and notes of what is heard that it is newer.
-func (f *findings) older(k *kind, key types.NamespacedName, fromList bool) bool {
-	if !fromList && k.heard != nil {
-		k.heard[key] = true
-	}
-	return fromList && k.heard[key]
-}
-
-// listing begins a list.
-func (f *findings) listing(k *kind) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reader, k.heard = k, map[types.NamespacedName]bool{}
-}
-
-// listed ends a list; what was known and is not in it is gone. Nil is for one that was not read to its end.
-func (f *findings) listed(k *kind, namespace string, there map[types.NamespacedName]bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for key := range k.objects {
-		if there != nil && (namespace == "" || key.Namespace == namespace) && !there[key] && !k.heard[key] {
-			f.remove(k, key)
-		}
-	}
-	k.heard = nil
+	k.found = append(k.found, found)
 }
 
 // proceeds tells from time to time how far it is.
@@ -194,11 +112,8 @@ func (f *findings) proceeds(k *kind) {
 
 // result gives all that was found, for the status and for reports.
 func (f *findings) result() (*v1alpha1.PolicyViolations, *reports.Page) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	v, page := &v1alpha1.PolicyViolations{
 		AuditedAt: metav1.NewTime(f.began.Truncate(1e9)), Revision: f.of.revision, Requested: f.of.requested,
-		Unwatched: cut(strings.Join(f.unwatched, "; "), maxIncomplete),
 	}, &reports.Page{}
 	missing, count := slices.Clone(f.missing), int32(0)
 	for _, found := range f.inOrder(page) {
@@ -234,20 +149,28 @@ func (f *findings) result() (*v1alpha1.PolicyViolations, *reports.Page) {
 	return v, page
 }
 
-// inOrder gives what there is something to say of, by kind, namespace and name, and counts the rest.
+// inOrder returns the findings by kind, namespace and name, and counts the compliant objects in the page.
 func (f *findings) inOrder(page *reports.Page) (all []*finding) {
 	for _, k := range f.kinds {
-		from := len(all)
-		for key, found := range k.objects {
-			if found == nil {
-				page.Passes(key.Namespace)
-			} else {
-				all = append(all, found)
-			}
+		for namespace, count := range k.passed {
+			page.Passes(namespace, count)
 		}
-		slices.SortFunc(all[from:], func(x, y *finding) int {
+		slices.SortFunc(k.found, func(x, y *finding) int {
 			return strings.Compare(x.object.Namespace+"/"+x.object.Name, y.object.Namespace+"/"+y.object.Name)
 		})
+		all = append(all, k.found...)
 	}
 	return all
+}
+
+// wait returns how long after now the next audit begins, 0 for never.
+func (f *findings) wait() time.Duration {
+	if f.Interval == 0 {
+		return 0
+	}
+	whole := f.Interval
+	if f.ended || f.barred { // which may be over soon
+		whole = min(whole, lastRetry)
+	}
+	return max(firstRetry, whole-f.Now().Sub(f.began))
 }

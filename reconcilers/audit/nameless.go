@@ -22,7 +22,7 @@ func (r *Reconciler) toldOf(f *Finding) *Finding {
 		return f
 	}
 	switch f.Reason {
-	case v1alpha1.ReasonReportNameTaken, v1alpha1.ReasonReportsFailed, v1alpha1.ReasonReportsEdited:
+	case v1alpha1.ReasonReportNameTaken, v1alpha1.ReasonReportsFailed:
 		return &Finding{f.Reason, "The reports are not named here because readers of this condition may not have access to all namespaces."}
 	}
 	return f

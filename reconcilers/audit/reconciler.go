@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,10 +77,6 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 	// Interval is how long after an audit the next one begins; 0 leaves it at those that changes of the policy bring.
 	Interval time.Duration
-	// Watcher watches objects, so that what changes is found when it changes. Without one that waits for the next audit.
-	Watcher client.WithWatch
-	// Settle is how long after a change the findings are published, and the least time between two publications.
-	Settle time.Duration
 	// Found is called with the name of a policy when Violations or Reported has changed.
 	Found func(policy string)
 	// Nameless has the status count objects and name none, and no namespace: people read it who may not see them.
@@ -94,24 +89,24 @@ type Reconciler struct {
 	mu       sync.Mutex
 	results  map[string]result // by the policy's name
 	awaiting map[string]bool   // policies for whose reports the cluster has no kind
-	edits    map[string]*edits // by the policy's name
 	auditing map[string]*v1alpha1.PolicyAudit
-	due      chan event.GenericEvent // policies that are to be looked at
 }
 
 // result is that of the last audit of a policy.
 type result struct {
 	violations *v1alpha1.PolicyViolations
 	reported   *Finding
-	findings   *findings
+	requested  string    // the annotation that asked for it
+	began      time.Time // the audit
 }
 
 // SetupWithManager registers the reconciler, for the replica that leads.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.due, r.turns = make(chan event.GenericEvent), fair.NewSlots(atOnce, underWay)
+	due := make(chan event.GenericEvent)
+	r.turns = fair.NewSlots(atOnce, underWay)
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy-audit").
 		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
-		WatchesRawSource(source.Channel(r.due, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(due, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: underWay,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
@@ -120,7 +115,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{}))
 	}
 	if r.Reports != nil {
-		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.await(ctx, r.due) })); err != nil {
+		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.await(ctx, due) })); err != nil {
 			return err
 		}
 	}
@@ -171,7 +166,6 @@ func (r *Reconciler) Reported(policy string) *Finding {
 
 // Reconcile audits one policy, if it wants that.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	r.attends(request.Name)
 	policy := &v1alpha1.RegoPolicy{}
 	err := r.Live.Get(ctx, request.NamespacedName, policy)
 	if client.IgnoreNotFound(err) != nil {
@@ -187,70 +181,43 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	of := stateOf(policy, revision)
-	if wait := r.tooSoon(policy.Name, of); wait > 0 {
+	if wait := r.tooSoon(policy.Name, of.requested); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	book, unserved := r.open(ctx, policy.Name)
 	if unserved != nil && !errors.Is(unserved, reports.ErrNotServed) {
 		return ctrl.Result{}, unserved
 	}
-	found, err := r.find(ctx, policy, of)
+	found, err := r.audit(ctx, policy, of)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	violations, page := found.result()
-	if book != nil {
-		book.Add(page)
-	}
-	reported, err := r.report(ctx, policy, found, violations.Incomplete, book, unserved)
-	r.keep(policy.Name, result{violations, reported, found})
-	switch {
-	case errors.Is(err, reports.ErrChanged): // somebody was faster: look again
-		wait, _ := r.edited(reports.Edit{Policy: policy.Name})
-		return ctrl.Result{RequeueAfter: max(firstRetry, wait)}, nil
-	case err != nil:
+	reported, err := r.report(ctx, policy, found, violations.Incomplete, book, page, unserved)
+	r.keep(policy.Name, result{violations, reported, of.requested, found.began})
+	if err != nil {
 		return ctrl.Result{}, err
-	case reported.Reason == v1alpha1.ReasonReportsEdited && !found.ended && !found.barred: // which may be over by then
-		return ctrl.Result{RequeueAfter: min(cmp.Or(r.Interval, peace), peace) + firstRetry}, nil
 	}
 	return ctrl.Result{RequeueAfter: found.wait()}, nil
 }
 
-// find gives what is found now: with what has changed since the last audit, if that is all, or by a new one.
-func (r *Reconciler) find(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
-	if f := r.follows(policy.Name, of); f != nil {
-		return f, r.inTurn(ctx, f, f.follow)
-	}
-	r.mu.Lock()
-	before := r.results[policy.Name].findings
-	r.mu.Unlock()
-	if before != nil {
-		before.stop()
-	}
-	return r.audit(ctx, policy, of)
-}
-
-// tooSoon tells how long an audit that is asked for has to wait, so that who asks again and again does not keep the API server busy.
-func (r *Reconciler) tooSoon(policy string, of state) time.Duration {
+// tooSoon returns how long a requested audit has to wait, so that frequent requests do not keep the API server busy.
+func (r *Reconciler) tooSoon(policy, requested string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.results[policy].findings
-	if f == nil || f.of.requested == of.requested {
+	last := r.results[policy]
+	if last.violations == nil || last.requested == requested {
 		return 0
 	}
-	return max(0, askedPause-r.Now().Sub(f.began))
+	return max(0, askedPause-r.Now().Sub(last.began))
 }
 
 func (r *Reconciler) keep(policy string, of result) {
 	r.mu.Lock()
-	before, was := r.results[policy]
-	if before.findings != nil && before.findings != of.findings {
-		defer before.findings.stop()
-	}
+	_, was := r.results[policy]
 	switch {
 	case of.violations == nil:
 		delete(r.results, policy)
-		delete(r.edits, policy)
 	case r.results == nil:
 		r.results = map[string]result{policy: of}
 	default:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -38,16 +39,12 @@ func (r *Reconciler) unreport(ctx context.Context, policy string) (ctrl.Result, 
 		return ctrl.Result{}, nil
 	}
 	r.waits(ctx, policy, false)
-	err := r.Reports.Remove(ctx, policy)
-	if errors.Is(err, reports.ErrChanged) {
-		return ctrl.Result{RequeueAfter: firstRetry}, nil
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, r.Reports.Remove(ctx, policy)
 }
 
 // report writes what was found, and tells what became of it. An error has the audit made again.
 func (r *Reconciler) report(
-	ctx context.Context, policy *v1alpha1.RegoPolicy, f *findings, incomplete string, book *reports.Book, unserved error,
+	ctx context.Context, policy *v1alpha1.RegoPolicy, f *findings, incomplete string, book *reports.Book, page *reports.Page, unserved error,
 ) (*Finding, error) {
 	switch {
 	case r.Reports == nil:
@@ -59,12 +56,9 @@ func (r *Reconciler) report(
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("writing reports took longer than %v", patience))
 	defer cancel()
-	written, err := book.Write(ctx, policy, incomplete)
+	written, err := book.Write(ctx, policy, page, incomplete)
 	if err != nil {
 		return &Finding{v1alpha1.ReasonReportsFailed, cut(err.Error(), maxIncomplete)}, err
-	}
-	if quarrel := r.quarrels(policy.Name); quarrel != nil && len(written.Taken)+len(written.Refused) == 0 {
-		return quarrel, nil
 	}
 	return found(written), nil
 }
@@ -106,22 +100,19 @@ func (r *Reconciler) waits(ctx context.Context, policy string, is bool) {
 	r.awaiting[policy] = true
 }
 
-// await has policies audited again that have waited for the kinds of reports when the cluster has them, and from then on those
-// whose reports somebody else changes.
+// await requests audits of the policies that wait for the kinds of reports, when the cluster has them.
 func (r *Reconciler) await(ctx context.Context, appeared chan<- event.GenericEvent) error {
-	watched := false
 	for ticker := time.Tick(r.Look); ; {
-		if !watched && r.Reports.Served(ctx) == nil {
-			go r.watch(ctx, appeared)
-			watched = true
-		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker:
 		}
 		for _, name := range r.served(ctx) {
-			r.send(ctx, appeared, name)
+			select {
+			case <-ctx.Done():
+			case appeared <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
+			}
 		}
 	}
 }

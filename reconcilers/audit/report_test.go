@@ -13,8 +13,8 @@ import (
 	openreports "github.com/openreports/reports-api/apis/openreports.io/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -32,8 +32,7 @@ func reportingOver(t *testing.T, objects ...client.Object) (*Reconciler, *paged)
 	if err := openreports.Install(p.Scheme()); err != nil {
 		t.Fatal(err)
 	}
-	watcher := metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme())
-	r.Reports = &reports.Writer{Client: p.WithWatch, Live: p.WithWatch, Metadata: watcher, Now: r.Now}
+	r.Reports = &reports.Writer{Client: p.WithWatch, Live: p.WithWatch, Now: r.Now}
 	return r, p
 }
 
@@ -77,6 +76,24 @@ func TestReportsFollowAudits(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, nil},
+		"its report is edited": {func(t *testing.T, _ *Reconciler, p *paged) {
+			t.Helper()
+			edited := &openreports.Report{}
+			err := p.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "sallyport-owners"}, edited)
+			if edited.Results = nil; err == nil {
+				err = p.Update(t.Context(), edited)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, []string{kept}},
+		"its report is deleted": {func(t *testing.T, _ *Reconciler, p *paged) {
+			t.Helper()
+			err := p.Delete(t.Context(), &openreports.Report{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "sallyport-owners"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, []string{kept}},
 		"not wanted any more": {changed(func(p *v1alpha1.RegoPolicy) { p.Spec.BackgroundAudit = v1alpha1.AuditDisabled }), nil},
 		"a library now":       {changed(func(p *v1alpha1.RegoPolicy) { p.Spec.Match = nil }), nil},
 		"deleted": {func(t *testing.T, _ *Reconciler, p *paged) {
@@ -137,7 +154,7 @@ func TestWhatCannotBeReportedIsSaid(t *testing.T) {
 		failed bool
 		want   v1alpha1.ConditionReason
 	}{
-		"written meanwhile": {apierrors.NewConflict(openreports.Resource("reports"), "x", nil), firstRetry, false, v1alpha1.ReasonReportsFailed},
+		"written meanwhile": {apierrors.NewConflict(openreports.Resource("reports"), "x", nil), 0, true, v1alpha1.ReasonReportsFailed},
 		"refused":           {apierrors.NewForbidden(openreports.Resource("reports"), "x", errors.New("exceeded quota")), time.Hour, false, v1alpha1.ReasonReportsFailed},
 		"nobody answers":    {errors.New("connection refused"), 0, true, v1alpha1.ReasonReportsFailed},
 	} {

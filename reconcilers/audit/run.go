@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -24,38 +23,28 @@ const (
 	listPatience = time.Minute
 )
 
-// audit holds every object that the policy is asked about against it, and from then on those that change.
+// audit evaluates the policy for every object that it matches.
 func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
-	watching, stop := context.WithCancel(ctx)
-	f := &findings{
-		Reconciler: r, policy: policy.Name, of: of, began: r.Now(), watching: watching, end: stop,
-	}
+	f := &findings{Reconciler: r, policy: policy.Name, of: of, began: r.Now()}
 	err := r.inTurn(ctx, f, func(ctx context.Context) error {
-		err := f.watchNamespaces(ctx, policy)
 		f.resources(policy.Spec.Match)
 		for _, k := range f.kinds {
-			if err == nil {
-				err = f.each(ctx, k, "")
+			if err := f.each(ctx, k); err != nil {
+				return err
 			}
 		}
-		return err
+		return nil
 	})
-	f.reader, f.looked = nil, 0
 	r.progress(policy.Name, nil)
-	if err != nil {
-		f.stop()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // kind is a resource with its kind, and what was found of its objects.
 type kind struct {
 	schema.GroupVersionResource
-	gvk     schema.GroupVersionKind
-	objects map[types.NamespacedName]*finding // nil for those that the policy has nothing against
-	// heard are the objects that have changed while a list is read, which may have them as they were before.
-	heard map[types.NamespacedName]bool
+	gvk    schema.GroupVersionKind
+	found  []*finding
+	passed map[string]int // compliant objects, by namespace
 }
 
 // resources gives what spec.match names with CREATE, each once, in order. A subresource is no object.
@@ -94,9 +83,7 @@ func (f *findings) resolve(resource schema.GroupResource, versions []string) {
 		}
 		var gvk schema.GroupVersionKind
 		if gvk, err = f.Mapper.KindFor(resource.WithVersion(version)); err == nil {
-			f.kinds = append(f.kinds, &kind{
-				GroupVersionResource: resource.WithVersion(gvk.Version), gvk: gvk, objects: map[types.NamespacedName]*finding{},
-			})
+			f.kinds = append(f.kinds, &kind{GroupVersionResource: resource.WithVersion(gvk.Version), gvk: gvk, passed: map[string]int{}})
 			return
 		}
 	}
@@ -108,22 +95,20 @@ func (f *findings) resolve(resource schema.GroupResource, versions []string) {
 	}
 }
 
-// each looks at all objects of a resource, in one namespace or in all, page by page. A list that has grown too old in between is begun
-// anew. What changes from the first page on is heard of, and not taken from the list.
-func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
+// each evaluates all objects of a resource, page by page. A list that expires in between is read once more from the beginning.
+func (f *findings) each(ctx context.Context, k *kind) error {
 	if f.MayRead != nil && !f.MayRead(f.policy, k.Group, k.Resource) {
 		f.bar(k)
 		return nil
 	}
-	f.listing(k)
-	defer f.listed(k, namespace, nil)
-	there := map[types.NamespacedName]bool{}
-	for next, again, first := "", true, namespace == ""; ; {
-		page, err := f.page(ctx, k, namespace, next)
+	texts := f.texts
+	for next, again := "", true; ; {
+		page, err := f.page(ctx, k, next)
 		switch {
 		case apierrors.IsResourceExpired(err) && again:
-			clear(there)
 			next, again = "", false
+			k.found, f.texts = nil, texts
+			clear(k.passed)
 			continue
 		case apierrors.IsForbidden(err):
 			f.bar(k)
@@ -131,13 +116,8 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 		case err != nil:
 			return f.unreadable(ctx, k, err)
 		}
-		if first {
-			f.watch(k, page.GetResourceVersion())
-			first = false
-		}
 		for i := range page.Items {
-			there[client.ObjectKeyFromObject(&page.Items[i])] = true
-			if err := f.look(ctx, k, &page.Items[i], true); err != nil {
+			if err := f.look(ctx, k, &page.Items[i]); err != nil {
 				return err
 			}
 			if err := f.turn.yield(ctx); err != nil {
@@ -145,7 +125,6 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 			}
 		}
 		if next = page.GetContinue(); next == "" {
-			f.listed(k, namespace, there)
 			return nil
 		}
 	}
@@ -158,12 +137,12 @@ func (f *findings) bar(k *kind) {
 }
 
 // page reads some objects of a resource.
-func (f *findings) page(ctx context.Context, k *kind, namespace, next string) (*unstructured.UnstructuredList, error) {
+func (f *findings) page(ctx context.Context, k *kind, next string) (*unstructured.UnstructuredList, error) {
 	page := &unstructured.UnstructuredList{}
 	page.SetGroupVersionKind(k.gvk)
 	listing, cancel := context.WithTimeoutCause(ctx, listPatience, fmt.Errorf("the API server took longer than %v", listPatience))
 	defer cancel()
-	err := f.Live.List(listing, page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next))
+	err := f.Live.List(listing, page, client.Limit(pageSize), client.Continue(next))
 	if err != nil && listing.Err() != nil {
 		err = context.Cause(listing)
 	}
@@ -184,24 +163,19 @@ func (f *findings) unreadable(ctx context.Context, k *kind, err error) error {
 }
 
 // look judges one object.
-func (f *findings) look(ctx context.Context, k *kind, object *unstructured.Unstructured, fromList bool) error {
+func (f *findings) look(ctx context.Context, k *kind, object *unstructured.Unstructured) error {
 	foreign := k.Group != v1alpha1.GroupName
 	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(f.Exempt, object.GetNamespace()) {
-		f.forget(k, object, fromList)
 		return nil
 	}
 	judged, err := f.Judge.Judge(ctx, f.policy, k.GroupVersionResource, object)
 	if ctx.Err() != nil {
 		return f.unreadable(ctx, k, err)
 	}
-	if fromList {
-		f.proceeds(k)
+	f.proceeds(k)
+	if judged.Asked || err != nil {
+		f.put(k, object, judged, err)
 	}
-	if !judged.Asked && err == nil {
-		f.forget(k, object, fromList)
-		return nil
-	}
-	f.put(k, object, judged, err, fromList)
 	return nil
 }
 

@@ -117,7 +117,7 @@ func TestFinishAndSettleAreTheOwners(t *testing.T) {
 func TestUndoingIsBounded(t *testing.T) {
 	var status v1alpha1.VirtualMachineStatus
 	for i := range MaxUndoing {
-		status.Undoing = append(status.Undoing, undo(holder(fmt.Sprint(i), v1alpha1.OperationStart), v1alpha1.EndDeleted, nil))
+		status.Undoing = append(status.Undoing, undoingEntry(holder(fmt.Sprint(i), v1alpha1.OperationStart), v1alpha1.EndDeleted, nil))
 	}
 	if err := Take(&status, holder("next", v1alpha1.OperationStop), nil, at(1)); err != nil {
 		t.Fatalf("a full list must not bar a claim that supersedes nobody: %v", err)

@@ -1,4 +1,4 @@
-// Package claim is what makes "one operation at a time on a machine" true.
+// Package claim ensures that at most one operation runs on a machine at a time.
 //
 // The claim is part of VirtualMachine.status: the holder of the machine (activeOperation), earlier holders that may still have
 // something in flight (undoing), and the power state that is kept (powerIntent). It changes only by status updates that carry a

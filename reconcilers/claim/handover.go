@@ -11,17 +11,18 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// ErrNotReleased is why a lease is not released but left to run out: another process would send at once.
+// ErrNotReleased is returned if the lease must expire instead of being released: another process would send requests
+// at once.
 var ErrNotReleased = errors.New("the lease is not released, so the next leader waits")
 
 // Handover ensures that of two processes that share a lease only one sends to runtimes at a time. It wraps the lock of leader
 // election, and derives from its requests how long this process must not send yet ([Handover.Left]):
 //
-//   - Whoever took the lease from a holder that had not released it waits, from then on, for as long as that lease lasted.
-//   - Whoever could not renew the lease for so long that a call might outlast it stops sending, whether leader election has
-//     noticed or not.
-//   - The lease is released only by who still has it, has waited, and has no call under way. Leader election would release it
-//     too when it could not be renewed, while the reconcilers still run, and even one that another process has taken since.
+//   - A process that takes an unreleased lease waits for the duration of that lease.
+//   - A process that could not renew the lease for so long that a call might outlast it stops sending, even if leader
+//     election has not noticed.
+//   - Only a process that holds the lease, has waited and has no call in flight releases it. Leader election alone
+//     would also release it while the reconcilers still run, or after another process has taken it.
 //
 // It does not protect against deleting the lease by hand while a leader is running.
 type Handover struct {
@@ -30,28 +31,28 @@ type Handover struct {
 	locks       *Locks
 	now         func() time.Time
 
-	mu      sync.Mutex
-	owed    time.Duration // the wait that taking the lease as it was last read costs
-	tried   bool          // it was tried to take the lease since it was read as not ours: the reply may have been lost
-	leads   bool
-	until   time.Time // the end of the wait
-	renewed time.Time // when the last write of ours that succeeded was begun
+	mu           sync.Mutex
+	takeoverWait time.Duration // how long to wait if the lease is taken as last read
+	attempted    bool          // a write was attempted since the lease was read as another's: its reply may have been lost
+	leading      bool
+	until        time.Time // the end of the wait
+	renewed      time.Time // start of our last successful write
 }
 
-// NewHandover wraps the lock of a lease that lasts that long, for a process whose calls to runtimes end within call and are
-// made under those locks.
+// NewHandover wraps the lock of a lease with that duration. Calls to runtimes end within call and are made under
+// locks.
 func NewHandover(lock resourcelock.Interface, lease, call time.Duration, locks *Locks, now func() time.Time) *Handover {
 	return &Handover{Interface: lock, lease: lease, call: call, locks: locks, now: now}
 }
 
-// Left is how long this process must not send anything to a runtime yet. While it does not lead, that is unknown, and Left is
-// some positive time.
+// Left returns how long this process must not send requests to runtimes yet. It is positive while the process is not
+// the leader.
 func (h *Handover) Left() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
 	switch {
-	case !h.leads:
+	case !h.leading:
 		return h.lease
 	case h.until.After(now):
 		return h.until.Sub(now)
@@ -61,29 +62,30 @@ func (h *Handover) Left() time.Duration {
 	return 0
 }
 
-// elapsed also counts the time for which the machine was asleep, which only the wall clock shows.
+// elapsed includes time during which the host was suspended, which only the wall clock shows.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Get reads the lease.
+// Get reads the lease, and notes who holds it.
 func (h *Handover) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := h.Interface.Get(ctx)
 	switch {
 	case err == nil:
-		h.saw(record)
+		h.observe(record)
 	case apierrors.IsNotFound(err):
-		h.lose() // a lease that vanished was not released: what taking it costs stays
+		h.stopLeading() // it vanished without being released, so the takeover wait stays
 	}
 	return record, raw, err
 }
 
-// Create takes a lease that is not there.
+// Create takes a lease that does not exist.
 func (h *Handover) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return h.write(ctx, record, h.Interface.Create)
 }
 
-// Update takes the lease, renews it, or releases it. It only succeeds over the lease as it was read or written last.
+// Update takes, renews or releases the lease. It succeeds only if the lease is unchanged since it was read or written
+// last.
 func (h *Handover) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == "" {
 		return h.release(ctx, record)
@@ -91,21 +93,21 @@ func (h *Handover) Update(ctx context.Context, record resourcelock.LeaderElectio
 	return h.write(ctx, record, h.Interface.Update)
 }
 
-// saw takes note of the lease as it is.
-func (h *Handover) saw(record *resourcelock.LeaderElectionRecord) {
+// observe records the state of the lease.
+func (h *Handover) observe(record *resourcelock.LeaderElectionRecord) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case record.HolderIdentity == "":
-		h.owed, h.tried, h.leads = 0, false, false
+		h.takeoverWait, h.attempted, h.leading = 0, false, false
 	case record.HolderIdentity != h.Identity():
-		h.owed, h.tried, h.leads = h.duration(record), false, false
-	case !h.leads && !h.tried: // not by anything that this process knows of: as if it were another's
-		h.owed = h.duration(record)
+		h.takeoverWait, h.attempted, h.leading = h.duration(record), false, false
+	case !h.leading && !h.attempted: // taken by an unknown write, so treat it as another's
+		h.takeoverWait = h.duration(record)
 	}
 }
 
-// duration is how long the lease of a record lasts.
+// duration returns the duration of the lease in the record.
 func (h *Handover) duration(record *resourcelock.LeaderElectionRecord) time.Duration {
 	if record.LeaseDurationSeconds <= 0 {
 		return h.lease
@@ -113,10 +115,10 @@ func (h *Handover) duration(record *resourcelock.LeaderElectionRecord) time.Dura
 	return time.Duration(record.LeaseDurationSeconds) * time.Second
 }
 
-func (h *Handover) lose() {
+func (h *Handover) stopLeading() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.leads = false
+	h.leading = false
 }
 
 // write takes or renews the lease.
@@ -125,7 +127,7 @@ func (h *Handover) write(
 	write func(context.Context, resourcelock.LeaderElectionRecord) error,
 ) error {
 	h.mu.Lock()
-	h.tried = true
+	h.attempted = true
 	h.mu.Unlock()
 	began := h.now()
 	if err := write(ctx, record); err != nil {
@@ -133,22 +135,21 @@ func (h *Handover) write(
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if end := h.now().Add(h.owed); h.owed > 0 && end.After(h.until) {
+	if end := h.now().Add(h.takeoverWait); h.takeoverWait > 0 && end.After(h.until) {
 		h.until = end
 	}
-	h.owed, h.leads, h.renewed = 0, true, began
+	h.takeoverWait, h.leading, h.renewed = 0, true, began
 	return nil
 }
 
-// release gives the lease up. First the door is closed, then it is looked whether anybody is still inside: who comes later
-// finds it closed.
+// release first stops new runtime calls, then checks that none is in flight.
 func (h *Handover) release(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	h.mu.Lock()
-	led, waiting := h.leads, h.until.After(h.now())
-	h.leads, h.tried = false, false
+	wasLeading, waiting := h.leading, h.until.After(h.now())
+	h.leading, h.attempted = false, false
 	h.mu.Unlock()
 	switch {
-	case !led:
+	case !wasLeading:
 		return fmt.Errorf("%w: another process has it, or it is gone", ErrNotReleased)
 	case waiting:
 		return fmt.Errorf("%w: the process that had it before may still be at work", ErrNotReleased)

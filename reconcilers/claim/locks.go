@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Locks holds one lock per machine. It is held from the live read of the claim to the reply of the runtime call, so that
-// within one process a holder cannot lose the claim between its read and its call. Between processes, leader election and
-// the time limit of runtime calls ensure that.
+// Locks holds one lock per machine. A holder keeps it from the live read of the claim to the reply of the runtime
+// call, so that no other goroutine can take the claim in between. Between processes, leader election and the timeout
+// of runtime calls ensure this.
 type Locks struct {
 	mu     sync.Mutex
 	queues map[types.NamespacedName]*queue
@@ -21,8 +21,8 @@ type queue struct {
 	waiting int
 }
 
-// Lock waits for the lock of a machine, by the name of its VirtualMachine, and returns what releases it. The error is that of the
-// context.
+// Lock waits for the lock of a machine, identified by the key of its VirtualMachine, and returns the function that
+// releases it. The error is that of the context.
 func (l *Locks) Lock(ctx context.Context, machine types.NamespacedName) (release func(), err error) {
 	q := l.join(machine)
 	select {
@@ -37,14 +37,15 @@ func (l *Locks) Lock(ctx context.Context, machine types.NamespacedName) (release
 	}
 }
 
-// LockMoves waits for the one lock of all moves, and returns what releases it. It is held from the ruling on a move to the write of the
-// claim, so that a limit of concurrent moves counts each move that was admitted before. A caller already holds the lock of a machine, and
-// must not wait for the lock of another one while holding it. The error is that of the context.
+// LockMoves waits for the single lock of all moves, and returns the function that releases it. It is held from the
+// evaluation of a move to the write of the claim, so that a limit on concurrent moves counts every admitted move. The
+// caller already holds the lock of a machine, and must not wait for the lock of another one while holding this one.
+// The error is that of the context.
 func (l *Locks) LockMoves(ctx context.Context) (release func(), err error) {
-	return l.Lock(ctx, types.NamespacedName{}) // the name of no machine
+	return l.Lock(ctx, types.NamespacedName{}) // an empty key, which no machine has
 }
 
-// idle reports whether nobody has a lock, or waits for one.
+// idle reports whether no lock is held or waited for.
 func (l *Locks) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +68,7 @@ func (l *Locks) join(machine types.NamespacedName) *queue {
 	return q
 }
 
-// leave forgets a lock that nobody holds or waits for: machines come and go.
+// leave removes a lock that is neither held nor waited for, so that deleted machines leave nothing behind.
 func (l *Locks) leave(machine types.NamespacedName, q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Record writes what was seen of a machine into its status, phase included. What the runtime does not say stays as it was
-// last seen, and so does an instance that is gone: that it was there tells a machine that is lost from one not made yet. What
-// its guest said does not stay: its addresses may be another's by now.
+// Record writes an observation into the status of a machine, phase included. Fields that the runtime does not report
+// keep their last value, also when the instance is gone: this distinguishes a lost machine from one that was never
+// created. Guest data is not kept, because its addresses may belong to another guest by now.
 func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool) {
 	status := &vm.Status
 	if seen.Exists {
 		status.InstanceID = seen.InstanceID
-		status.Template = cmp.Or(status.Template, seen.Template) // as it was made, whatever somebody notes of it later
+		status.Template = cmp.Or(status.Template, seen.Template) // the template it was created from; later changes on the runtime do not count
 		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
 		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)
 	}
@@ -28,8 +28,8 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 	status.Phase = Phase(vm, seen, reached)
 }
 
-// MissingDisks are the names of the VirtualDisks that the spec wants and that are not attached, in the order of the spec. A machine is
-// not powered on without them: what runs in it would go on without its data.
+// MissingDisks returns the names of the VirtualDisks in the spec that are not attached, in the order of the spec. A
+// machine is not powered on without them: it would run without its data.
 func MissingDisks(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) (names []string) {
 	for _, ref := range vm.BlockDevices() {
 		if !slices.ContainsFunc(seen.Disks, func(d v1alpha1.AttachedDisk) bool { return d.Name == ref.Name }) {
@@ -39,15 +39,15 @@ func MissingDisks(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) (names
 	return names
 }
 
-// Disconnect writes that the runtime has lost the connection to a machine, of which all else stays as it was last seen. One that
-// was not on then is what it was.
+// Disconnect records that the runtime has lost the connection to a machine: a running machine becomes Degraded, all
+// else keeps its last observed value.
 func Disconnect(vm *v1alpha1.VirtualMachine) {
 	if vm.Status.Phase == v1alpha1.VirtualMachineRunning {
 		vm.Status.Phase = v1alpha1.VirtualMachineDegraded
 	}
 }
 
-// guest is what the status shows of a guest.
+// guest returns the guest's status for an observation.
 func guest(before *v1alpha1.GuestStatus, seen *runtime.Observation) *v1alpha1.GuestStatus {
 	shown := v1alpha1.GuestStatus{Hostname: seen.Guest.Hostname, ToolsState: seen.Guest.Tools}
 	if shown == (v1alpha1.GuestStatus{}) {
@@ -62,7 +62,7 @@ func guest(before *v1alpha1.GuestStatus, seen *runtime.Observation) *v1alpha1.Gu
 	return &shown
 }
 
-// ToolsGone reports whether the tools of a guest have run since its machine was powered on, and have stopped.
+// ToolsGone reports whether the guest tools have run since the machine was powered on, and no longer run.
 func ToolsGone(status *v1alpha1.VirtualMachineStatus) bool {
 	g := status.Guest
 	return g != nil && g.ToolsSeenIn != "" && g.ToolsSeenIn == status.Incarnation &&
@@ -72,18 +72,18 @@ func ToolsGone(status *v1alpha1.VirtualMachineStatus) bool {
 // Phase sums up a machine: a pure function of its claim and of what was seen of it. It is written in the same update as the claim
 // or the observation.
 //
-// A machine is Starting, Stopping or Migrating as long as its holder has not reached the goal, or an earlier holder may still
-// have something in flight. Reached says that the holder, if there is one, has reached its goal. Seen is nil if the runtime was
-// not called: then the claim alone decides, and the phase stays if the claim does not determine it.
+// A machine is Starting, Stopping or Migrating while its holder has not reached the goal, or an earlier holder may
+// still have something in flight. reached is set if the holder, if any, has reached its goal. seen is nil if the
+// runtime was not called: then the claim alone decides, and the phase stays if the claim does not determine it.
 func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool) v1alpha1.VirtualMachinePhase {
 	status := &vm.Status
 	switch {
 	case !vm.DeletionTimestamp.IsZero():
 		return v1alpha1.VirtualMachineTerminating
 	case status.ActiveOperation != nil && !reached:
-		return doing(status.ActiveOperation.Type, seen)
+		return phaseDuring(status.ActiveOperation.Type, seen)
 	case len(status.Undoing) > 0 && (seen == nil || !seen.Quiet()):
-		return doing(status.Undoing[len(status.Undoing)-1].Type, seen)
+		return phaseDuring(status.Undoing[len(status.Undoing)-1].Type, seen)
 	case status.Migration.Travels() && (seen == nil || seen.Exists):
 		return v1alpha1.VirtualMachineMigrating
 	case seen == nil:
@@ -92,8 +92,8 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 	return observed(seen, status)
 }
 
-// InstanceLost is the message for a machine that the runtime no longer has, with the remedy. Sallyport never creates it again by
-// itself: the loss of its data would go unnoticed.
+// InstanceLost returns the message for a machine that the runtime no longer has, with the remedy. Sallyport never
+// recreates it by itself, because the loss of its data would go unnoticed.
 func InstanceLost(vm *v1alpha1.VirtualMachine) string {
 	return fmt.Sprintf("the runtime no longer has instance %s: restore it there, or delete and recreate VirtualMachine %s",
 		vm.Status.InstanceID, vm.Name)

@@ -7,8 +7,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// steps is what an operation of each type does to a machine, one step after the other. All that depends on the type of an operation
-// follows from this and from tasks.
+// steps lists the steps of each operation type in order. Everything that depends on the type of an operation follows
+// from this table and tasks.
 var steps = map[v1alpha1.OperationType][]runtime.TaskKind{
 	v1alpha1.OperationStart:   {runtime.TaskPowerOn},
 	v1alpha1.OperationStop:    {runtime.TaskPowerOff},
@@ -18,11 +18,11 @@ var steps = map[v1alpha1.OperationType][]runtime.TaskKind{
 	v1alpha1.OperationDelete:  {runtime.TaskPowerOff, runtime.TaskDelete},
 }
 
-// tasks is what each kind of step means for the machine.
+// tasks describes the effect of each kind of step.
 var tasks = map[runtime.TaskKind]struct {
-	phase    v1alpha1.VirtualMachinePhase // while it is done
-	leaves   v1alpha1.PowerState          // afterwards, if it is about power
-	withdraw bool                         // it can be taken back: a guest that was asked to shut down cannot be asked not to, and power that is being taken away is soon gone
+	phase    v1alpha1.VirtualMachinePhase // while the step runs
+	leaves   v1alpha1.PowerState          // the power state afterwards, if the step changes it
+	withdraw bool                         // the step can be canceled; a guest shutdown request cannot, and a power-off is over too soon
 }{
 	runtime.TaskPowerOn:  {v1alpha1.VirtualMachineStarting, v1alpha1.PowerRunning, true},
 	runtime.TaskPowerOff: {v1alpha1.VirtualMachineStopping, v1alpha1.PowerStopped, false},
@@ -30,43 +30,44 @@ var tasks = map[runtime.TaskKind]struct {
 	runtime.TaskDelete:   {v1alpha1.VirtualMachineTerminating, "", false},
 }
 
-// Steps is what an operation of that type does, one step after the other, as the runtime is seen to do it. It is not to be changed.
+// Steps returns the steps of an operation type in order. The caller must not modify the slice.
 func Steps(t v1alpha1.OperationType) []runtime.TaskKind { return steps[t] }
 
-// Moves reports whether an operation of that type is about the node of its machine.
+// Moves reports whether operations of that type move the machine to another node.
 func Moves(t v1alpha1.OperationType) bool { return slices.Contains(steps[t], runtime.TaskRelocate) }
 
-// Leaves is the power state that an operation of that type leaves the machine in, empty if it is not about power.
+// Leaves returns the power state after an operation of that type, or "" if it does not change the power.
 func Leaves(t v1alpha1.OperationType) v1alpha1.PowerState { return tasks[Goal(t)].leaves }
 
-// Effect is the power state that a step leaves the machine in, empty if it is not about power.
+// Effect returns the power state after a step, or "" if it does not change the power.
 func Effect(k runtime.TaskKind) v1alpha1.PowerState { return tasks[k].leaves }
 
-// Hides reports whether the steps of an operation of that type do not show in the end, so that the one that was begun last has to be
-// written down: a later one leaves another power state.
+// Hides reports whether the final state does not show which steps have run, because a later step leaves another power
+// state. The step that was begun last must then be persisted.
 func Hides(t v1alpha1.OperationType) bool {
 	return slices.ContainsFunc(steps[t], func(k runtime.TaskKind) bool {
 		return tasks[k].leaves != "" && Leaves(t) != "" && tasks[k].leaves != Leaves(t)
 	})
 }
 
-// Withdraws reports whether a task of that kind can be one that an operation of that type began and that it can take back.
+// Withdraws reports whether an operation of that type can have started a task of that kind, and the task can be
+// canceled.
 func Withdraws(t v1alpha1.OperationType, k runtime.TaskKind) bool {
 	return tasks[k].withdraw && slices.Contains(steps[t], k)
 }
 
-// Goal is the step with which an operation of that type reaches what it is for.
+// Goal returns the last step of an operation type.
 func Goal(t v1alpha1.OperationType) runtime.TaskKind {
 	if n := len(steps[t]); n > 0 {
 		return steps[t][n-1]
 	}
-	return runtime.TaskOther // of a type that this release does not know
+	return runtime.TaskOther // a type that this release does not support
 }
 
-// doing is the phase of a machine to which an operation of that type is being done: that of the first step of which the effect is not
-// seen.
-func doing(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
-	if Goal(t) == runtime.TaskDelete { // from the first step on
+// phaseDuring returns the phase of a machine during an operation of that type: that of the first step whose effect is
+// not observed yet.
+func phaseDuring(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
+	if Goal(t) == runtime.TaskDelete { // during all of its steps
 		return tasks[runtime.TaskDelete].phase
 	}
 	for _, k := range steps[t] {

@@ -11,16 +11,15 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// MaxUndoing is how many former holders the status has room for; the schema says the same.
+// MaxUndoing is the maximum number of former holders in the status; the schema has the same limit.
 const MaxUndoing = 256
 
-// The errors of transitions. All of them mean that the claim is as it was.
+// Errors of transitions. The claim is unchanged after any of them.
 var (
-	// ErrHeld means that another holder has claimed the machine and is not
-	// superseded.
+	// ErrHeld means that another holder has claimed the machine and is not superseded.
 	ErrHeld = errors.New("the machine is claimed by another holder")
-	// ErrLost means that the claim was superseded or withdrawn. The holder is being undone and cannot
-	// claim the machine again.
+	// ErrLost means that the claim was superseded or withdrawn. The holder is being undone and cannot claim the
+	// machine again.
 	ErrLost = errors.New("the claim was superseded or withdrawn and is being undone")
 	// ErrNotHeld means that the caller has not claimed the machine.
 	ErrNotHeld = errors.New("the machine is not claimed by the caller")
@@ -56,12 +55,12 @@ func (h Holder) String() string {
 	return what + " by " + string(h.Origin)
 }
 
-// Former is the holder that an entry of undoing is of.
+// Former returns the holder that an entry of undoing describes.
 func Former(u *v1alpha1.UndoingOperation) Holder {
 	return Holder{ID: u.ID, Origin: u.Origin, Name: u.Name, Type: u.Type, Force: u.Force}
 }
 
-// OfOperation is the holder that an operation is.
+// OfOperation returns the holder for an operation.
 func OfOperation(o *v1alpha1.VirtualMachineOperation) Holder {
 	h := Holder{ID: string(o.UID), Origin: v1alpha1.OriginOperation, Name: o.Name, Type: o.Spec.Type, Force: o.Spec.Force}
 	if o.Spec.Migrate != nil {
@@ -70,7 +69,7 @@ func OfOperation(o *v1alpha1.VirtualMachineOperation) Holder {
 	return h
 }
 
-// Current is the present holder; false if the machine is free.
+// Current returns the current holder, and false if the machine is free.
 func Current(status *v1alpha1.VirtualMachineStatus) (Holder, bool) {
 	a := status.ActiveOperation
 	if a == nil {
@@ -105,8 +104,8 @@ func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, no
 	by := &v1alpha1.OperationReference{Name: next.Name, UID: types.UID(next.ID)}
 	after := v1alpha1.VirtualMachineStatus{Undoing: slices.Clone(status.Undoing)}
 	for _, h := range yield {
-		if h.ID != next.ID && !Lost(&after, h.ID) { // an entry is never overwritten: it says how that one ends
-			after.Undoing = append(after.Undoing, undo(h, v1alpha1.EndSuperseded, by))
+		if h.ID != next.ID && !Lost(&after, h.ID) { // keep an existing entry: it records how that holder ends
+			after.Undoing = append(after.Undoing, undoingEntry(h, v1alpha1.EndSuperseded, by))
 		}
 	}
 	if len(after.Undoing) > max(MaxUndoing, len(status.Undoing)) {
@@ -123,7 +122,7 @@ func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, no
 	return nil
 }
 
-// Finish frees the machine after success. What was asked for stays the power intent.
+// Finish frees the machine after success. The power intent stays.
 func Finish(status *v1alpha1.VirtualMachineStatus, id string) error {
 	if !Holds(status, id) {
 		return ErrNotHeld
@@ -132,8 +131,8 @@ func Finish(status *v1alpha1.VirtualMachineStatus, id string) error {
 	return nil
 }
 
-// Withdraw frees the machine of a holder that ends without success: by its deadline, by its deletion, or by a failure. It
-// stays in undoing until the runtime is quiet. The power intent from before its claim counts again.
+// Withdraw frees the machine of a holder that ends without success: by its deadline, deletion or failure. It stays in
+// undoing until nothing of it is in flight. The power intent from before its claim is restored.
 func Withdraw(status *v1alpha1.VirtualMachineStatus, id string, end v1alpha1.UndoEnd) error {
 	if !Holds(status, id) {
 		return ErrNotHeld
@@ -145,12 +144,12 @@ func Withdraw(status *v1alpha1.VirtualMachineStatus, id string, end v1alpha1.Und
 	if Leaves(holder.Type) != "" {
 		status.PowerIntent = status.ActiveOperation.PreviousIntent.DeepCopy()
 	}
-	status.Undoing = append(slices.Clone(status.Undoing), undo(holder, end, nil))
+	status.Undoing = append(slices.Clone(status.Undoing), undoingEntry(holder, end, nil))
 	status.ActiveOperation = nil
 	return nil
 }
 
-// Track notes the task of the runtime that an entry of undoing waits for, once, and tells whether it did.
+// Track records the runtime task that an entry of undoing waits for, once, and reports whether it did.
 func Track(status *v1alpha1.VirtualMachineStatus, id, task string) bool {
 	i := slices.IndexFunc(status.Undoing, func(u v1alpha1.UndoingOperation) bool { return u.ID == id })
 	if i < 0 || status.Undoing[i].Task != "" || task == "" {
@@ -161,7 +160,7 @@ func Track(status *v1alpha1.VirtualMachineStatus, id, task string) bool {
 	return true
 }
 
-// Settle drops an entry of undoing: nothing of it is in flight, and its operation has its final status.
+// Settle removes an entry of undoing: nothing of it is in flight, and its operation has its final status.
 func Settle(status *v1alpha1.VirtualMachineStatus, id string) error {
 	if !Lost(status, id) {
 		return ErrNotHeld
@@ -170,13 +169,13 @@ func Settle(status *v1alpha1.VirtualMachineStatus, id string) error {
 	return nil
 }
 
-func undo(h Holder, end v1alpha1.UndoEnd, by *v1alpha1.OperationReference) v1alpha1.UndoingOperation {
+func undoingEntry(h Holder, end v1alpha1.UndoEnd, by *v1alpha1.OperationReference) v1alpha1.UndoingOperation {
 	return v1alpha1.UndoingOperation{
 		ID: h.ID, Origin: h.Origin, Name: h.Name, Type: h.Type, Force: h.Force, End: end, By: by,
 	}
 }
 
-// author names who set a power intent.
+// author returns the name under which a power intent is recorded.
 func (h Holder) author() string {
 	if h.Name != "" {
 		return h.Name

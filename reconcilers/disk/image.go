@@ -20,11 +20,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// A disk holds its image by status.image. It is persisted before the image is read live and the copy begins, and the image, once it is
-// being deleted, lists who holds it: one of the two sees the other. As long as nothing is copied, a disk gives up an image that is gone or
-// being deleted, so that neither waits for the other.
+// A disk references its image in status.image. The reference is persisted before the image is read live and the copy
+// begins, and an image that is being deleted lists its references: at least one of the two sees the other. Before the
+// copy begins, a disk drops its reference to an image that is gone or being deleted, so that neither waits for the
+// other.
 
-// byImage is the index of VirtualDisks that are not made yet by the images that they are copied from.
+// byImage indexes VirtualDisks that are not created yet by their image.
 const byImage = "image"
 
 func imageKeys(o client.Object) []string {
@@ -35,9 +36,9 @@ func imageKeys(o client.Object) []string {
 	return []string{d.Spec.Source.Image.In(d.Namespace).String()}
 }
 
-// ofImage gives the disks that are to be copied from an image, by the cache. One that is not in the index yet is looked at when it arrives
-// there, which is later than the change.
-func (r *Reconciler) ofImage(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+// disksOfImage returns requests for the disks to be copied from an image, from the cache. A disk that is not indexed
+// yet is reconciled when it is, which is later than the change.
+func (r *Reconciler) disksOfImage(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	var list v1alpha1.VirtualDiskList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{byImage: client.ObjectKeyFromObject(o).String()}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "finding the disks of an image", "VMDiskImage", o.GetName())
@@ -48,17 +49,17 @@ func (r *Reconciler) ofImage(ctx context.Context, o client.Object) (requests []r
 	return requests
 }
 
-// sourced finds out what a disk is made from. It reports whether the disk can be made now: it has no source, or holds an image that is
-// ready. A disk that is to take over another one's data needs no image.
-func (r *Reconciler) sourced(ctx context.Context, l *look) (ready bool, err error) {
+// findSource determines the source of a new disk, and reports whether the disk can be created now: it has no source,
+// or references an image that is ready. A disk that takes over existing data needs no image.
+func (r *Reconciler) findSource(ctx context.Context, l *view) (ready bool, err error) {
 	ready, err = r.fromImage(ctx, l)
 	if err == nil && l.source == nil {
-		err = r.returnSnapshot(ctx, l) // it is copied from another image, or from none
+		err = r.deleteCopySnapshot(ctx, l) // the source is another image, or none
 	}
 	return ready, err
 }
 
-func (r *Reconciler) fromImage(ctx context.Context, l *look) (ready bool, err error) {
+func (r *Reconciler) fromImage(ctx context.Context, l *view) (ready bool, err error) {
 	if l.Spec.Source == nil || l.Status.DiskID != "" || l.seen.Exists || runtime.EarlierOf(l) == runtime.TakeOver {
 		return true, nil
 	}
@@ -66,7 +67,7 @@ func (r *Reconciler) fromImage(ctx context.Context, l *look) (ready bool, err er
 	image := &v1alpha1.VMDiskImage{}
 	if err := r.Live.Get(ctx, name, image); apierrors.IsNotFound(err) {
 		l.Status.Image = nil
-		l.wait(v1alpha1.ReasonImageMissing, v1alpha1.ImageMissing(name))
+		l.setWaiting(v1alpha1.ReasonImageMissing, v1alpha1.ImageMissing(name))
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("reading VMDiskImage %s: %w", name, err)
@@ -78,68 +79,68 @@ func (r *Reconciler) fromImage(ctx context.Context, l *look) (ready bool, err er
 	if allowed, err := drive.MayUse(ctx, r.Live, image, l.Namespace); err != nil {
 		return false, err
 	} else if !allowed {
-		l.Status.Image = nil // nothing was copied
-		l.wait(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.Namespace))
+		l.Status.Image = nil // nothing was copied yet
+		l.setWaiting(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.Namespace))
 		return false, nil
 	}
 	if reason, message := l.usable(image); reason != "" {
-		l.wait(reason, message)
+		l.setWaiting(reason, message)
 		return false, nil
 	}
 	if l.Status.Image == nil {
-		l.hold(image)
+		l.setImage(image)
 		l.replaced = held != nil
 		return false, nil
 	}
 	l.source = &runtime.DiskSource{
 		Image: image.UID, Snapshot: image.Status.Snapshot.Name, Claim: types.NamespacedName{Namespace: image.Namespace, Name: image.Status.Claim.Name},
 	}
-	if l.abroad() {
+	if l.otherNamespace() {
 		l.source.Snapshot = snapshotName(l.UID)
-		return r.borrowSnapshot(ctx, l, image)
+		return r.ensureCopySnapshot(ctx, l, image)
 	}
 	return true, nil
 }
 
-// usable says why the disk cannot be copied from the image now. The reason is empty if it can be.
-func (l *look) usable(image *v1alpha1.VMDiskImage) (v1alpha1.ConditionReason, string) {
+// usable returns why the disk cannot be copied from the image now. The reason is empty if it can.
+func (l *view) usable(image *v1alpha1.VMDiskImage) (v1alpha1.ConditionReason, string) {
 	if reason, message := image.Unusable(); reason != "" && (reason != v1alpha1.ReasonImageRetired || l.Status.Image == nil) {
 		return reason, message
 	}
 	if least := image.Status.VirtualSize; runtime.DiskOf(l.VirtualDisk).Bytes() < least.Value() {
-		return v1alpha1.ReasonInvalidSpec, fmt.Sprintf("spec.size: must be at least %s, the size of VMDiskImage %s: %s", least, image.Name, l.resize(*least))
+		return v1alpha1.ReasonInvalidSpec, fmt.Sprintf("spec.size: must be at least %s, the size of VMDiskImage %s: %s", least, image.Name, l.resizeCommand(*least))
 	}
 	return "", ""
 }
 
-// resize is the command that makes the disk large enough.
-func (l *look) resize(least resource.Quantity) string {
+// resizeCommand returns the command that makes the disk large enough.
+func (l *view) resizeCommand(least resource.Quantity) string {
 	return commands.Line(append(append([]string{"kubectl", "patch"}, commands.Object("virtualdisks", l.Namespace, l.Name)...),
 		"--type=merge", "-p", fmt.Sprintf(`{"spec":{"size":%q}}`, least.String()))...)
 }
 
-// hold has the disk hold the image. The next look copies it.
-func (l *look) hold(image *v1alpha1.VMDiskImage) {
+// setImage sets the reference to the image. The next pass copies it.
+func (l *view) setImage(image *v1alpha1.VMDiskImage) {
 	l.Status.Image = &v1alpha1.UsedDiskImage{Namespace: image.Namespace, Name: image.Name, UID: image.UID}
-	l.again = time.Millisecond
+	l.requeueAfter = time.Millisecond
 }
 
-// misnamed reports whether a disk that exists, and is not recorded yet, is a copy of another image than its status says, as after its
-// VirtualDisk was restored from a backup.
-func (l *look) misnamed() bool {
+// imageDiffers reports whether a disk that exists but is not recorded yet is a copy of another image than its status
+// says, as after a restore of its VirtualDisk from a backup.
+func (l *view) imageDiffers() bool {
 	return l.Spec.Source != nil && l.Status.DiskID == "" && l.seen.Exists && l.seen.Image != "" &&
 		(l.Status.Image == nil || l.Status.Image.UID != l.seen.Image)
 }
 
-// correct has a disk that was not recorded yet hold the image that it is a copy of, if that is the image of its spec. Another one is gone,
-// or was never an image of the disk: whoever may edit volumes can write that.
-func (l *look) correct(ctx context.Context, live client.Reader) error {
+// correctImage sets the reference of such a disk to the image that it is a copy of, if that is the image of its spec.
+// Any other image is gone, or is not trusted: users who may edit volumes can write its UID.
+func (l *view) correctImage(ctx context.Context, live client.Reader) error {
 	name, image := l.Spec.Source.Image.In(l.Namespace), &v1alpha1.VMDiskImage{}
 	if err := live.Get(ctx, name, image); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading VMDiskImage %s: %w", name, err)
 	}
 	if image.UID == l.seen.Image {
-		l.hold(image)
+		l.setImage(image)
 		return nil
 	}
 	l.Status.Image = nil
@@ -147,13 +148,13 @@ func (l *look) correct(ctx context.Context, live client.Reader) error {
 	return nil
 }
 
-func (l *look) wait(reason v1alpha1.ConditionReason, message string) {
+func (l *view) setWaiting(reason v1alpha1.ConditionReason, message string) {
 	c := v1alpha1.ConditionReady.Condition(metav1.ConditionFalse, reason, l.Generation, message)
-	l.waits = &c
+	l.waiting = &c
 }
 
-// tellReplaced tells people that the disk is copied from another image than the one that it waited for.
-func (r *Reconciler) tellReplaced(l *look) {
+// recordReplaced records an event if the disk is copied from another image than the one it first referenced.
+func (r *Reconciler) recordReplaced(l *view) {
 	if l.replaced {
 		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonImageReplaced), "Ensure",
 			"VMDiskImage %s was deleted and created again before the disk was copied: the disk is copied from the new image", l.Status.Image.Name)

@@ -1,8 +1,9 @@
-// Package disk keeps disks on their runtimes in step with their VirtualDisks: it has them made and grown, shows what is seen of them,
-// gives those back whose machine is gone, and has their data destroyed with the VirtualDisk.
+// Package disk reconciles VirtualDisks: it creates and grows their disks on the runtimes, updates their status,
+// releases disks whose machine is gone, and destroys the data of deleted VirtualDisks.
 //
-// Who has a disk is in its status. The reconciler of VirtualMachines takes a disk before it has it attached, and gives it back once it
-// was seen detached; here only a disk is given back whose machine is not there to do so.
+// The status names the machine that has a disk. The VirtualMachine reconciler reserves a disk before it attaches it,
+// and releases it once it is observed to be detached. This reconciler releases a disk only if its machine no longer
+// exists.
 package disk
 
 import (
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -28,40 +28,41 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 const (
 	defaultPoll = 2 * time.Second
-	// resync is how often a disk is looked at that nothing is told of, in case somebody removed it.
+	// resync is how often a disk is observed without a change event, in case it was removed.
 	resync = 10 * time.Hour
 	// lastRetry is the longest wait after an error.
 	lastRetry = time.Minute
 )
 
-// Reconciler is the reconciler of VirtualDisks.
+// Reconciler reconciles VirtualDisks.
 type Reconciler struct {
-	// Client writes, and reads from caches what need not be current.
+	// Client writes, and reads from the cache where a stale read is safe.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Runtimes gives the runtime of a disk, within its [runtime.Limits].
+	// Runtimes returns the runtime of a disk, within its [runtime.Limits].
 	Runtimes func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
-	// Events tells people.
+	// Events records events.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
-	// Volumes is a kind of objects in this cluster that disks are. Nil if there is none.
+	// Volumes is a kind of objects in this cluster that implement disks. Nil if there is none.
 	Volumes client.Object
-	// DiskOf returns the VirtualDisk that an object of that kind is the disk of, or an empty name.
+	// DiskOf returns the VirtualDisk that an object of that kind implements, or an empty name.
 	DiskOf func(client.Object) types.NamespacedName
-	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
+	// Poll is the interval at which a busy runtime is observed. Default 2 s.
 	Poll time.Duration
 }
 
 // SetupWithManager registers the reconciler, and the index of disks by the machine that has them.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, heldBy)
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, holderKeys)
 	if err != nil {
 		return fmt.Errorf("indexing VirtualDisks by their machines: %w", err)
 	}
@@ -70,65 +71,65 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	if r.Volumes != nil {
-		b = b.Watches(r.Volumes, handler.EnqueueRequestsFromMapFunc(r.ofVolume))
+		b = b.Watches(r.Volumes, handler.EnqueueRequestsFromMapFunc(r.disksOfVolume))
 	}
 	return b.
-		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, decided, givenBack, restored))).
-		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(left)).
-		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage), builder.WithPredicates(drive.ImageChanged)).
+		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, earlierDecided, releasedWhileDeleting, restored))).
+		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.disksOfMachine), builder.WithPredicates(machineGone)).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.disksOfImage), builder.WithPredicates(drive.ImageChanged)).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
 }
 
-// A look at a disk asks the runtime about all machines that may have it, so that what changes nothing here is dropped: most of what
-// machines and disks say of themselves.
+// Reconciling a disk asks the runtime about all machines that may have it. Events that do not matter are therefore
+// dropped, above all status updates.
 var (
-	// givenBack passes a disk that is being deleted, and that nobody has any more.
-	givenBack = predicate.Funcs{
+	// releasedWhileDeleting passes a disk that is being deleted and has been released.
+	releasedWhileDeleting = predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
 			return is && !now.DeletionTimestamp.IsZero() && now.Status.AttachedTo == nil
 		},
 	}
-	// decided passes a disk of which somebody says what is to become of one that its runtime has for another of its name.
-	decided = predicate.Funcs{
+	// earlierDecided passes a disk whose annotation decides about data of an earlier disk of its name.
+	earlierDecided = predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return runtime.EarlierOf(e.ObjectOld) != runtime.EarlierOf(e.ObjectNew)
 		},
 	}
-	// restored passes a disk that has the status of another one.
+	// restored passes a disk whose status belongs to another disk.
 	restored = predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
 			return is && now.StatusOfAnother()
 		},
 	}
-	// left passes a machine that is gone, or of which nothing is on its runtime any more.
-	left = predicate.Funcs{
+	// machineGone passes a machine that is gone, or that no longer has anything on its runtime.
+	machineGone = predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return !e.ObjectNew.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(e.ObjectNew, v1alpha1.VirtualMachineFinalizer)
 		},
 	}
 )
 
-// heldBy is what disks are found by: the name of the machine that has them.
-func heldBy(o client.Object) []string {
+// holderKeys returns the index key of a disk: the name of the machine that has it.
+func holderKeys(o client.Object) []string {
 	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.AttachedTo != nil {
 		return []string{d.Status.AttachedTo.Name}
 	}
 	return nil
 }
 
-// ofVolume gives the disk that an object is.
-func (r *Reconciler) ofVolume(_ context.Context, o client.Object) []reconcile.Request {
+// disksOfVolume returns a request for the disk that an object implements.
+func (r *Reconciler) disksOfVolume(_ context.Context, o client.Object) []reconcile.Request {
 	if d := r.DiskOf(o); d.Name != "" {
 		return []reconcile.Request{{NamespacedName: d}}
 	}
 	return nil
 }
 
-// ofMachine gives the disks that a machine has, by the cache.
-func (r *Reconciler) ofMachine(ctx context.Context, vm client.Object) (requests []reconcile.Request) {
+// disksOfMachine returns requests for the disks of a machine, from the cache.
+func (r *Reconciler) disksOfMachine(ctx context.Context, vm client.Object) (requests []reconcile.Request) {
 	var held v1alpha1.VirtualDiskList
 	err := r.Client.List(ctx, &held, client.InNamespace(vm.GetNamespace()), client.MatchingFields{v1alpha1.FieldDiskHolder: vm.GetName()})
 	if err != nil {
@@ -140,47 +141,35 @@ func (r *Reconciler) ofMachine(ctx context.Context, vm client.Object) (requests 
 	return requests
 }
 
-// Reconcile takes one disk further.
+// Reconcile advances one disk.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	d := &v1alpha1.VirtualDisk{}
 	if err := r.Live.Get(ctx, request.NamespacedName, d); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	l := &look{VirtualDisk: d, read: d.Status.DeepCopy(), now: r.Now()}
+	l := &view{VirtualDisk: d, before: d.Status.DeepCopy(), now: r.Now()}
 	err := r.act(ctx, l)
-	if apierrors.IsConflict(err) { // somebody else was faster: look again
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	if err == nil && l.err != nil && !runtime.IsTakingOver(l.err) && !runtime.IsReadOnly(l.err) {
+		err = fmt.Errorf("VirtualDisk %s: %w", request, l.err)
 	}
-	if err == nil && l.trouble != nil && !runtime.IsTakingOver(l.trouble) && !runtime.IsReadOnly(l.trouble) {
-		err = fmt.Errorf("VirtualDisk %s: %w", request, l.trouble)
-	}
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: l.again}, nil
+	return persist.Result(l.requeueAfter, err)
 }
 
-func (r *Reconciler) act(ctx context.Context, l *look) error {
-	if l.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
-		// The policy `defaults` adds it at creation, if it is there.
-		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
-			return client.IgnoreNotFound(err) // nothing is made for one that is gone
-		}
-	}
-	if !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
-		return nil // somebody else's finalizer keeps it
+func (r *Reconciler) act(ctx context.Context, l *view) error {
+	if held, err := persist.Hold(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer); !held {
+		return client.IgnoreNotFound(err) // nothing is created for a deleted disk
 	}
 	if l.StatusOfAnother() {
 		l.Status = v1alpha1.VirtualDiskStatus{}
 	}
 	if l.Status.DiskID == "" && l.DeletionTimestamp.IsZero() && runtime.EarlierOf(l) == runtime.TakeOver {
 		if did, err := drive.DropLostOwners(ctx, r.Live, r.Client, l.VirtualDisk); did || err != nil {
-			l.again = time.Millisecond
+			l.requeueAfter = time.Millisecond
 			return client.IgnoreNotFound(err)
 		}
 	}
 	l.Status.UID = l.UID
-	// The machine first: what is seen of the disk after its machine has gone is how that left it.
+	// The machine is read first: if it is gone, the observation shows the disk as the machine left it.
 	holder, err := r.holder(ctx, l)
 	if err != nil {
 		return err
@@ -188,44 +177,34 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	l.holder = holder
 	l.observe(ctx, r.Runtimes)
 	switch {
-	case l.trouble != nil:
+	case l.err != nil:
 	case l.abandoned():
 		l.Free(l.now)
 	case l.DeletionTimestamp.IsZero():
-		if err := r.keep(ctx, l); err != nil {
+		if err := r.reconcile(ctx, l); err != nil {
 			return err
 		}
 	case l.Status.AttachedTo == nil:
-		if gone := l.remove(ctx); gone {
-			if err := r.returnSnapshot(ctx, l); err != nil {
+		if gone := l.deleteData(ctx); gone {
+			if err := r.deleteCopySnapshot(ctx, l); err != nil {
 				return err
 			}
-			return client.IgnoreNotFound(r.finalize(ctx, l, controllerutil.RemoveFinalizer))
+			return client.IgnoreNotFound(persist.Release(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer))
 		}
 	}
 	switch {
-	case runtime.IsTakingOver(l.trouble), l.seen.InFlight:
-		l.again = cmp.Or(r.Poll, defaultPoll)
+	case runtime.IsTakingOver(l.err), l.seen.InFlight:
+		l.requeueAfter = cmp.Or(r.Poll, defaultPoll)
 	case l.Status.AttachedTo != nil && l.holder == nil:
-		l.again = lastRetry
+		l.requeueAfter = lastRetry
 	}
 	return r.save(ctx, l)
 }
 
-// finalize writes what change does to the finalizers, over the object as it was read.
-func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.Object, string) bool) error {
-	before := l.DeepCopy()
-	change(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer)
-	err := r.Client.Patch(ctx, l.VirtualDisk, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing the finalizers of VirtualDisk %s: %w", l.Name, err)
-	}
-	return nil
-}
-
-// holder reads the machine live that has the disk. It is nil if nobody has it, or the machine is gone: no VirtualMachine of that name
-// and UID is there, or one that is only kept by somebody else's finalizer, as by a deletion in the foreground that waits for this disk.
-func (r *Reconciler) holder(ctx context.Context, l *look) (*v1alpha1.VirtualMachine, error) {
+// holder reads the machine that has the disk live. It returns nil if there is none, or if the machine is gone: no
+// VirtualMachine has that name and UID, or it is only kept by another finalizer, such as foreground deletion waiting
+// for this disk.
+func (r *Reconciler) holder(ctx context.Context, l *view) (*v1alpha1.VirtualMachine, error) {
 	by := l.Status.AttachedTo
 	if by == nil {
 		return nil, nil
@@ -245,27 +224,24 @@ func (r *Reconciler) holder(ctx context.Context, l *look) (*v1alpha1.VirtualMach
 	return vm, nil
 }
 
-// save writes the status if it has changed, and tells people what went wrong.
-func (r *Reconciler) save(ctx context.Context, l *look) error {
+// save writes the status if it has changed, and records events for problems.
+func (r *Reconciler) save(ctx context.Context, l *view) error {
 	ready := l.ready()
-	before := v1alpha1.ConditionReady.In(l.read.Conditions)
+	before := v1alpha1.ConditionReady.In(l.before.Conditions)
 	v1alpha1.SetCondition(&l.Status.Conditions, ready, l.now)
 	l.Status.ObservedGeneration = l.Generation
-	l.settle()
-	if l.again == 0 && l.DeletionTimestamp.IsZero() {
-		l.again = wait.Jitter(resync, 0.2)
+	l.updateStatus()
+	if l.requeueAfter == 0 && l.DeletionTimestamp.IsZero() {
+		l.requeueAfter = wait.Jitter(resync, 0.2)
 	}
-	if equality.Semantic.DeepEqual(l.read, &l.Status) {
-		return nil
+	if changed, err := persist.Status(ctx, r.Client, l.VirtualDisk, l.before, &l.Status); !changed {
+		return err
 	}
-	if err := r.Client.Status().Update(ctx, l.VirtualDisk); err != nil {
-		return fmt.Errorf("writing the status of VirtualDisk %s: %w", l.Name, err)
-	}
-	r.tellReplaced(l)
+	r.recordReplaced(l)
 	switch {
-	case l.read.DiskID == "" && l.Status.DiskID != "":
+	case l.before.DiskID == "" && l.Status.DiskID != "":
 		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was created", l.Status.DiskID)
-	case l.wrong(ready) && (before == nil || before.Reason != ready.Reason):
+	case l.warns(ready) && (before == nil || before.Reason != ready.Reason):
 		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "%s", ready.Message)
 	}
 	return nil

@@ -24,8 +24,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/mortal"
 )
 
@@ -53,7 +53,7 @@ func newWorld(ctx context.Context) *world {
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}, &v1alpha1.VMDiskImage{},
 			&snapshotv1.VolumeSnapshot{}, &snapshotv1.VolumeSnapshotContent{}).
-		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, heldBy).
+		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, holderKeys).
 		WithIndex(&v1alpha1.VirtualMachineOperation{}, "spec.virtualMachineName", func(client.Object) []string { return nil }).Build()
 	w := &world{machines: fake.New(), now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000), ctx: ctx}
 	// What an API server does beyond that: UIDs, and a generation of the spec.

@@ -22,7 +22,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// The defaults of spec.import.
+// Defaults of spec.import.
 const (
 	defaultDeadline   = 2 * time.Hour
 	defaultStall      = 15 * time.Minute
@@ -32,25 +32,26 @@ const (
 // The pause before the next attempt doubles with each retry.
 const firstPause, lastPause = time.Minute, 30 * time.Minute
 
-// mostRestarts is how many restarts of an importer count; every retryLimit is lower.
-const mostRestarts = 1_000_000
+// maxRestarts limits the restarts of an importer that count; every retryLimit is lower.
+const maxRestarts = 1_000_000
 
 // Annotations of CDI.
 const (
-	// bindImmediately has the claim bound without a Pod that uses it.
+	// bindImmediately makes CDI bind the claim without a Pod that uses it.
 	bindImmediately = "cdi.kubevirt.io/storage.bind.immediate.requested"
-	// deleteAfterCompletion on false keeps a CDI before 1.62 from deleting the DataVolume.
+	// deleteAfterCompletion "false" prevents a CDI before 1.62 from deleting the DataVolume.
 	deleteAfterCompletion = "cdi.kubevirt.io/storage.deleteAfterCompletion"
-	// fatalError is on a claim whose import CDI does not try again.
+	// fatalError is set on a claim whose import CDI does not retry.
 	fatalError = "cdi.kubevirt.io/storage.import.fatalError"
-	// podPhase is on a claim, and the phase of the importer's Pod.
+	// podPhase is set on a claim to the phase of the importer's Pod.
 	podPhase = "cdi.kubevirt.io/storage.pod.phase"
 )
 
-// checksumError is the reason of a condition of a DataVolume whose data does not have the checksum.
+// checksumError is the reason of a DataVolume condition if the checksum does not match.
 const checksumError = "ChecksumError"
 
-// progressGrain is how old status.attempt.progressAt may be while the progress changes, so that not every change is a write.
+// progressGrain is the maximum age of status.attempt.progressAt while the progress changes, so that not every change
+// is a write.
 const progressGrain = time.Minute
 
 // begin persists that an attempt starts. The next pass creates its DataVolume.
@@ -59,8 +60,11 @@ func (r *Reconciler) begin(ctx context.Context, l *look, number int32) error {
 		l.unserved()
 		return nil
 	}
-	if l.newest() < number { // else the attempt has begun, and its record was lost
+	if l.newest() < number { // otherwise the attempt has begun and its record was lost
 		if ready, err := r.classesFit(ctx, l); !ready || err != nil {
+			return err
+		}
+		if allowed, err := r.secretAllowed(ctx, l); !allowed || err != nil {
 			return err
 		}
 	}
@@ -75,10 +79,10 @@ func (r *Reconciler) begin(ctx context.Context, l *look, number int32) error {
 	return nil
 }
 
-// attempt takes the present attempt further.
+// attempt advances the current attempt.
 func (r *Reconciler) attempt(ctx context.Context, l *look) error {
 	a := l.Status.Attempt
-	// A process that took itself for the leader can have created an object of an attempt that is over.
+	// A process that wrongly considered itself the leader can have created an object of an earlier attempt.
 	if none, err := r.remove(ctx, l, func(attempt int32) bool { return attempt != a.Number }); !none || err != nil {
 		return err
 	}
@@ -98,6 +102,9 @@ func (r *Reconciler) attempt(ctx context.Context, l *look) error {
 	case volume == nil && l.overdue():
 		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText(), false)
 	case volume == nil:
+		if allowed, err := r.secretAllowed(ctx, l); !allowed || err != nil {
+			return err
+		}
 		return r.create(ctx, l, l.wanted(), v1alpha1.ConditionImported)
 	case !l.unaltered(volume):
 	default:
@@ -107,7 +114,7 @@ func (r *Reconciler) attempt(ctx context.Context, l *look) error {
 	return nil
 }
 
-// wanted is the DataVolume of the present attempt.
+// wanted returns the DataVolume of the current attempt.
 func (l *look) wanted() *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: l.meta(map[string]string{bindImmediately: "true", deleteAfterCompletion: "false"}),
@@ -121,7 +128,7 @@ func (l *look) wanted() *cdiv1.DataVolume {
 	}
 }
 
-// meta is the metadata of an object of the present attempt.
+// meta returns the metadata of an object of the current attempt.
 func (l *look) meta(annotations map[string]string) metav1.ObjectMeta {
 	annotations[v1alpha1.AnnotationDiskImageName] = l.Name
 	return metav1.ObjectMeta{
@@ -155,7 +162,7 @@ func pointer(text string) *string {
 	return &text
 }
 
-// create creates an object of the present attempt.
+// create creates an object of the current attempt.
 func (r *Reconciler) create(ctx context.Context, l *look, o client.Object, about v1alpha1.ConditionType) error {
 	err := r.Client.Create(ctx, o)
 	switch {
@@ -163,7 +170,7 @@ func (r *Reconciler) create(ctx context.Context, l *look, o client.Object, about
 		l.again = time.Millisecond
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		// If it is of this attempt, because another process created it, the next pass lists it.
+		// If another process created it for this attempt, the next pass lists it.
 		l.says(about, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
 			fmt.Sprintf("%s %s is not of this VMDiskImage: delete it", kindOf(o), o.GetName()))
 		l.again = poll
@@ -176,8 +183,8 @@ func (r *Reconciler) create(ctx context.Context, l *look, o client.Object, about
 	return fmt.Errorf("creating %s %s: %w", kindOf(o), o.GetName(), err)
 }
 
-// unaltered reports whether the DataVolume has the source of the image. If it does not, somebody else made it, or the API server dropped
-// the checksum, which a CDI before 1.65 does not know.
+// unaltered reports whether the DataVolume has the source of the image. If not, it was created by another client, or
+// the API server dropped the checksum, which a CDI before 1.65 does not support.
 func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
 	want, got := l.source(), volume.Spec.Source.DeepCopy()
 	if equality.Semantic.DeepEqual(want, got) {
@@ -194,11 +201,11 @@ func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
 	return false
 }
 
-// follow shows what CDI does, and ends the attempt where CDI would go on for ever.
+// follow reports the progress of CDI, and ends the attempt where CDI would retry for ever.
 func (l *look) follow(volume *cdiv1.DataVolume) {
 	a := l.Status.Attempt
-	// Editors of the namespace can write it on a DataVolume, too: a huge one must not overflow.
-	a.RestartCount = min(max(a.RestartCount, volume.Status.RestartCount), mostRestarts)
+	// Users who may edit DataVolumes can write it too: avoid an overflow.
+	a.RestartCount = min(max(a.RestartCount, volume.Status.RestartCount), maxRestarts)
 	claim := of(l, l.claims)
 	switch volume.Status.Phase {
 	case cdiv1.Succeeded:
@@ -247,7 +254,7 @@ func running(phase cdiv1.DataVolumePhase) bool {
 	return phase == cdiv1.ImportInProgress || phase == cdiv1.Paused || phase == cdiv1.Succeeded
 }
 
-// importerError returns what the importer said when it failed, if CDI still shows that: it forgets it once the importer runs again.
+// importerError returns the importer's last error if CDI still reports it: CDI drops it when the importer runs again.
 func importerError(volume *cdiv1.DataVolume) string {
 	for _, c := range volume.Status.Conditions {
 		if c.Type == cdiv1.DataVolumeRunning && c.Status == corev1.ConditionFalse && (c.Reason == "Error" || c.Reason == "OOMKilled") {
@@ -257,7 +264,7 @@ func importerError(volume *cdiv1.DataVolume) string {
 	return ""
 }
 
-// reported is what CDI says of an import, and whether that is a wrong checksum.
+// reported returns CDI's description of the import, and whether the checksum does not match.
 func reported(volume *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (text string, checksum bool) {
 	text = "CDI reports phase " + cmp.Or(string(volume.Status.Phase), "none")
 	for _, c := range volume.Status.Conditions {
@@ -276,15 +283,15 @@ func reported(volume *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) (te
 	return text, checksum
 }
 
-// secretParts are the parts of a URL that can hold credentials: the user, and the query, where a presigned URL has its signature. An importer
-// names every URL that it was redirected to.
+// secretParts matches the parts of a URL that can contain credentials: the user, and the query, which contains the
+// signature of a presigned URL. An importer's error contains every URL that it was redirected to.
 var secretParts = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s"'/?#]*@)?([^\s"'?#]*)(\?[^\s"'#]*)?`)
 
 // public returns a text without the credentials of its URLs.
 func public(text string) string { return secretParts.ReplaceAllString(text, "$1$3") }
 
-// stalled records the progress, and reports whether there was none for too long. An importer whose progress cannot be read is not stalled
-// while it runs.
+// stalled records the progress, and reports whether there was none for too long. An importer without readable
+// progress does not count as stalled while it runs.
 func (l *look) stalled(volume *cdiv1.DataVolume) bool {
 	a, now := l.Status.Attempt, string(volume.Status.Progress)
 	if volume.Status.Phase != cdiv1.ImportInProgress && volume.Status.Phase != cdiv1.Paused {
@@ -306,13 +313,13 @@ func (l *look) stalled(volume *cdiv1.DataVolume) bool {
 	return now == a.Progress && l.now.Sub(a.ProgressAt.Time) >= l.stallTimeout()
 }
 
-// percent reads a progress such as 12.34%.
+// percent parses a progress such as 12.34%.
 func percent(progress string) (float64, bool) {
 	value, err := strconv.ParseFloat(strings.TrimSuffix(progress, "%"), 64)
 	return value, err == nil
 }
 
-// snapshot takes the snapshot of the claim.
+// snapshot creates and follows the snapshot of the claim.
 func (r *Reconciler) snapshot(ctx context.Context, l *look) error {
 	l.Status.Phase = v1alpha1.VMDiskImageImporting
 	claim := of(l, l.claims)
@@ -359,7 +366,8 @@ func (r *Reconciler) snapshot(ctx context.Context, l *look) error {
 	return nil
 }
 
-// usable reports whether disks can be made from a snapshot. A driver that does not say so has at least a size for it.
+// usable reports whether disks can be created from a snapshot. If a driver does not report readiness, a known size
+// counts.
 func usable(s *snapshotv1.VolumeSnapshot) bool {
 	return s.Status != nil && s.Status.Error == nil && ptr.Deref(s.Status.ReadyToUse, s.Status.RestoreSize != nil)
 }
@@ -374,7 +382,7 @@ func snapshotText(s *snapshotv1.VolumeSnapshot) string {
 	return fmt.Sprintf("VolumeSnapshot %s is not ready yet", s.Name)
 }
 
-// watchOver shows whether an image that was ready still has its claim and its snapshot.
+// watchOver reports whether an imported image still has its claim and its snapshot.
 func (l *look) watchOver() {
 	claim, s := of(l, l.claims), of(l, l.snapshots)
 	there := func(o client.Object, child *v1alpha1.VMDiskImageChild) bool {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,31 +21,31 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// look is an image as one pass found it. It is written on, and thrown away after the first write.
+// look is an image as one pass has read it. It is modified in place and discarded after the first write.
 type look struct {
 	*v1alpha1.VMDiskImage
-	read *v1alpha1.VMDiskImageStatus // as it was read
+	read *v1alpha1.VMDiskImageStatus // the status as read
 	now  time.Time
 
-	// What the image has, of all attempts.
+	// The objects of the image, of all attempts.
 	volumes   []cdiv1.DataVolume
 	claims    []corev1.PersistentVolumeClaim
 	snapshots []snapshotv1.VolumeSnapshot
-	// Whether the API server lacks the kinds.
+	// Set if the API server does not serve the kinds.
 	noVolumes, noSnapshots bool
 
 	failure  v1alpha1.ConditionReason // why the attempt failed in this pass
 	deletion string                   // what the deletion waits for
-	blockade *blockade                // what blocks the deletion
-	again    time.Duration            // when to look again
+	blockade *deletionBlock           // what blocks the deletion
+	again    time.Duration            // when to requeue
 }
 
-// childName is the name of the DataVolume, the claim and the snapshot of an attempt.
+// childName returns the name of the DataVolume, claim and snapshot of an attempt.
 func childName(image types.UID, attempt int32) string {
 	return fmt.Sprintf("vmdi-%s-%d", image, attempt)
 }
 
-// attemptOf returns the number of the attempt that made an object, or 0 if no attempt of the image did.
+// attemptOf returns the number of the attempt that created an object, or 0 if no attempt of the image did.
 func attemptOf(image types.UID, child client.Object) int32 {
 	number, err := strconv.ParseInt(child.GetLabels()[v1alpha1.LabelImportAttempt], 10, 32)
 	if err != nil || number < 1 || child.GetLabels()[v1alpha1.LabelDiskImage] != string(image) || child.GetName() != childName(image, int32(number)) {
@@ -53,13 +54,18 @@ func attemptOf(image types.UID, child client.Object) int32 {
 	return int32(number)
 }
 
-// observe lists the objects of the image.
+// observe lists the objects of the image. Of a ready image, only those of its attempt count, which are listed by name: the API server then
+// reads one object, and not all claims of the namespace.
 func (l *look) observe(ctx context.Context, live client.Reader) error {
 	var volumes cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var snapshots snapshotv1.VolumeSnapshotList
+	options := []client.ListOption{client.InNamespace(l.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(l.UID)}}
+	if a := l.Status.Attempt; a != nil && l.Status.Snapshot != nil && l.DeletionTimestamp.IsZero() {
+		options = append(options, client.MatchingFields{metav1.ObjectNameField: childName(l.UID, a.Number)})
+	}
 	list := func(into client.ObjectList, what string) (unserved bool, err error) {
-		err = live.List(ctx, into, client.InNamespace(l.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(l.UID)})
+		err = live.List(ctx, into, options...)
 		if isUnserved(err) {
 			return true, nil
 		}
@@ -81,10 +87,10 @@ func (l *look) observe(ctx context.Context, live client.Reader) error {
 	return nil
 }
 
-// isUnserved reports whether an error says that the API server does not have a kind.
+// isUnserved reports whether an error means that the API server does not serve a kind.
 func isUnserved(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
-// of returns the object with the name of the present attempt, or nil.
+// of returns the object with the name of the current attempt, or nil.
 func of[T any, P interface {
 	*T
 	client.Object
@@ -97,7 +103,7 @@ func of[T any, P interface {
 	return nil
 }
 
-// newest returns the number of the newest attempt that made an object, or 0.
+// newest returns the number of the latest attempt that created an object, or 0.
 func (l *look) newest() (newest int32) {
 	for _, o := range l.children() {
 		newest = max(newest, attemptOf(l.UID, o))
@@ -105,8 +111,8 @@ func (l *look) newest() (newest int32) {
 	return newest
 }
 
-// children returns the objects of the image in the order in which they are deleted: a claim stays until its snapshots are gone, and CDI
-// would create it again while the DataVolume is there.
+// children returns the objects of the image in the order in which they are deleted: a claim stays until its snapshots
+// are gone, and CDI would recreate it while the DataVolume exists.
 func (l *look) children() (all []client.Object) {
 	for i := range l.snapshots {
 		all = append(all, &l.snapshots[i])
@@ -120,7 +126,7 @@ func (l *look) children() (all []client.Object) {
 	return all
 }
 
-// kindOf names the kind of an object of an image.
+// kindOf returns the kind of an image's object.
 func kindOf(o client.Object) string {
 	switch o.(type) {
 	case *snapshotv1.VolumeSnapshot:
@@ -134,7 +140,7 @@ func kindOf(o client.Object) string {
 // allAttempts is a filter of attempts for remove.
 func allAttempts(int32) bool { return true }
 
-// remove deletes the objects of attempts, one kind after the other, and reports whether none is left.
+// remove deletes the objects of the selected attempts, one kind after the other, and reports whether none is left.
 func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int32) bool) (none bool, err error) {
 	first, sent := "", false
 	for _, o := range l.children() {
@@ -145,7 +151,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int
 			first = kind
 		}
 		if !o.GetDeletionTimestamp().IsZero() {
-			l.waits(o)
+			l.setDeletionWait(o)
 			continue
 		}
 		uid := o.GetUID()
@@ -163,8 +169,8 @@ func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int
 	return first == "", nil
 }
 
-// waits says what the deletion of the image waits for.
-func (l *look) waits(o client.Object) {
+// setDeletionWait reports what the deletion of the image waits for.
+func (l *look) setDeletionWait(o client.Object) {
 	text := fmt.Sprintf("waiting until %s %s is deleted; it has the finalizers %s", kindOf(o), o.GetName(), strings.Join(o.GetFinalizers(), ", "))
 	if l.deletion = text; l.now.Sub(o.GetDeletionTimestamp().Time) >= slow && !l.DeletionTimestamp.IsZero() {
 		l.blocks(v1alpha1.ReasonChildrenRemain, text)

@@ -20,8 +20,8 @@ const defaultClass = "storageclass.kubernetes.io/is-default-class"
 // defaultSnapshotClass is the annotation with the value "true" on a default VolumeSnapshotClass.
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
-// classesFit reports whether a snapshot can be taken of a volume of the StorageClass, and says what is missing. This is looked at before
-// the import, which would be of no use.
+// classesFit reports whether volumes of the StorageClass can be snapshotted, and reports what is missing. It is
+// checked before the import, which would be useless otherwise.
 func (r *Reconciler) classesFit(ctx context.Context, l *look) (bool, error) {
 	l.again = pause
 	_, reason, text, err := r.snapshotClass(ctx, l, l.Spec.StorageClass)
@@ -31,8 +31,9 @@ func (r *Reconciler) classesFit(ctx context.Context, l *look) (bool, error) {
 	return text == "" && err == nil, err
 }
 
-// snapshotClass returns the VolumeSnapshotClass for a claim of that StorageClass, or says why there is none. One that is not named is chosen here, because the
-// snapshot controller waits for ever if none of the driver is marked as the default.
+// snapshotClass returns the VolumeSnapshotClass for a claim of that StorageClass, or why there is none. If
+// spec.snapshotClass is empty, it is chosen here, because the snapshot controller waits for ever if no class of the
+// driver is marked as default.
 func (r *Reconciler) snapshotClass(ctx context.Context, l *look, storage string) (name string, reason v1alpha1.ConditionReason, missing string, err error) {
 	class, err := r.storageClass(ctx, storage)
 	switch {
@@ -48,7 +49,7 @@ func (r *Reconciler) snapshotClass(ctx context.Context, l *look, storage string)
 		return "", "", "", fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
 	}
 	var fitting, marked []string
-	driver := "" // of the class that is named
+	driver := "" // of spec.snapshotClass
 	for _, c := range all.Items {
 		if c.Name == l.Spec.SnapshotClass {
 			driver = c.Driver
@@ -95,7 +96,7 @@ func (r *Reconciler) storageClass(ctx context.Context, name string) (*storagev1.
 	if err := r.Live.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing StorageClasses: %w", err)
 	}
-	var newest *storagev1.StorageClass // which is the default one if several are marked
+	var newest *storagev1.StorageClass // the default if several are marked
 	for i := range all.Items {
 		class := &all.Items[i]
 		if class.Annotations[defaultClass] == "true" && (newest == nil || newest.CreationTimestamp.Before(&class.CreationTimestamp)) {

@@ -26,6 +26,7 @@ func TestImport(t *testing.T) {
 		i.Spec.SecretRef = &v1alpha1.VMDiskImageSecretReference{Name: "images"}
 		i.Spec.StorageClass, i.Spec.SnapshotClass = "fast", "snap"
 	})
+	w.secretHosts = []string{"images.example.org"}
 	w.settle()
 	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImporting)
 	name := childName(w.image().UID, 1)
@@ -86,6 +87,7 @@ func TestSources(t *testing.T) {
 			i.Spec.SourceType, i.Spec.URL, i.Spec.Checksum = kind, tc.url, ""
 			i.Spec.SecretRef = &v1alpha1.VMDiskImageSecretReference{Name: "images"}
 		})
+		w.secretHosts = []string{"*"}
 		w.settle()
 		if diff := cmp.Diff(&tc.want, w.volumes()[0].Spec.Source); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", kind, diff)

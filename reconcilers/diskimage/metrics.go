@@ -11,13 +11,15 @@ import (
 	"sallyport.dev/sallyport/reconcilers/gauge"
 )
 
-// Metrics tells of images. Its labels are phases, reasons and results, never a name. Nil tells nothing.
+// Metrics counts images and imports. Labels are phases, reasons and results, never a name. A nil *Metrics records
+// nothing.
 type Metrics struct {
 	registry prometheus.Registerer
 	imports  *prometheus.HistogramVec
 }
 
-// Gauges of images. A time is in seconds since 1970, that of the image that is in the state for longest; it is absent if none is.
+// Gauges of images. A time is in seconds since 1970, that of the image that has been in the state for longest; it is
+// absent if there is none.
 var (
 	imagesDesc = prometheus.NewDesc("sallyport_disk_images",
 		"Number of VMDiskImages, by phase and by the reason of their condition Ready, such as Importing.", []string{"phase", "reason"}, nil)
@@ -49,8 +51,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// watch has the images counted, by the replica that leads.
-func (m *Metrics) watch(images client.Reader, elected <-chan struct{}) error {
+// register registers the gauges of the images, which only the leader reports.
+func (m *Metrics) register(images client.Reader, elected <-chan struct{}) error {
 	if m == nil {
 		return nil
 	}
@@ -59,53 +61,26 @@ func (m *Metrics) watch(images client.Reader, elected <-chan struct{}) error {
 		Descs: []*prometheus.Desc{
 			imagesDesc, notReadySinceDesc, referencesDesc, unreferencedDesc, unreferencedSinceDesc, terminatingDesc, terminatingSinceDesc,
 		},
-		New: func() *v1alpha1.VMDiskImageList { return &v1alpha1.VMDiskImageList{} }, Of: tellImages,
+		New: func() *v1alpha1.VMDiskImageList { return &v1alpha1.VMDiskImageList{} }, Of: reportImages,
 	})
 }
 
 // succeeded is the result of an attempt that did not fail.
 const succeeded v1alpha1.ConditionReason = "Succeeded"
 
-// attempted counts the end of an attempt.
-func (m *Metrics) attempted(result v1alpha1.ConditionReason, took time.Duration) {
+// countAttempt records the end of an attempt.
+func (m *Metrics) countAttempt(result v1alpha1.ConditionReason, took time.Duration) {
 	if m == nil {
 		return
 	}
 	m.imports.WithLabelValues(string(result)).Observe(took.Seconds())
 }
 
-// group is how many images are in a state, and since when the first one is.
-type group struct {
-	number int
-	since  int
-}
-
-// groups are groups by a label.
-type groups map[string]*group
-
-func (g groups) add(label string, since time.Time) {
-	of := g[label]
-	if of == nil {
-		of = &group{since: int(since.Unix())}
-		g[label] = of
-	}
-	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
-}
-
-func (g groups) tell(number, since *prometheus.Desc, tell gauge.Tell) {
-	for label, of := range g {
-		if number != nil {
-			tell(number, of.number, label)
-		}
-		tell(since, of.since, label)
-	}
-}
-
-// tellImages counts images. No label has a value that users choose: reasons are those of this package.
-func tellImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
+// reportImages reports the gauges. No label has a value that users choose: reasons are those of this package.
+func reportImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 	type state struct{ phase, reason string }
 	states, references := map[state]int{}, 0
-	notReady, unreferenced, terminating := groups{}, groups{}, groups{}
+	notReady, unreferenced, terminating := gauge.Groups{}, gauge.Groups{}, gauge.Groups{}
 	for i := range list.Items {
 		image := &list.Items[i]
 		s := &image.Status
@@ -114,7 +89,7 @@ func tellImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 		}
 		ready := v1alpha1.ConditionReady.In(s.Conditions)
 		if ready == nil {
-			continue // nothing is known of it yet
+			continue // not reconciled yet
 		}
 		states[state{string(s.Phase), ready.Reason}]++
 		switch {
@@ -123,18 +98,18 @@ func tellImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 			if c := v1alpha1.ConditionDeletionBlocked.In(s.Conditions); c != nil {
 				blocked = c.Reason
 			}
-			terminating.add(blocked, image.DeletionTimestamp.Time)
+			terminating.Add(blocked, image.DeletionTimestamp.Time)
 		case ready.Status != metav1.ConditionTrue:
-			notReady.add(ready.Reason, ready.LastTransitionTime.Time)
+			notReady.Add(ready.Reason, ready.LastTransitionTime.Time)
 		case s.UnreferencedSince != nil:
-			unreferenced.add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
+			unreferenced.Add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
 		}
 	}
 	for of, number := range states {
 		tell(imagesDesc, number, of.phase, of.reason)
 	}
 	tell(referencesDesc, references)
-	notReady.tell(nil, notReadySinceDesc, tell)
-	unreferenced.tell(unreferencedDesc, unreferencedSinceDesc, tell)
-	terminating.tell(terminatingDesc, terminatingSinceDesc, tell)
+	notReady.Tell(nil, notReadySinceDesc, tell)
+	unreferenced.Tell(unreferencedDesc, unreferencedSinceDesc, tell)
+	terminating.Tell(terminatingDesc, terminatingSinceDesc, tell)
 }

@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 	registry, elected := prometheus.NewRegistry(), make(chan struct{})
 	w := newImage(t, nil)
 	w.metrics = NewMetrics(registry)
-	w.must(w.metrics.watch(w, elected))
+	w.must(w.metrics.register(w, elected))
 	told := func(want string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), strings.Fields(names)...); err != nil {
@@ -62,7 +62,7 @@ func TestOldest(t *testing.T) {
 		list.Items = append(list.Items, image)
 	}
 	got := map[*prometheus.Desc]int{}
-	tellImages(list, func(desc *prometheus.Desc, value int, _ ...string) { got[desc] = value })
+	reportImages(list, func(desc *prometheus.Desc, value int, _ ...string) { got[desc] = value })
 	if got[unreferencedDesc] != 3 || got[unreferencedSinceDesc] != int(at(3).Unix()) || got[imagesDesc] != 3 {
 		t.Errorf("got %v", got)
 	}

@@ -1,13 +1,14 @@
 // Package diskimage imports images for the disks of machines: CDI fills a PersistentVolumeClaim from the source, and a VolumeSnapshot of
 // the claim is what disks start from.
 //
-// CDI does not give up on an import. An attempt therefore has a deadline and a limit for the time without progress, and is followed by
-// another one. Each attempt has its own DataVolume, claim and snapshot, whose name is a function of the UID of the image and the number of
-// the attempt. The number is persisted before anything is created, and an object counts as one of the image only if its labels have both.
-// A process keeps no state.
+// CDI never gives up an import. An attempt therefore has a deadline and a limit for the time without progress, and is
+// followed by another one. Each attempt has its own DataVolume, claim and snapshot, whose name is a function of the
+// UID of the image and the number of the attempt. The number is persisted before anything is created, and an object
+// belongs to the image only if its labels have both. No state is kept in memory.
 //
-// An image is used by the VirtualDisks that have its UID in their status. They are counted by an index, never incremented. Nothing of an
-// image that is used is deleted: before the first deletion, the index and then a live list must be empty.
+// An image is referenced by the VirtualDisks that have its UID in their status. References are counted by an index,
+// never incremented. No data of a referenced image is deleted: before the first deletion, the index and then a live
+// list must be empty.
 //
 // The objects have no ownerReference to the image: the garbage collector would delete them first if the image is deleted in the foreground.
 package diskimage
@@ -18,46 +19,47 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 const (
-	// poll is how often an import is looked at of which no change is seen.
+	// poll is the interval at which an import without change events is checked.
 	poll = 10 * time.Second
-	// pause is how often it is looked whether something appeared that an import waits for.
+	// pause is the interval at which a missing prerequisite of an import is checked again.
 	pause = 30 * time.Second
-	// resync is how often an image is looked at with which nothing is to be done.
+	// resync is the interval at which an idle image is checked.
 	resync = 10 * time.Minute
 	// lastRetry is the longest wait after an error.
 	lastRetry = time.Minute
 )
 
-// Reconciler is the reconciler of VMDiskImages.
+// Reconciler reconciles VMDiskImages.
 type Reconciler struct {
 	// Client writes, and reads VirtualDisks from a cache, by [v1alpha1.FieldUsedDiskImage].
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
 	// Events records events.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
-	// Metrics, if it is set, tells of images.
+	// Metrics counts images and imports; it may be nil.
 	Metrics *Metrics
-	// Disabled says that images are not imported, because the rights for that are not granted.
+	// SecretHosts are hosts that the credentials of every Secret may be sent to, in the form of [v1alpha1.AnnotationAllowedHosts].
+	SecretHosts []string
+	// Disabled is set if images are not imported, because the permissions are not granted.
 	Disabled bool
-	// ReadOnly says that nothing is imported or deleted for now.
+	// ReadOnly is set if nothing may be imported or deleted for now.
 	ReadOnly bool
 }
 
@@ -67,7 +69,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("indexing VirtualDisks by their images: %w", err)
 	}
-	if err := r.Metrics.watch(mgr.GetClient(), mgr.Elected()); err != nil {
+	if err := r.Metrics.register(mgr.GetClient(), mgr.Elected()); err != nil {
 		return fmt.Errorf("registering the metrics of VMDiskImages: %w", err)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
@@ -87,7 +89,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// Reconcile takes the import or the deletion of one image further.
+// Reconcile advances the import or the deletion of one image.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	image := &v1alpha1.VMDiskImage{}
 	if err := r.Live.Get(ctx, request.NamespacedName, image); err != nil {
@@ -95,30 +97,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	l := &look{VMDiskImage: image, read: image.Status.DeepCopy(), now: r.Now()}
 	err := r.act(ctx, l)
-	if apierrors.IsConflict(err) { // another process was faster: read again
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
-	}
-	return ctrl.Result{RequeueAfter: l.again}, client.IgnoreNotFound(err)
+	return persist.Result(l.again, client.IgnoreNotFound(err))
 }
 
 func (r *Reconciler) act(ctx context.Context, l *look) error {
-	if !controllerutil.ContainsFinalizer(l.VMDiskImage, v1alpha1.VMDiskImageFinalizer) {
-		if !l.DeletionTimestamp.IsZero() {
-			return nil // a finalizer of another controller keeps it
-		}
-		// The policy `defaults` adds it at creation, if it is there.
-		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
-			return err
-		}
+	if held, err := persist.Hold(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer); !held {
+		return err
 	}
 	gone, failed := r.pass(ctx, l)
 	switch {
 	case apierrors.IsConflict(failed):
 		return failed
 	case failed != nil:
-		l.troubled(failed)
+		l.setReadError(failed)
 	case gone:
-		return r.finalize(ctx, l, controllerutil.RemoveFinalizer)
+		return persist.Release(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer)
 	}
 	if err := r.save(ctx, l); err != nil {
 		return err
@@ -126,7 +119,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	return failed
 }
 
-// pass does the next step of an image, and reports whether nothing is left of one that is being deleted.
+// pass takes the next step of an image, and reports whether a deleted image has nothing left.
 func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 	deleted := !l.DeletionTimestamp.IsZero()
 	if err := r.count(ctx, l); err != nil {
@@ -139,7 +132,7 @@ func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 	}
 	switch {
 	case r.Disabled && deleted && l.Status.Attempt == nil:
-		return true, nil // nothing was ever created
+		return true, nil // nothing was created
 	case r.Disabled:
 		l.disabled()
 		return false, nil
@@ -161,18 +154,7 @@ func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 	return false, r.expire(ctx, l)
 }
 
-// finalize writes what change does to the finalizers, over the object as it was read.
-func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.Object, string) bool) error {
-	before := l.DeepCopy()
-	change(l.VMDiskImage, v1alpha1.VMDiskImageFinalizer)
-	err := r.Client.Patch(ctx, l.VMDiskImage, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing the finalizers of VMDiskImage %s: %w", l.Name, err)
-	}
-	return nil
-}
-
-// proceed does the next step of an image that is not being deleted.
+// proceed takes the next step of an image that is not being deleted.
 func (r *Reconciler) proceed(ctx context.Context, l *look) error {
 	attempt := l.Status.Attempt
 	switch {
@@ -186,7 +168,7 @@ func (r *Reconciler) proceed(ctx context.Context, l *look) error {
 	case attempt.RetryAt == nil && l.Status.Phase != v1alpha1.VMDiskImageFailed:
 		return r.attempt(ctx, l)
 	}
-	// The attempt has failed. What is left of it is deleted first, so that attempts do not use space together.
+	// The attempt has failed. Its objects are deleted first, so that attempts do not use space at the same time.
 	if none, err := r.remove(ctx, l, allAttempts); !none || err != nil {
 		return err
 	}
@@ -205,40 +187,37 @@ func (r *Reconciler) proceed(ctx context.Context, l *look) error {
 
 // save writes the status if it has changed, and records the events of the pass.
 func (r *Reconciler) save(ctx context.Context, l *look) error {
-	l.settle()
+	l.completeStatus()
 	if l.again <= 0 {
 		l.again = wait.Jitter(resync, 0.2)
 	}
-	if equality.Semantic.DeepEqual(l.read, &l.Status) {
-		return nil
+	changed, err := persist.Status(ctx, r.Client, l.VMDiskImage, l.read, &l.Status)
+	if changed {
+		r.recordEvents(l)
 	}
-	if err := r.Client.Status().Update(ctx, l.VMDiskImage); err != nil {
-		return fmt.Errorf("writing the status of VMDiskImage %s: %w", l.Name, err)
-	}
-	r.tell(l)
-	return nil
+	return err
 }
 
-// tell records what a pass has changed, as events and metrics.
-func (r *Reconciler) tell(l *look) {
+// recordEvents records what a pass has changed, as events and metrics.
+func (r *Reconciler) recordEvents(l *look) {
 	before, after := v1alpha1.ConditionReady.In(l.read.Conditions), v1alpha1.ConditionReady.In(l.Status.Conditions)
-	if l.failure != "" || wrong(after.Reason) && (before == nil || before.Reason != after.Reason) {
+	if l.failure != "" || warns(after.Reason) && (before == nil || before.Reason != after.Reason) {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, after.Reason, "Import", "%s", after.Message)
 	}
 	if l.read.Phase != l.Status.Phase && l.Status.Phase == v1alpha1.VMDiskImageReady {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, after.Reason, "Import", "the image was imported in attempt %d", l.Status.Attempt.Number)
-		r.Metrics.attempted(succeeded, l.now.Sub(l.Status.Attempt.StartedAt.Time))
+		r.Metrics.countAttempt(succeeded, l.now.Sub(l.Status.Attempt.StartedAt.Time))
 	}
 	if l.failure != "" {
-		r.Metrics.attempted(l.failure, l.now.Sub(l.Status.Attempt.StartedAt.Time))
+		r.Metrics.countAttempt(l.failure, l.now.Sub(l.Status.Attempt.StartedAt.Time))
 	}
 	if was := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); l.blockade != nil && (was == nil || was.Reason != string(l.blockade.reason)) {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, string(l.blockade.reason), "Delete", "%s", l.blockade.message)
 	}
 }
 
-// wrong reports whether the reason of a condition is a problem.
-func wrong(reason string) bool {
+// warns reports whether the reason of a condition is a problem.
+func warns(reason string) bool {
 	switch v1alpha1.ConditionReason(reason) {
 	case v1alpha1.ReasonImageReady, v1alpha1.ReasonImporting, v1alpha1.ReasonSnapshotPending, v1alpha1.ReasonTerminating, v1alpha1.ReasonImportUnknown:
 		return false

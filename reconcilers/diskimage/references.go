@@ -25,23 +25,23 @@ import (
 )
 
 const (
-	// listed is how many users a status names, and named how many a message names.
+	// listed limits the users in a status, named those in a message.
 	listed, named = 20, 5
 	// page is the size of a page of a live list.
 	page = 100
-	// together is how long changes of references are collected, so that many disks at once are few passes.
-	together = time.Second
-	// slow is how long the deletion of an object of an image may take before the deletion counts as blocked.
+	// gatherPeriod is how long changes of references are collected, so that many disks at once cause few passes.
+	gatherPeriod = time.Second
+	// slow is how long the deletion of an image's object may take before the image's deletion counts as blocked.
 	slow = time.Minute
 )
 
-// blockade is why a deletion that was asked for is not done.
-type blockade struct {
+// deletionBlock is the reason why a requested deletion is blocked.
+type deletionBlock struct {
 	reason  v1alpha1.ConditionReason
 	message string
 }
 
-// usedImage returns the UID of the image that a disk is copied from, for the index of VirtualDisks.
+// usedImage returns the index key of a disk: the UID of the image that it is copied from.
 func usedImage(o client.Object) []string {
 	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.Image != nil {
 		return []string{string(d.Status.Image.UID)}
@@ -54,7 +54,7 @@ func onDisks() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	enqueue := func(o client.Object, q queue) {
 		if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.Image != nil {
-			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Status.Image.Namespace, Name: d.Status.Image.Name}}, together)
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Status.Image.Namespace, Name: d.Status.Image.Name}}, gatherPeriod)
 		}
 	}
 	return handler.Funcs{
@@ -69,19 +69,19 @@ func onDisks() handler.EventHandler {
 	}
 }
 
-// count counts the disks that use the image, by the cache.
+// count counts the disks that reference the image, from the cache.
 func (r *Reconciler) count(ctx context.Context, l *look) error {
 	var disks v1alpha1.VirtualDiskList
 	err := r.Client.List(ctx, &disks, client.MatchingFields{v1alpha1.FieldUsedDiskImage: string(l.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing the disks that use VMDiskImage %s: %w", l.Name, err)
 	}
-	l.referenced(disks.Items)
+	l.setReferences(disks.Items)
 	return nil
 }
 
-// unused reports whether no disk uses the image, past the cache. A disk persists which image it uses before it reads the image live, so
-// that either this finds the disk, or the disk finds an image that is being deleted.
+// unused reports whether no disk references the image, past the cache. A disk persists its reference before it reads
+// the image live: either this list contains the disk, or the disk reads an image that is being deleted.
 func (r *Reconciler) unused(ctx context.Context, l *look) (bool, error) {
 	if l.Status.References.Count > 0 {
 		return false, nil
@@ -93,7 +93,7 @@ func (r *Reconciler) unused(ctx context.Context, l *look) (bool, error) {
 			return false, fmt.Errorf("listing the disks that use VMDiskImage %s: %w", l.Name, err)
 		}
 		if len(disks.Items) > 0 {
-			l.referenced(disks.Items)
+			l.setReferences(disks.Items)
 			return false, nil
 		}
 		if options.Continue = disks.Continue; options.Continue == "" {
@@ -102,7 +102,8 @@ func (r *Reconciler) unused(ctx context.Context, l *look) (bool, error) {
 	}
 }
 
-// released reports whether the data of an image that is being deleted may be deleted, and says who keeps it if not.
+// released reports whether the data of a deleted image may be deleted, and otherwise reports the disks that reference
+// it.
 func (r *Reconciler) released(ctx context.Context, l *look) (bool, error) {
 	unused, err := r.unused(ctx, l)
 	if err != nil || unused {
@@ -114,8 +115,8 @@ func (r *Reconciler) released(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// referenced writes the users of the image into its status.
-func (l *look) referenced(disks []v1alpha1.VirtualDisk) {
+// setReferences writes the users of the image into its status.
+func (l *look) setReferences(disks []v1alpha1.VirtualDisk) {
 	refs := &v1alpha1.VMDiskImageReferences{Count: int32(len(disks))}
 	for i := range disks {
 		if disks[i].Namespace != l.Namespace {
@@ -132,7 +133,8 @@ func (l *look) referenced(disks []v1alpha1.VirtualDisk) {
 	l.Status.References = refs
 }
 
-// userOf returns the machine that a disk belongs to, or else the disk. Owners are not validated like names of objects.
+// userOf returns the machine that a disk belongs to, or else the disk. Names in owner references are not validated,
+// so their length is checked.
 func userOf(d *v1alpha1.VirtualDisk) v1alpha1.VMDiskImageUser {
 	machine := v1alpha1.GroupVersion.WithKind("VirtualMachine")
 	if o := metav1.GetControllerOf(d); o != nil && o.Kind == machine.Kind && strings.HasPrefix(o.APIVersion, machine.Group+"/") && len(o.Name) <= 253 && len(o.UID) <= 64 {
@@ -141,7 +143,8 @@ func userOf(d *v1alpha1.VirtualDisk) v1alpha1.VMDiskImageUser {
 	return v1alpha1.VMDiskImageUser{Kind: "VirtualDisk", Name: d.Name, UID: d.UID}
 }
 
-// usersText names users, such as "3 disks (VirtualMachine web-1, VirtualDisk data), 1 of them in another namespace".
+// usersText describes users, such as "3 disks (VirtualMachine web-1, VirtualDisk data), 1 of them in another
+// namespace".
 func usersText(refs *v1alpha1.VMDiskImageReferences) string {
 	text := "1 disk"
 	if refs.Count != 1 {
@@ -163,12 +166,13 @@ func usersText(refs *v1alpha1.VMDiskImageReferences) string {
 	return text
 }
 
-// blocks says why a deletion that was asked for is not done.
+// blocks records why a requested deletion is blocked.
 func (l *look) blocks(reason v1alpha1.ConditionReason, message string) {
-	l.deletion, l.blockade = message, &blockade{reason, message}
+	l.deletion, l.blockade = message, &deletionBlock{reason, message}
 }
 
-// clock keeps status.unreferencedSince. A time in the future, as after a restore or a clock that was set back, counts as now.
+// clock maintains status.unreferencedSince. A time in the future, as after a restore or a clock change, counts as
+// now.
 func (l *look) clock() {
 	since := &l.Status.UnreferencedSince
 	switch {
@@ -179,7 +183,7 @@ func (l *look) clock() {
 	}
 }
 
-// expire deletes an image that was not used for its time, if its spec says so.
+// expire deletes an image that has been unreferenced for its TTL, if its spec says so.
 func (r *Reconciler) expire(ctx context.Context, l *look) error {
 	l.clock()
 	since := l.Status.UnreferencedSince
@@ -203,11 +207,11 @@ func (r *Reconciler) expire(ctx context.Context, l *look) error {
 		l.clock()
 		return err
 	}
-	if c := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); c == nil || c.Reason != string(v1alpha1.ReasonDeletionDenied) { // else it was said
+	if c := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); c == nil || c.Reason != string(v1alpha1.ReasonDeletionDenied) { // otherwise the event was recorded already
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonImageUnreferenced), "Delete",
 			"deleting the image, because no disk has used it since %s (spec.deletionPolicy, spec.ttlAfterUnreferenced)", since.UTC().Format(time.RFC3339))
 	}
-	// The resourceVersion: whoever uses it meanwhile, of which another process wrote the status, keeps it.
+	// With the resourceVersion: a reference that another process has recorded meanwhile keeps the image.
 	err := r.Client.Delete(ctx, l.VMDiskImage, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -221,7 +225,7 @@ func (r *Reconciler) expire(ctx context.Context, l *look) error {
 	return nil
 }
 
-// wake has the image looked at again after that time, or before.
+// wake requeues the image after that time or earlier.
 func (l *look) wake(after time.Duration) {
 	if l.again <= 0 || after < l.again {
 		l.again = after

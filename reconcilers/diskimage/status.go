@@ -28,14 +28,13 @@ func limit(set *metav1.Duration, otherwise time.Duration) time.Duration {
 	return set.Duration
 }
 
-// time is the time of the pass, as a status has it.
+// time returns the time of the pass with the precision of a status.
 func (l *look) time() metav1.Time { return metav1.NewTime(l.now.Truncate(time.Second)) }
 
 func (l *look) overdue() bool { return l.now.Sub(l.Status.Attempt.StartedAt.Time) >= l.deadline() }
 
 func (l *look) overdueText() string { return fmt.Sprintf("not complete within %v", l.deadline()) }
 
-// says sets a condition.
 func (l *look) says(about v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
 	v1alpha1.SetCondition(&l.Status.Conditions, about.Condition(status, reason, l.Generation, message), l.now)
 }
@@ -44,7 +43,7 @@ func (l *look) imported(status metav1.ConditionStatus, reason v1alpha1.Condition
 	l.says(v1alpha1.ConditionImported, status, reason, message)
 }
 
-// importing says how far the present attempt is.
+// importing reports the progress of the current attempt.
 func (l *look) importing(text string) {
 	l.imported(metav1.ConditionFalse, v1alpha1.ReasonImporting, fmt.Sprintf("attempt %d: %s", l.Status.Attempt.Number, text))
 	l.noSnapshotYet()
@@ -54,7 +53,7 @@ func (l *look) noSnapshotYet() {
 	l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "waiting for the import")
 }
 
-// unserved says which kinds an import waits for.
+// unserved reports which kinds an import waits for.
 func (l *look) unserved() {
 	l.again = pause
 	if l.noVolumes {
@@ -65,42 +64,42 @@ func (l *look) unserved() {
 		"the cluster does not serve VolumeSnapshots of snapshot.storage.k8s.io/v1: install the snapshot controller and its CustomResourceDefinitions; the import then starts")
 }
 
-// rests reports whether the conditions say how an attempt ended, which passes without effect leave as it is.
-func (l *look) rests() bool {
+// attemptEnded reports whether the conditions describe the end of an attempt, which must stay visible.
+func (l *look) attemptEnded() bool {
 	return l.Status.Snapshot != nil || l.Status.Phase == v1alpha1.VMDiskImageFailed || l.Status.Attempt != nil && l.Status.Attempt.RetryAt != nil
 }
 
-// disabled says that images are not imported, and what changes that.
+// disabled reports that images are not imported, and how to enable it.
 func (l *look) disabled() {
 	l.idle(v1alpha1.ReasonImportsDisabled, "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true")
 }
 
-// readOnly says that nothing is imported or deleted for now.
+// readOnly reports that nothing is imported or deleted for now.
 func (l *look) readOnly() { l.idle(v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly)) }
 
-// idle says why nothing is imported or deleted.
+// idle reports why nothing is imported or deleted.
 func (l *look) idle(reason v1alpha1.ConditionReason, text string) {
 	if !l.DeletionTimestamp.IsZero() {
 		l.blocks(reason, "the data cannot be deleted: "+text)
 	}
-	if !l.rests() {
+	if !l.attemptEnded() {
 		l.imported(metav1.ConditionFalse, reason, text)
 	}
 }
 
-// troubled says that the objects of the image cannot be read or deleted, if that lasts until somebody grants a right.
-func (l *look) troubled(err error) {
+// setReadError reports a missing permission to read or delete the objects of the image.
+func (l *look) setReadError(err error) {
 	l.deletion = err.Error()
 	if apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero() {
 		l.blocks(v1alpha1.ReasonPermissionDenied, err.Error())
 	}
-	if apierrors.IsForbidden(err) && !l.rests() {
+	if apierrors.IsForbidden(err) && !l.attemptEnded() {
 		l.imported(metav1.ConditionUnknown, v1alpha1.ReasonPermissionDenied, err.Error())
 	}
 }
 
-// fail ends the present attempt, and says when there is another one. An attempt that cannot succeed is the last one. Whatever the attempt
-// created is deleted by later passes, once this is persisted.
+// fail ends the current attempt and schedules the next one, unless it was the last. Objects of the attempt are
+// deleted by later passes, once this is persisted.
 func (l *look) fail(reason v1alpha1.ConditionReason, text string, last bool) {
 	a := l.Status.Attempt
 	used := a.RetriesUsed + a.RestartCount + 1
@@ -126,8 +125,8 @@ func (l *look) fail(reason v1alpha1.ConditionReason, text string, last bool) {
 	l.imported(metav1.ConditionFalse, reason, fmt.Sprintf("attempt %d failed: %s; attempt %d starts at %s", a.Number, text, a.Number+1, at.UTC().Format(time.RFC3339)))
 }
 
-// settle completes the status.
-func (l *look) settle() {
+// completeStatus derives the rest of the status.
+func (l *look) completeStatus() {
 	s := &l.Status
 	s.ObservedGeneration = l.Generation
 	s.Phase = cmp.Or(s.Phase, v1alpha1.VMDiskImagePending)
@@ -148,11 +147,11 @@ func (l *look) settle() {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, string(v1alpha1.ReasonTerminating), cmp.Or(l.deletion, "deleting the data")
 	}
 	v1alpha1.SetCondition(&s.Conditions, ready, l.now)
-	l.usage()
+	l.setUsage()
 }
 
-// usage sets the conditions about the users of the image, and about its deletion.
-func (l *look) usage() {
+// setUsage sets the conditions about references and deletion of the image.
+func (l *look) setUsage() {
 	if refs := l.Status.References; refs != nil {
 		if refs.Count > 0 {
 			l.says(v1alpha1.ConditionInUse, metav1.ConditionTrue, v1alpha1.ReasonImageReferenced, "used by "+usersText(refs))

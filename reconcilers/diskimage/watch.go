@@ -24,8 +24,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// watchChildren returns the sources of changes of the objects of images. Each starts when the API server serves its kind. They have a
-// cache of their own, of the metadata of these objects only.
+// watchChildren returns the sources of changes of images' objects. Each starts when the API server serves its kind.
+// They have a cache of their own with only the metadata of these objects.
 func watchChildren(mgr ctrl.Manager) (sources []source.Source, err error) {
 	ours, err := labels.NewRequirement(v1alpha1.LabelDiskImage, selection.Exists, nil)
 	if err != nil {
@@ -71,7 +71,8 @@ func start(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind, 
 	}
 }
 
-// imageOf returns the image that an object names. It need not be true: the pass reads what the image has.
+// imageOf returns a request for the image that an object names. The annotation is not trusted: the pass reads the
+// image's objects itself.
 func imageOf(_ context.Context, child client.Object) []reconcile.Request {
 	name := child.GetAnnotations()[v1alpha1.AnnotationDiskImageName]
 	if name == "" {

@@ -49,6 +49,8 @@ type world struct {
 	disabled bool
 	readOnly bool
 	metrics  *Metrics
+	// secretHosts are those of the administrator.
+	secretHosts []string
 	// unserved are kinds that the API server does not have, and refused what it refuses: VERB KIND.
 	unserved map[string]bool
 	refused  map[string]error
@@ -86,7 +88,11 @@ func newWorld(t *testing.T) *world {
 		}
 		return w.refused[verb+" "+kind(o)]
 	}
+	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).
+		WithIndex(&cdiv1.DataVolume{}, metav1.ObjectNameField, byName).
+		WithIndex(&corev1.PersistentVolumeClaim{}, metav1.ObjectNameField, byName).
+		WithIndex(&snapshotv1.VolumeSnapshot{}, metav1.ObjectNameField, byName).
 		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage).Build()
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
@@ -96,6 +102,12 @@ func newWorld(t *testing.T) *world {
 				return gate("list", o)
 			}
 			return errors.Join(gate("list", o), c.List(ctx, o, opts...))
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, whole := o.(*corev1.Secret); whole {
+				t.Error("the data of a Secret was read")
+			}
+			return errors.Join(w.refused["get "+kind(o)], c.Get(ctx, key, o, opts...))
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if err := gate("create", o); err != nil {
@@ -215,7 +227,7 @@ func (w *world) passBy(p *mortal.Process) (ctrl.Result, error) {
 			return nil
 		},
 	})
-	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, ReadOnly: w.readOnly, Metrics: w.metrics}
+	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, ReadOnly: w.readOnly, Metrics: w.metrics, SecretHosts: w.secretHosts}
 	result, err := r.Reconcile(w.Context(), ctrl.Request{NamespacedName: imageKey})
 	if errors.Is(err, mortal.ErrDied) {
 		p.Begin()

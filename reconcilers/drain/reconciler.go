@@ -34,17 +34,18 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 )
 
-// Rest is how long a machine is left alone after a move that failed. A move interrupts what the machine does, and kubectl drain tries
-// again every 5 seconds.
-const Rest = 5 * time.Minute
+// pauseAfterFailure is how long a machine is left alone after a failed move. A move interrupts the machine, and kubectl drain
+// retries every 5 seconds.
+const pauseAfterFailure = 5 * time.Minute
 
-// maxName is how long the name of an operation can be.
+// maxName is the maximum length of an operation's name.
 const maxName = 253
 
-// Reconciler creates Evict operations for Pods whose eviction was put off. Every replica does, for the reviews that it answers.
+// Reconciler creates Evict operations for Pods whose eviction was denied for now. Every replica does, for the reviews
+// that it answers.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live   client.Reader
 	Events events.EventRecorder
 	Now    func() time.Time
@@ -66,19 +67,19 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // and the next eviction tries again.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
-	vm, err := r.leaving(ctx, request.NamespacedName, pod)
+	vm, err := r.drainedMachine(ctx, request.NamespacedName, pod)
 	if vm == nil || err != nil {
 		return reconcile.Result{}, err
 	}
-	moves, err := r.moves(ctx, vm)
-	if err != nil || slices.ContainsFunc(moves, unfinished) || r.rests(moves) {
+	moves, err := r.listMoves(ctx, vm)
+	if err != nil || slices.ContainsFunc(moves, unfinished) || r.backsOff(moves) {
 		return reconcile.Result{}, err
 	}
-	o := evict(vm, pod, moves)
+	o := newEvict(vm, pod, moves)
 	switch err := r.Client.Create(ctx, o); {
-	case apierrors.IsAlreadyExists(err): // another replica was faster, or the answer to our own request was lost
+	case apierrors.IsAlreadyExists(err): // created by another replica, or by a request of ours whose reply was lost
 		return reconcile.Result{}, nil
-	case refused(err):
+	case denied(err):
 		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "FailedCreate", "Evict",
 			"the machine stays on node %s, which is being drained: creating an Evict operation failed: %s", pod.Spec.NodeName, err)
 		return reconcile.Result{}, nil
@@ -90,8 +91,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// leaving gives the machine of a Pod, if it runs on a node that is being drained, and nil otherwise.
-func (r *Reconciler) leaving(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (*v1alpha1.VirtualMachine, error) {
+// drainedMachine returns the machine of a Pod if it runs on a node that is being drained, and nil otherwise.
+func (r *Reconciler) drainedMachine(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (*v1alpha1.VirtualMachine, error) {
 	if err := r.Live.Get(ctx, key, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
@@ -118,8 +119,8 @@ func (r *Reconciler) drained(node *corev1.Node) bool {
 	return node.Spec.Unschedulable && (r.Verified || node.Labels[v1alpha1.LabelDrain] == v1alpha1.DrainEnabled)
 }
 
-// moves gives the Migrate and Evict operations of the machine.
-func (r *Reconciler) moves(ctx context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.VirtualMachineOperation, error) {
+// listMoves returns the Migrate and Evict operations of the machine.
+func (r *Reconciler) listMoves(ctx context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.VirtualMachineOperation, error) {
 	var all v1alpha1.VirtualMachineOperationList
 	ofMachine := client.MatchingFields{"spec.virtualMachineName": vm.Name}
 	if err := r.Live.List(ctx, &all, client.InNamespace(vm.Namespace), ofMachine); err != nil {
@@ -130,9 +131,9 @@ func (r *Reconciler) moves(ctx context.Context, vm *v1alpha1.VirtualMachine) ([]
 
 func unfinished(o v1alpha1.VirtualMachineOperation) bool { return !o.Finished() }
 
-// rests reports whether the machine is left alone because its last move failed less than [Rest] ago. A move that never began, because
-// too many others were in progress, interrupted nothing and does not count.
-func (r *Reconciler) rests(moves []v1alpha1.VirtualMachineOperation) bool {
+// backsOff reports whether the last move of the machine failed less than [pauseAfterFailure] ago. A move that never began, because
+// of the limit on concurrent moves, interrupted nothing and does not count.
+func (r *Reconciler) backsOff(moves []v1alpha1.VirtualMachineOperation) bool {
 	var last *v1alpha1.VirtualMachineOperation
 	for i := range moves {
 		if o := &moves[i]; last == nil || last.Status.CompletionTime.Before(o.Status.CompletionTime) {
@@ -141,12 +142,13 @@ func (r *Reconciler) rests(moves []v1alpha1.VirtualMachineOperation) bool {
 	}
 	began := last != nil && last.Status.StartTime != nil && last.Status.CompletionTime != nil
 	failed := began && last.Status.Phase == v1alpha1.OperationFailed
-	return failed && r.Now().Before(last.Status.CompletionTime.Add(Rest))
+	return failed && r.Now().Before(last.Status.CompletionTime.Add(pauseAfterFailure))
 }
 
-// evict makes the operation. Its name follows from the Pod and from all moves before it, so that two replicas make one operation. Which
-// of these moves was the last does not matter to the name: completion times are in seconds, and two moves can end in the same one.
-func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before []v1alpha1.VirtualMachineOperation) *v1alpha1.VirtualMachineOperation {
+// newEvict returns the operation. Its name follows from the Pod and all earlier moves, so that two replicas create
+// only one operation. The order of the moves does not matter to the name: completion times are in seconds and can be
+// equal.
+func newEvict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before []v1alpha1.VirtualMachineOperation) *v1alpha1.VirtualMachineOperation {
 	of := []string{string(pod.UID)}
 	for _, o := range before {
 		of = append(of, string(o.UID))
@@ -161,7 +163,7 @@ func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before []v1alpha1.Virtu
 	}
 }
 
-// refused reports whether the API server understood the request and said no.
-func refused(err error) bool {
+// denied reports whether the API server rejected the request.
+func denied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 }

@@ -122,12 +122,12 @@ func TestWhoIsMoved(t *testing.T) {
 		"one that is another Pod by now":     {func(w *world) { w.vm.Status.InstanceID = "web-1-u-1-1a2b3c4d" }, false},
 		"a move that waits":                  {func(w *world) { w.move("o", v1alpha1.OperationPending, 0) }, false},
 		"a move that nobody has looked at":   {func(w *world) { w.move("o", "", 0) }, false},
-		"a move that has just failed":        {func(w *world) { w.move("o", v1alpha1.OperationFailed, Rest-time.Second) }, false},
+		"a move that has just failed":        {func(w *world) { w.move("o", v1alpha1.OperationFailed, pauseAfterFailure-time.Second) }, false},
 		"one that never began": {func(w *world) {
 			w.move("o", v1alpha1.OperationFailed, time.Second)
 			w.ops[0].(*v1alpha1.VirtualMachineOperation).Status.StartTime = nil
 		}, true},
-		"one that failed some time ago":   {func(w *world) { w.move("o", v1alpha1.OperationFailed, Rest) }, true},
+		"one that failed some time ago":   {func(w *world) { w.move("o", v1alpha1.OperationFailed, pauseAfterFailure) }, true},
 		"a move that has brought it here": {func(w *world) { w.move("o", v1alpha1.OperationCompleted, time.Second) }, true},
 		"one that failed before one that did so": {func(w *world) {
 			w.move("o", v1alpha1.OperationFailed, 2*time.Second)

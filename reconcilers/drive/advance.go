@@ -10,32 +10,32 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// execution is a plan that is carried out for who holds the machine.
+// execution is a plan being carried out for the holder of the machine.
 type execution struct {
 	*Turn
 	plan
 	holder Holder
 }
 
-// Reached reports whether the machine, as it is observed, is for good as its holder wants it.
+// Reached reports whether the observed machine has reached the holder's intent and nothing is in flight.
 func (t *Turn) Reached(ctx context.Context, h Holder) bool {
 	seen, err := t.Observe(ctx)
 	return err == nil && (&plan{Intent: h.Intent(), Record: h.Record(), seen: seen, moves: underway(t.VM.Status.Migration)}).done()
 }
 
-// Advance carries out the next step of the holder of the machine, once nothing of earlier holders is in flight: it has the holder
-// persist the baseline, sends the next request to the runtime, and completes when the goal is observed. It does one thing at a
-// time, and reports whether everything must be read again.
+// Advance carries out the next step of the holder, once nothing of earlier holders is in flight: the holder persists
+// the baseline, the driver sends the next request to the runtime, and completes when the goal is observed. Each call
+// takes one action, and reports whether everything must be read again.
 func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	x := &execution{Turn: t, holder: h, plan: plan{Intent: h.Intent(), Record: h.Record(), moves: underway(t.VM.Status.Migration)}}
-	look := t.Observe
+	observe := t.Observe
 	if x.goal() == runtime.TaskDelete {
-		look = t.observeOurs
+		observe = t.observeOurs
 	}
 	var err error
-	if x.seen, err = look(ctx); err != nil {
+	if x.seen, err = observe(ctx); err != nil {
 		t.Troubled("observing the machine of "+h.String(), err)
-		return x.waits(ctx, runtime.Reason(err), runtime.Message(err), err)
+		return x.writeWaiting(ctx, runtime.Reason(err), runtime.Message(err), err)
 	}
 	done := x.done()
 	if err := h.Saw(ctx, &x.seen, done); err != nil {
@@ -50,31 +50,30 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 		return h.Write(ctx, Progress{State: Busy, Reason: busyReason(x.seen.InFlight[0]), Message: x.seen.Doing(), Task: x.seen.InFlight[0]})
 	case !x.seen.Exists && !x.reached():
 		t.Later()
-		return x.absent(ctx)
+		return x.waitForInstance(ctx)
 	case done:
 		return h.Write(ctx, Progress{State: Done, Message: x.achieved()})
-	case x.Was == nil && x.goal() != runtime.TaskDelete: // nothing that was before tells whether a machine is gone
-		return h.Write(ctx, x.beginning())
-	case more && x.over(x.step()):
-		t.sent = false // what was sent has had its effect
+	case x.Was == nil && x.goal() != runtime.TaskDelete: // deletion needs no baseline
+		return h.Write(ctx, x.baselineProgress())
+	case more && x.effectSeen(x.step()):
+		t.sent = false // the request has had its effect
 		x.Step = next
 		return h.Write(ctx, Progress{State: Steps, Message: x.verb(), Step: next})
 	}
 	return x.signal(ctx)
 }
 
-// WaitsForDisks is the message for a machine that is not powered on before those disks are
-// attached.
+// WaitsForDisks returns the message for a machine that is not powered on before those disks are attached.
 func WaitsForDisks(missing []string) string {
 	return fmt.Sprintf("waiting for VirtualDisk %s to be attached: see condition DisksAttached", missing[0])
 }
 
-// absent waits for a machine that is not there.
-func (x *execution) absent(ctx context.Context) (bool, error) {
+// waitForInstance waits for an instance that does not exist yet, or reports that it is lost.
+func (x *execution) waitForInstance(ctx context.Context) (bool, error) {
 	if x.VM.Status.InstanceID == "" {
-		return x.waits(ctx, v1alpha1.ReasonInProgress, "waiting for the machine to be created: see condition Ready of the VirtualMachine", nil)
+		return x.writeWaiting(ctx, v1alpha1.ReasonInProgress, "waiting for the machine to be created: see condition Ready of the VirtualMachine", nil)
 	}
-	return x.waits(ctx, v1alpha1.ReasonInstanceLost, claim.InstanceLost(x.VM), nil)
+	return x.writeWaiting(ctx, v1alpha1.ReasonInstanceLost, claim.InstanceLost(x.VM), nil)
 }
 
 func busyReason(task runtime.Task) v1alpha1.ConditionReason {
@@ -84,8 +83,9 @@ func busyReason(task runtime.Task) v1alpha1.ConditionReason {
 	return v1alpha1.ReasonInProgress
 }
 
-// beginning is how the machine was before anything is done: what is achieved is judged against this.
-func (x *execution) beginning() Progress {
+// baselineProgress returns the progress with which the holder persists the state of the machine before the first
+// request.
+func (x *execution) baselineProgress() Progress {
 	p := Progress{State: Begins, Was: Baseline(&x.seen)}
 	if _, more := x.next(); more {
 		p.Step = v1alpha1.OperationStep(x.step())
@@ -93,27 +93,28 @@ func (x *execution) beginning() Progress {
 	return p
 }
 
-// waits shows what is waited for, or what went wrong.
-func (x *execution) waits(ctx context.Context, reason v1alpha1.ConditionReason, message string, err error) (bool, error) {
+// writeWaiting persists what the holder waits for, or an error.
+func (x *execution) writeWaiting(ctx context.Context, reason v1alpha1.ConditionReason, message string, err error) (bool, error) {
 	return x.holder.Write(ctx, Progress{State: Waits, Reason: reason, Message: message, Err: err})
 }
 
-// signal tells the runtime, or waits for what it was told. That it is being told is persisted before; then a live look shows
-// that the machine is still the holder's, and the lock keeps it so until the runtime has replied.
+// signal sends the request of the current step to the runtime, or waits for the effect of one already sent. The
+// intent to send is persisted first; then a live read confirms the claim, and the lock protects it until the runtime
+// has replied.
 func (x *execution) signal(ctx context.Context) (bool, error) {
-	told := x.Signal == v1alpha1.SignalSent && (x.Step == "" || x.Step == v1alpha1.OperationStep(x.step()))
-	if told && !x.asksGuest() && x.seen.LastFailure != "" {
-		if did, err := x.waits(ctx, v1alpha1.ReasonAttemptFailed, x.seen.LastFailure, nil); did || err != nil {
+	alreadySent := x.Signal == v1alpha1.SignalSent && (x.Step == "" || x.Step == v1alpha1.OperationStep(x.step()))
+	if alreadySent && !x.asksGuest() && x.seen.LastFailure != "" {
+		if did, err := x.writeWaiting(ctx, v1alpha1.ReasonAttemptFailed, x.seen.LastFailure, nil); did || err != nil {
 			return did, err
 		}
 	}
 	switch {
-	case x.asksGuest() && x.outOfGrace():
+	case x.asksGuest() && x.graceExpired():
 		return x.holder.Write(ctx, Progress{State: Forces})
-	case told && x.asksGuest():
+	case alreadySent && x.asksGuest():
 		return x.awaitGuest(ctx)
-	case x.asksGuest() && x.seen.Power == v1alpha1.PowerPaused: // since it was admitted; to wait would keep the machine from being started
-		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotHear})
+	case x.asksGuest() && x.seen.Power == v1alpha1.PowerPaused: // suspended after the operation was admitted; waiting would block a start
+		return x.holder.Write(ctx, Progress{State: Hopeless, Message: guestSuspended})
 	case x.sent:
 		x.Later()
 		return false, nil
@@ -121,19 +122,19 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 		return false, nil
 	case x.step() == runtime.TaskPowerOn && len(claim.MissingDisks(x.VM, &x.seen)) > 0:
 		x.Later()
-		return x.waits(ctx, v1alpha1.ReasonInProgress, WaitsForDisks(claim.MissingDisks(x.VM, &x.seen)), nil)
+		return x.writeWaiting(ctx, v1alpha1.ReasonInProgress, WaitsForDisks(claim.MissingDisks(x.VM, &x.seen)), nil)
 	}
-	if may, did, err := x.sized(ctx); !may {
+	if may, did, err := x.allocateForStart(ctx); !may {
 		return did, err
 	}
-	send := x.sender(x.at.rt)
+	send := x.sender(x.observed.rt)
 	if send == nil {
 		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotMove})
 	}
-	if x.ReadOnly { // before anything is written down
-		return x.notSent(ctx, runtime.ErrReadOnly)
+	if x.ReadOnly { // before anything is persisted
+		return x.handleSendError(ctx, runtime.ErrReadOnly)
 	}
-	if !told { // or it is not known, after a crash or a lost reply: that nothing is in flight shows that it may be sent again
+	if !alreadySent { // after a crash or a lost reply it is unknown whether it was sent; nothing is in flight, so it is safe to send again
 		if _, err := x.holder.Write(ctx, Progress{State: Sending, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())}); err != nil {
 			return false, err
 		}
@@ -141,21 +142,21 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 	if same, err := x.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	if err := x.Tell(ctx, send); err != nil {
-		return x.notSent(ctx, err)
+	if err := x.Call(ctx, send); err != nil {
+		return x.handleSendError(ctx, err)
 	}
-	return x.wasSent(ctx)
+	return x.recordSent(ctx)
 }
 
-// wasSent has it written down that the runtime was told. If a holder that need not know sees the goal reached at once, that is
-// written instead: it is what a process finds that follows one that ended before it could write.
-func (x *execution) wasSent(ctx context.Context) (bool, error) {
+// recordSent persists that the request was sent. For a brief intent that is already reached, it persists completion
+// instead: a process that takes over reads the same result from the runtime.
+func (x *execution) recordSent(ctx context.Context) (bool, error) {
 	sent := Progress{State: Sent, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())}
 	if x.Brief {
-		if x.observe(ctx); x.at.err == nil {
-			x.seen = x.at.seen
+		if x.observe(ctx); x.observed.err == nil {
+			x.seen = x.observed.seen
 		}
-		if x.at.err == nil && x.done() {
+		if x.observed.err == nil && x.done() {
 			if err := x.holder.Saw(ctx, &x.seen, true); err != nil {
 				return false, err
 			}
@@ -166,13 +167,13 @@ func (x *execution) wasSent(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// notSent deals with an error of the runtime. It is tried again, but for a move that the runtime refuses though nothing is in
-// flight: nobody can say when a node will meet the target, and the machine is not to be held for that. And a guest that cannot be
-// asked does not have its time.
-func (x *execution) notSent(ctx context.Context, err error) (bool, error) {
+// handleSendError handles an error of the runtime. The call is retried, except for a move that the runtime rejects
+// although nothing is in flight: it is unknown when a node will fit, and the machine must not stay claimed for that.
+// Without guest tools the grace period is skipped.
+func (x *execution) handleSendError(ctx context.Context, err error) (bool, error) {
 	if claim.Moves(x.Type) && runtime.IsInvalidState(err) {
 		x.observe(ctx)
-		if x.at.err == nil && x.at.seen.Quiet() {
+		if x.observed.err == nil && x.observed.seen.Quiet() {
 			return x.holder.Write(ctx, Progress{State: Hopeless, Message: runtime.Message(err)})
 		}
 	}
@@ -184,12 +185,12 @@ func (x *execution) notSent(ctx context.Context, err error) (bool, error) {
 	if reason == v1alpha1.ReasonRuntimeFailed {
 		reason = v1alpha1.ReasonAttemptFailed
 	}
-	_, noted := x.waits(ctx, reason, runtime.Message(err), err)
-	return false, noted
+	_, writeErr := x.writeWaiting(ctx, reason, runtime.Message(err), err)
+	return false, writeErr
 }
 
-// outOfGrace reports whether the guest has had its time, or cannot have any.
-func (x *execution) outOfGrace() bool {
+// graceExpired reports whether the grace period is over or does not apply.
+func (x *execution) graceExpired() bool {
 	if x.Grace == nil {
 		return false
 	}
@@ -197,14 +198,14 @@ func (x *execution) outOfGrace() bool {
 		(x.GuestAskedAt != nil && !x.Time.Before(x.GuestAskedAt.Add(*x.Grace)))
 }
 
-// awaitGuest waits for a guest that was asked, as long as it has time.
+// awaitGuest waits for the guest to shut down, until the grace period ends.
 func (x *execution) awaitGuest(ctx context.Context) (bool, error) {
 	x.Later()
 	if x.Grace == nil || x.GuestAskedAt == nil {
-		return x.waits(ctx, v1alpha1.ReasonInProgress, "waiting for the guest to shut down", nil)
+		return x.writeWaiting(ctx, v1alpha1.ReasonInProgress, "waiting for the guest to shut down", nil)
 	}
 	until := x.GuestAskedAt.Add(*x.Grace)
 	x.Wait(until.Sub(x.Time))
-	return x.waits(ctx, v1alpha1.ReasonInProgress,
+	return x.writeWaiting(ctx, v1alpha1.ReasonInProgress,
 		fmt.Sprintf("waiting for the guest to shut down (until %s)", until.UTC().Format(time.RFC3339)), nil)
 }

@@ -1,19 +1,18 @@
 // Package drive carries out claims. It is the only package that sends requests to runtimes.
 //
-// A [Holder] has the claim on a machine, for an operation or for something else, and says what it wants: its [Intent]. The driver
-// does that step by step. For each step it persists what it is about to do, looks at the claim live under the machine's lock, sends,
-// persists that it has sent, and observes until the step is reached. Holders do nothing to a machine themselves: they persist what
-// the driver gives them, and show it in their status.
+// A [Holder] has the claim on a machine, for an operation or another origin, and returns its [Intent]. The driver
+// carries the intent out step by step. For each step it persists what it is about to send, reads the claim live under
+// the machine's lock, sends, persists that it has sent, and observes until the step is reached. Holders never call a
+// runtime: they persist the progress that the driver passes to them and show it in their status.
 //
-// No state is kept in memory between two passes: the next pass, also after a crash, finds what is left to do in the claim, in the
-// records of the holders, and at the runtime.
+// No state is kept in memory between two passes. The next pass, also after a crash, derives what is left to do from
+// the claim, the records of the holders and the runtime.
 package drive
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,7 +30,7 @@ import (
 )
 
 const (
-	// maxActions is how many actions one pass does before it lets other machines have their turn.
+	// maxActions limits the actions of one pass, so that other machines get their turn.
 	maxActions = 32
 
 	defaultPoll = 2 * time.Second
@@ -42,40 +41,41 @@ const (
 
 // Driver drives machines. All reconcilers of machines in a process share one.
 type Driver struct {
-	// Client writes, and reads from caches what need not be current.
+	// Client writes, and reads from the cache where a stale read is safe.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Runtimes gives the runtime of a machine, within its [runtime.Limits].
+	// Runtimes returns the runtime of a machine, within its [runtime.Limits].
 	Runtimes func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 	// Locks holds a lock for each machine.
 	Locks *claim.Locks
 	// Now is the clock.
 	Now func() time.Time
-	// Moved is called each time that a move by hibernation has persisted a step; it may be nil.
+	// Moved is called after each persisted step of a move by hibernation; it may be nil.
 	Moved func(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time)
-	// AdmitsSize has the policies judge whether a machine may be given the size of its spec now. An empty reason admits it; any other is the
-	// denial's. An error means that no ruling could be made. Nil admits every size.
+	// AdmitsSize evaluates the policies for the size in the spec of a machine. An empty reason admits it; any other
+	// is that of the denial. An error means that the policies could not be evaluated. Nil admits every size.
 	AdmitsSize func(ctx context.Context, vm *v1alpha1.VirtualMachine) (reason v1alpha1.ConditionReason, message string, err error)
-	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
+	// Poll is the interval at which a busy runtime is observed. Default 2 s.
 	Poll time.Duration
-	// ReadOnly has no machine claimed but for its deletion, and nothing written down as being sent. That nothing is sent is up to the
-	// clients that Runtimes gives, see [runtime.Client.ReadOnly].
+	// ReadOnly prevents claims other than for deletion, and the persisting of requests. The clients that Runtimes
+	// returns prevent the requests themselves, see [runtime.Client.ReadOnly].
 	ReadOnly bool
 }
 
-// Options are those of a controller whose keys are machines. Namespaces take turns. An error is waited for lastRetry at most, which is
-// also how late a deadline may be noticed while errors last.
+// Options returns the options of a controller whose keys are machines. Namespaces are served in turn. Errors are
+// retried after at most lastRetry, which is also how late a deadline may be noticed while errors last.
 func Options(lastRetry time.Duration) controller.Options {
 	return controller.Options{
-		MaxConcurrentReconciles: 16, // a machine that a runtime takes its time for holds up itself only
+		MaxConcurrentReconciles: 16, // a slow runtime call blocks only its own machine
 		NewQueue:                fair.NewQueue,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }
 
-// Pass takes a machine further, until nothing is due or it has had its share. It has act do the first thing that is due on a fresh
-// look at the machine, under its lock, and tell whether that has changed something, after which everything is looked at anew.
+// Pass calls act until nothing is due or the limit of actions is reached. act performs the first action that is due
+// on a fresh read of the machine, under its lock, and reports whether it changed something, after which everything is
+// read again.
 func (d *Driver) Pass(
 	ctx context.Context, machine types.NamespacedName, act func(context.Context, *Turn) (did bool, err error),
 ) (ctrl.Result, error) {
@@ -83,7 +83,7 @@ func (d *Driver) Pass(
 	for range maxActions {
 		did, err := d.act(ctx, p, act)
 		switch {
-		case apierrors.IsConflict(err): // somebody else was faster: look again
+		case apierrors.IsConflict(err): // conflict: read again
 		case err != nil:
 			return ctrl.Result{}, err
 		case !did && len(p.troubles) > 0:
@@ -95,20 +95,7 @@ func (d *Driver) Pass(
 	return ctrl.Result{RequeueAfter: firstRetry}, nil
 }
 
-// Finalize writes what change does to the finalizers of an object, if that is anything, over the object as it was read, and tells whether
-// it did.
-func (d *Driver) Finalize(ctx context.Context, o client.Object, change func(client.Object, string) bool, finalizer string) (bool, error) {
-	before := o.DeepCopyObject().(client.Object)
-	if !change(o, finalizer) {
-		return false, nil
-	}
-	if err := d.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return false, fmt.Errorf("writing the finalizers of %s: %w", client.ObjectKeyFromObject(o), err)
-	}
-	return true, nil
-}
-
-// act takes the lock, looks, and has the first thing done that is due.
+// act locks and reads the machine, and calls act.
 func (d *Driver) act(ctx context.Context, p *pass, act func(context.Context, *Turn) (bool, error)) (bool, error) {
 	release, err := d.Locks.Lock(ctx, p.key)
 	if err != nil {
@@ -117,24 +104,24 @@ func (d *Driver) act(ctx context.Context, p *pass, act func(context.Context, *Tu
 	defer release()
 	p.again, p.troubles = 0, nil
 	t := &Turn{Driver: d, pass: p, Time: d.Now()}
-	if err := t.Look(ctx); err != nil {
+	if err := t.Reload(ctx); err != nil {
 		return false, err
 	}
 	return act(ctx, t)
 }
 
-// pass is one Pass. What it remembers from turn to turn only keeps it from doing the same thing twice in a row.
+// pass is the state of one Pass. It only prevents the same action twice in a row.
 type pass struct {
 	key      types.NamespacedName
-	sent     bool          // something was sent: its effect is waited for before anything is sent again
-	again    time.Duration // when to look again, 0 for when something changes
-	troubles []error       // what went wrong without changing what is due
+	sent     bool          // a request was sent: its effect is awaited before the next request
+	again    time.Duration // when to requeue, 0 for no time
+	troubles []error       // errors that do not change what is due
 }
 
-// Key is the name of the machine's VirtualMachine.
+// Key returns the key of the machine's VirtualMachine.
 func (p *pass) Key() types.NamespacedName { return p.key }
 
-// Wait has the machine looked at again after that time, or sooner.
+// Wait requeues the machine after that time or earlier.
 func (p *pass) Wait(d time.Duration) {
 	d = max(d, time.Millisecond)
 	if p.again == 0 || d < p.again {
@@ -142,11 +129,11 @@ func (p *pass) Wait(d time.Duration) {
 	}
 }
 
-// Trouble has everything tried again, later and later.
+// Trouble records an error; the pass is retried with backoff.
 func (p *pass) Trouble(err error) { p.troubles = append(p.troubles, err) }
 
-// Sent reports whether something was sent in this pass that has not yet had its effect.
+// Sent reports whether a request of this pass has not had its effect yet.
 func (p *pass) Sent() bool { return p.sent }
 
-// Later has the machine looked at again while the runtime is busy with it.
+// Later requeues the machine to observe a busy runtime.
 func (t *Turn) Later() { t.Wait(cmp.Or(t.Poll, defaultPoll)) }

@@ -12,80 +12,79 @@ import (
 
 // Intent is the change that a holder wants for a machine.
 type Intent struct {
-	// Type and Force say what.
+	// Type and Force are those of the operation.
 	Type  v1alpha1.OperationType
 	Force bool
-	// Target is where a machine goes that is moved.
+	// Target is where a move goes.
 	Target v1alpha1.MigrateTarget
-	// Grace is how long a guest has that is asked to shut down. Then the power is taken away, and at once if the guest cannot be
-	// asked. Nil means that this is never done.
+	// Grace is how long a graceful shutdown may take. Afterwards the power is cut, or at once if the guest cannot be
+	// asked. Nil means never.
 	Grace *time.Duration
-	// Hold tells whether a step is not to be begun yet. Nil means that none is held up.
+	// Hold reports whether a step must not begin yet. Nil holds no step.
 	Hold func(runtime.TaskKind) bool
-	// Brief spares the write that the runtime was told if the intent is reached at once, as seen in another look.
+	// Brief skips the write of a sent request if another observation shows that the intent is already reached.
 	Brief bool
 }
 
-// Record is what was persisted of an intent since the machine was taken for it.
+// Record is the persisted progress of an intent since its claim.
 type Record struct {
-	// Was is how the machine was before anything was done, nil as long as that is not written down.
+	// Was is the state of the machine before the first request, nil until persisted.
 	Was *v1alpha1.OperationBaseline
-	// Step is the one that was begun last. It is needed of an intent whose steps do not show in the end.
+	// Step is the last step begun. It is needed if the final state does not show which steps have run.
 	Step v1alpha1.OperationStep
-	// Signal is how far that has come.
-	Signal v1alpha1.ClaimSignal
-	// GuestAskedAt is when the guest was asked to shut down.
+	// Signal is the state of the step's request.
+	Signal       v1alpha1.ClaimSignal
 	GuestAskedAt *metav1.MicroTime
 }
 
 // Holder holds the claim on a machine.
 type Holder interface {
-	// String is what people call it, such as "operation stop-1".
+	// String returns the name used in messages, such as "operation stop-1".
 	String() string
-	// Intent is what it wants.
+	// Intent returns the change that the holder wants.
 	Intent() Intent
-	// Record is what it has been told to write down.
+	// Record returns the persisted progress.
 	Record() Record
-	// Saw shows the machine as it was seen, before anything rests on it. Done tells whether the intent is reached.
+	// Saw receives each observation before any progress that is based on it. done is set if the intent is reached.
 	Saw(ctx context.Context, seen *runtime.Observation, done bool) error
-	// Write persists how far the intent has come, and shows it, if that is anything new, which it reports. It fails if anything
-	// is not as it was read.
+	// Write persists and shows the progress, and reports whether anything changed. It fails if an object has changed
+	// since it was read.
 	Write(context.Context, Progress) (bool, error)
 }
 
-// State is how far an intent has come.
+// State is the state of an intent.
 type State int
 
 const (
-	// Waits means that there is nothing to do but to wait: Reason and Message say for what, and Err if it is an error.
+	// Waits means that the intent waits: Reason and Message say for what, Err is set if an error caused it.
 	Waits State = iota
 	// Busy means that the runtime is doing Task.
 	Busy
-	// Begins means that it begins, with the machine as in Was, and with Step.
+	// Begins means that the first step, Step, begins with the baseline Was.
 	Begins
-	// Steps means that a step is reached and that Step is the next.
+	// Steps means that a step is reached and Step is the next one.
 	Steps
-	// Sending means that the runtime is about to be told.
+	// Sending means that the request is about to be sent.
 	Sending
-	// Sent means that it was told.
+	// Sent means that the request was sent.
 	Sent
-	// Forces means that the guest has had its time: the power is taken away next.
+	// Forces means that the grace period is over: the power is cut next.
 	Forces
 	// Done means that the intent is reached.
 	Done
-	// Hopeless means that it never can be.
+	// Hopeless means that the intent can never be reached.
 	Hopeless
 )
 
-// Progress is what becomes of an intent.
+// Progress is the progress of an intent, for the holder to persist.
 type Progress struct {
 	State State
 	// Reason and Message are for the condition.
 	Reason  v1alpha1.ConditionReason
 	Message string
-	// Task is what the runtime is doing.
+	// Task is the task in flight.
 	Task runtime.Task
-	// Err is what went wrong, if anything did.
+	// Err is the error that the intent waits for, or nil.
 	Err error
 	// Was and Step must be kept in the [Record]. The step is the one that starts, or that is sent to the runtime; with Done, one that was
 	// just sent.

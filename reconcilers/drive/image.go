@@ -13,7 +13,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// ImageChanged drops what changes nothing for disks and machines that wait for an image, above all the progress of an import.
+// ImageChanged drops updates that do not matter to disks and machines waiting for an image, above all import
+// progress.
 var ImageChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, was := e.ObjectOld.(*v1alpha1.VMDiskImage)
 	now, is := e.ObjectNew.(*v1alpha1.VMDiskImage)
@@ -25,7 +26,8 @@ var ImageChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return reason != nowReason || message != nowMessage
 }}
 
-// MayUse reports whether objects of a namespace may use an image. It reads the labels of another namespace than that of the image.
+// MayUse reports whether objects of a namespace may use an image. For a namespace other than the image's it reads
+// that namespace's labels.
 func MayUse(ctx context.Context, live client.Reader, image *v1alpha1.VMDiskImage, namespace string) (bool, error) {
 	if image.Namespace == namespace {
 		return true, nil

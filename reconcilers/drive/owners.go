@@ -15,10 +15,10 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// DropLostOwners removes the owners of our kinds that no longer exist from an object that is about to take over what an earlier object has
-// on its runtime, and tells whether there were any. A backup tool that restores ownerReferences writes UIDs that are gone: the garbage
-// collector deletes such an object, and the data would be destroyed with it. The write needs the object as it was read: an object that the
-// garbage collector has deleted meanwhile takes nothing over.
+// DropLostOwners removes owners of our kinds that no longer exist from an object that is about to take over what an
+// earlier object has on its runtime, and reports whether there were any. Backup tools restore ownerReferences with
+// UIDs that no longer exist: the garbage collector would delete such an object, and its data with it. The write
+// requires the resourceVersion that was read, so that an object that was deleted meanwhile takes nothing over.
 func DropLostOwners(ctx context.Context, live client.Reader, c client.Client, o client.Object) (bool, error) {
 	owners := o.GetOwnerReferences()
 	kept := make([]metav1.OwnerReference, 0, len(owners))
@@ -52,7 +52,7 @@ func lostOwner(ctx context.Context, live client.Reader, namespace string, owner 
 	there.SetGroupVersionKind(of)
 	err := live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: owner.Name}, there)
 	switch {
-	case meta.IsNoMatchError(err): // the garbage collector leaves it alone, too
+	case meta.IsNoMatchError(err): // the garbage collector ignores it too
 		return false, nil
 	case err != nil && !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("reading owner %s %s: %w", owner.Kind, owner.Name, err)

@@ -11,14 +11,14 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// refusedSize is how long to wait before the policies are asked again about a size that they have refused.
-const refusedSize = 30 * time.Second
+// sizeRetry is the interval at which a denied size is evaluated again.
+const sizeRetry = 30 * time.Second
 
-// Allocate has the policies judge the size of a machine that is about to be given more than was allocated to it, and writes what it is
-// given into its status. No other size is judged in between, so that of two machines that are resized at once the second is counted with
-// the first. It reports whether the status was written, after which everything is looked at anew, or why the machine may not be given its
-// size.
-func (t *Turn) Allocate(ctx context.Context) (did bool, refused v1alpha1.ConditionReason, message string, err error) {
+// Allocate evaluates the policies for a machine that is about to get more than is allocated to it, and writes the new
+// allocation into its status. A lock serializes evaluations, so that of two machines resized at once the second is
+// counted with the first. It reports whether the status was written, after which everything is read again, or why the
+// size is denied.
+func (t *Turn) Allocate(ctx context.Context) (did bool, denied v1alpha1.ConditionReason, message string, err error) {
 	wanted := t.VM.Spec.Sized()
 	if t.AdmitsSize == nil || !cloned(t.VM) || t.VM.Status.InstanceID == "" || !wanted.Exceeds(t.VM.Status.Allocated) {
 		return false, "", "", nil
@@ -28,19 +28,20 @@ func (t *Turn) Allocate(ctx context.Context) (did bool, refused v1alpha1.Conditi
 		return false, "", "", err
 	}
 	defer release()
-	refused, message, err = t.AdmitsSize(ctx, t.VM)
+	denied, message, err = t.AdmitsSize(ctx, t.VM)
 	if err != nil {
 		return false, "", "", fmt.Errorf("evaluating the policies for the size of VirtualMachine %s: %w", t.key, err)
 	}
-	if refused != "" {
-		t.Wait(refusedSize)
-		return false, refused, message, nil
+	if denied != "" {
+		t.Wait(sizeRetry)
+		return false, denied, message, nil
 	}
 	t.VM.Status.Allocated = wanted
 	return true, "", "", t.Write(ctx)
 }
 
-// Allocated lowers what is allocated to a machine that has the size of its spec, and notes it of a machine of which nothing was noted.
+// Allocated lowers the allocation to the size in the spec once the machine has that size, and sets it if there was
+// none.
 func (t *Turn) Allocated(seen *runtime.Observation) {
 	differs := slices.ContainsFunc(seen.Differences, func(d runtime.Difference) bool { return d.Field == "spec.cpu" || d.Field == "spec.memory" })
 	if cloned(t.VM) && seen.Exists && !seen.Adopted && seen.Quiet() && !differs {
@@ -52,14 +53,15 @@ func cloned(vm *v1alpha1.VirtualMachine) bool {
 	return vm.Spec.Runtime.VSphere != nil && vm.Spec.Runtime.VSphere.Clone != nil
 }
 
-// sized is Allocate for a holder that powers the machine on, which gives it the size of its spec. It reports whether the holder may go on.
-func (x *execution) sized(ctx context.Context) (may, did bool, err error) {
+// allocateForStart calls Allocate for a holder that powers the machine on, because that applies the size in the spec.
+// may is set if the holder may go on.
+func (x *execution) allocateForStart(ctx context.Context) (may, did bool, err error) {
 	if !slices.Contains(claim.Steps(x.Type), runtime.TaskPowerOn) {
 		return true, false, nil
 	}
-	did, refused, message, err := x.Allocate(ctx)
-	if refused != "" {
-		did, err = x.waits(ctx, refused, message, nil)
+	did, denied, message, err := x.Allocate(ctx)
+	if denied != "" {
+		did, err = x.writeWaiting(ctx, denied, message, nil)
 		return false, did, err
 	}
 	return !did && err == nil, did, err

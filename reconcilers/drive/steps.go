@@ -10,50 +10,50 @@ import (
 )
 
 const (
-	cannotMove = "the machine's runtime does not support migration"
-	cannotHear = "the machine is suspended, so its guest cannot be asked to shut down: start it first, or use --force"
+	cannotMove     = "the machine's runtime does not support migration"
+	guestSuspended = "the machine is suspended, so its guest cannot be asked to shut down: start it first, or use --force"
 )
 
-// plan is an intent and how far it has come on a machine as it was seen.
+// plan is an intent with its progress and an observation of the machine.
 type plan struct {
 	Intent
 	Record
 	seen runtime.Observation
-	// moves tells that the machine is being moved by hibernation: wherever it is, it is not there for good.
+	// moves is set during a move by hibernation: the node of the machine is not final.
 	moves bool
 }
 
-// Baseline is the observed state of a machine, to keep in a [Record].
+// Baseline returns the observed state of a machine, to keep in a [Record].
 func Baseline(seen *runtime.Observation) *v1alpha1.OperationBaseline {
 	return &v1alpha1.OperationBaseline{PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName}
 }
 
-// Reached reports whether a machine already is in the state of an intent that has not
-// started.
+// Reached reports whether a machine already is in the state of an intent that has not started.
 func Reached(in Intent, seen runtime.Observation) bool {
 	return (&plan{Intent: in, Record: Record{Was: Baseline(&seen)}, seen: seen}).reached()
 }
 
-// step is what is done now.
+// step returns the current step.
 func (p *plan) step() runtime.TaskKind {
 	all := claim.Steps(p.Type)
 	if claim.Hides(p.Type) {
 		return all[max(slices.Index(all, runtime.TaskKind(p.Step)), 0)]
 	}
 	for _, k := range all {
-		if !p.over(k) {
+		if !p.effectSeen(k) {
 			return k
 		}
 	}
 	return p.goal()
 }
 
-// over reports whether the effect of a step is seen, or not wanted: a machine that was adopted is released as it is.
-func (p *plan) over(k runtime.TaskKind) bool {
+// effectSeen reports whether the effect of a step is observed or not needed: an adopted machine is released in its
+// current power state.
+func (p *plan) effectSeen(k runtime.TaskKind) bool {
 	return p.seen.Power == claim.Effect(k) || (p.seen.Adopted && p.goal() == runtime.TaskDelete)
 }
 
-// next is the step after this one, where that has to be written down, and whether there is one.
+// next returns the step after the current one, and whether there is one that must be persisted.
 func (p *plan) next() (after v1alpha1.OperationStep, more bool) {
 	all := claim.Steps(p.Type)
 	i := slices.Index(all, p.step()) + 1
@@ -63,13 +63,12 @@ func (p *plan) next() (after v1alpha1.OperationStep, more bool) {
 	return v1alpha1.OperationStep(all[i]), true
 }
 
-// goal is the last step.
 func (p *plan) goal() runtime.TaskKind { return claim.Goal(p.Type) }
 
-// reached reports whether the machine is as it is wanted.
+// reached reports whether the observed state is that of the intent.
 func (p *plan) reached() bool {
 	switch goal := p.goal(); {
-	case !p.seen.Exists: // what is not there is off
+	case !p.seen.Exists: // a machine that does not exist is off
 		return goal == runtime.TaskPowerOff || goal == runtime.TaskDelete
 	case goal == runtime.TaskDelete:
 		return false
@@ -77,7 +76,7 @@ func (p *plan) reached() bool {
 		return p.seen.Power == v1alpha1.PowerStopped
 	case p.Was == nil:
 		return false
-	case goal == runtime.TaskPowerOn: // of one that was got off before, in another incarnation
+	case goal == runtime.TaskPowerOn: // with a restart, only in a new incarnation
 		return p.seen.Power == v1alpha1.PowerRunning && (!claim.Hides(p.Type) || p.seen.Incarnation != p.Was.Incarnation)
 	case p.moves:
 		return false
@@ -87,12 +86,13 @@ func (p *plan) reached() bool {
 	return p.Was.NodeName == "" || (p.seen.NodeName != "" && p.seen.NodeName != p.Was.NodeName)
 }
 
-// done reports whether that is so for good: nothing is in flight, and it is known what was before, where that is told.
+// done reports whether the intent is reached for good: nothing is in flight, and the baseline is known if one is
+// needed.
 func (p *plan) done() bool {
 	return p.seen.Quiet() && p.reached() && (p.Was != nil || p.goal() == runtime.TaskDelete)
 }
 
-// achieved says for people what the machine was seen to be like at the end.
+// achieved returns the message for a completed intent.
 func (p *plan) achieved() string {
 	switch {
 	case !p.seen.Exists:
@@ -107,11 +107,11 @@ func (p *plan) achieved() string {
 	return "the machine is on"
 }
 
-// asksGuest reports whether the guest is asked now. That is done once: a guest that was asked has its reasons, and whoever does not
-// want to wait for them forces it.
+// asksGuest reports whether the current step asks the guest to shut down. The guest is asked only once; a user who
+// does not want to wait forces the stop.
 func (p *plan) asksGuest() bool { return p.step() == runtime.TaskPowerOff && !p.Force }
 
-// verb says for people what the runtime is told.
+// verb returns the name of the request in messages.
 func (p *plan) verb() string {
 	switch {
 	case p.asksGuest():
@@ -126,7 +126,7 @@ func (p *plan) verb() string {
 	return "power-on"
 }
 
-// sender gives the call that tells the runtime, nil if the runtime cannot be told that.
+// sender returns the runtime call of the current step, or nil if the runtime does not support it.
 func (p *plan) sender(rt *runtime.Client) func(context.Context, runtime.Machine) error {
 	switch k := p.step(); {
 	case p.asksGuest():

@@ -14,32 +14,32 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Turn is a machine as one look found it, under its lock. It is written on, and thrown away after the first write.
+// Turn is a machine as read under its lock. It is modified in place and discarded after the first write.
 type Turn struct {
 	*Driver
 	*pass
-	// Time is when the look began.
+	// Time is when the turn began.
 	Time time.Time
-	// VM is the VirtualMachine, read live. It is nil if it is gone.
+	// VM is the VirtualMachine, read live. It is nil if it does not exist.
 	VM *v1alpha1.VirtualMachine
 
-	at *sight
+	observed *observation
 }
 
-// sight is what a look at the runtime gave.
-type sight struct {
+// observation is the result of observing the machine on its runtime.
+type observation struct {
 	rt   *runtime.Client
 	seen runtime.Observation
 	err  error
 }
 
-// Look reads the VirtualMachine live, again if it was read before.
-func (t *Turn) Look(ctx context.Context) (err error) {
+// Reload reads the VirtualMachine live, replacing an earlier read.
+func (t *Turn) Reload(ctx context.Context) (err error) {
 	t.VM, err = t.read(ctx)
 	return err
 }
 
-// UID is that of the VirtualMachine, and empty if that is gone.
+// UID returns the UID of the VirtualMachine, or "" if it does not exist.
 func (t *Turn) UID() types.UID {
 	if t.VM == nil {
 		return ""
@@ -58,31 +58,31 @@ func (t *Turn) read(ctx context.Context) (*v1alpha1.VirtualMachine, error) {
 	return vm, nil
 }
 
-// Unchanged looks whether the VirtualMachine is still exactly as it was looked at: the claim is, and so is what is wanted.
+// Unchanged reads the VirtualMachine live and reports whether it is unchanged, and with it the claim and the spec.
 func (t *Turn) Unchanged(ctx context.Context) (bool, error) {
 	now, err := t.read(ctx)
 	return now != nil && now.UID == t.VM.UID && now.ResourceVersion == t.VM.ResourceVersion, err
 }
 
-// Observe looks at the machine on its runtime, once a turn.
+// Observe observes the machine on its runtime, once per turn.
 func (t *Turn) Observe(ctx context.Context) (runtime.Observation, error) {
-	if t.at == nil {
+	if t.observed == nil {
 		t.observe(ctx)
 	}
-	return t.at.seen, t.at.err
+	return t.observed.seen, t.observed.err
 }
 
 func (t *Turn) observe(ctx context.Context) {
-	t.at = &sight{}
-	if t.at.rt, t.at.err = t.Runtimes(ctx, t.VM); t.at.err == nil {
-		t.at.seen, t.at.err = t.at.rt.Observe(ctx, runtime.MachineOf(t.VM))
+	t.observed = &observation{}
+	if t.observed.rt, t.observed.err = t.Runtimes(ctx, t.VM); t.observed.err == nil {
+		t.observed.seen, t.observed.err = t.observed.rt.Observe(ctx, runtime.MachineOf(t.VM))
 	}
 }
 
-// Runtime is that of the machine, once it was observed.
-func (t *Turn) Runtime() *runtime.Client { return t.at.rt }
+// Runtime returns the runtime of the machine. Observe must have been called.
+func (t *Turn) Runtime() *runtime.Client { return t.observed.rt }
 
-// observeOurs is Observe for whom nothing that is ours is as good as no machine.
+// observeOurs is Observe, except that an instance that is not ours counts as no machine.
 func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 	seen, err := t.Observe(ctx)
 	if runtime.NothingOfOurs(err) {
@@ -91,10 +91,10 @@ func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 	return seen, err
 }
 
-// Tell tells the runtime something. Who calls it has seen before that the VirtualMachine is [Turn.Unchanged].
-func (t *Turn) Tell(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
+// Call calls the runtime. The caller has checked with [Turn.Unchanged].
+func (t *Turn) Call(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
 	m := runtime.MachineOf(t.VM)
-	if !t.VM.DeletionTimestamp.IsZero() && t.at != nil && t.at.rt != nil {
+	if !t.VM.DeletionTimestamp.IsZero() && t.observed != nil && t.observed.rt != nil {
 		disks, err := t.disks(ctx)
 		if err != nil {
 			return err
@@ -107,10 +107,11 @@ func (t *Turn) Tell(ctx context.Context, call func(context.Context, runtime.Mach
 	return err
 }
 
-// disks reads the VirtualDisks live that are attached to the machine according to their status, or that it was observed with. Of these, one
-// that does not exist, has another UID or is attached to another machine is left out: only a mark on the instance names it.
+// disks reads the VirtualDisks live that are attached to the machine according to their status or to the observation.
+// Of the latter, a disk that does not exist, has another UID or is attached to another machine is left out: only a
+// mark on the instance names it.
 func (t *Turn) disks(ctx context.Context) (all []runtime.Disk, err error) {
-	if !runtime.Can[runtime.Disks](t.at.rt) {
+	if !runtime.Can[runtime.Disks](t.observed.rt) {
 		return nil, nil
 	}
 	var held v1alpha1.VirtualDiskList
@@ -123,7 +124,7 @@ func (t *Turn) disks(ctx context.Context) (all []runtime.Disk, err error) {
 			all = append(all, d)
 		}
 	}
-	for _, on := range t.at.seen.Disks {
+	for _, on := range t.observed.seen.Disks {
 		if slices.ContainsFunc(all, func(d runtime.Disk) bool { return d.UID == on.UID }) {
 			continue
 		}
@@ -138,8 +139,8 @@ func (t *Turn) disks(ctx context.Context) (all []runtime.Disk, err error) {
 	return all, nil
 }
 
-// Disk reads the VirtualDisk live that the machine was observed with. It is nil unless a VirtualDisk of that name and UID is there, and is
-// not attached to another machine according to its status.
+// Disk reads an observed disk's VirtualDisk live. It returns nil if no VirtualDisk has that name and UID, or if its
+// status says that it is attached to another machine.
 func (t *Turn) Disk(ctx context.Context, on v1alpha1.AttachedDisk) (*runtime.Disk, error) {
 	d := &v1alpha1.VirtualDisk{}
 	err := t.Live.Get(ctx, types.NamespacedName{Namespace: t.key.Namespace, Name: on.Name}, d)
@@ -155,7 +156,7 @@ func (t *Turn) Disk(ctx context.Context, on v1alpha1.AttachedDisk) (*runtime.Dis
 	return &of, nil
 }
 
-// Write writes the status of the machine, with the resourceVersion of the look. Claim and phase change here.
+// Write updates the status of the machine with the resourceVersion that was read. Claim and phase change only here.
 func (t *Turn) Write(ctx context.Context) error {
 	if err := t.Client.Status().Update(ctx, t.VM); err != nil {
 		return fmt.Errorf("writing the status of VirtualMachine %s: %w", t.key, err)
@@ -163,14 +164,14 @@ func (t *Turn) Write(ctx context.Context) error {
 	return nil
 }
 
-// Troubled records an error of a runtime. It ignores the error that this process must wait for another one.
+// Troubled records an error of a runtime. Waiting for another process and read-only mode are not errors.
 func (t *Turn) Troubled(doing string, err error) {
 	if runtime.IsTakingOver(err) {
 		t.Later()
 		return
 	}
 	if runtime.IsReadOnly(err) {
-		return // until a manager starts that is not
+		return // until a manager starts without read-only mode
 	}
 	t.Trouble(fmt.Errorf("%s: %w", doing, err))
 }

@@ -10,9 +10,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Ender ends earlier holders of a machine, once nothing of them is in flight.
+// Ender ends earlier holders of a machine, once nothing of theirs is in flight.
 type Ender interface {
-	// Waits shows why undoing takes time, and reports whether the shown message has changed.
+	// Waits reports why undoing takes time, and whether the reported state has changed.
 	Waits(ctx context.Context, reason v1alpha1.ConditionReason, message string) (bool, error)
 	// End sets the final status of the holder of an undoing entry, if it has none yet. The entry is removed afterwards.
 	End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
@@ -26,28 +26,28 @@ func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 	if t.VM == nil || len(t.VM.Status.Undoing) == 0 {
 		return false, nil
 	}
-	who := claim.Former(&t.VM.Status.Undoing[0])
+	former := claim.Former(&t.VM.Status.Undoing[0])
 	seen, err := t.observeOurs(ctx)
 	if err == nil && !takingOver(seen) {
-		if entry, task := ours(t.VM.Status.Undoing, seen); entry != nil {
-			if claim.Track(&t.VM.Status, entry.ID, task) { // before it is told to end: whoever comes next can ask for it
+		if entry, task := cancelable(t.VM.Status.Undoing, seen); entry != nil {
+			if claim.Track(&t.VM.Status, entry.ID, task) { // persisted before the cancellation, so that a later process can ask for this task
 				return true, t.Write(ctx)
 			}
 			if same, err := t.Unchanged(ctx); err != nil || !same {
 				return !same, err
 			}
-			seen, err = t.withdraw(ctx, task)
+			seen, err = t.cancel(ctx, task)
 		}
 	}
 	switch {
 	case err != nil:
-		t.Troubled("undoing "+who.String(), err)
+		t.Troubled("undoing "+former.String(), err)
 		return e.Waits(ctx, runtime.Reason(err), runtime.Message(err))
 	case takingOver(seen):
 		t.Later()
 		return e.Waits(ctx, v1alpha1.ReasonTakingOver, runtime.TaskTakingOver.Doing())
-	case t.bringsBack(&seen):
-		did, lost, err := t.back(ctx, &seen, func(ctx context.Context, reason v1alpha1.ConditionReason, message string, _ error) (bool, error) {
+	case t.mustRollBack(&seen):
+		did, lost, err := t.rollBack(ctx, &seen, func(ctx context.Context, reason v1alpha1.ConditionReason, message string, _ error) (bool, error) {
 			return e.Waits(ctx, reason, message)
 		})
 		if !lost {
@@ -55,21 +55,21 @@ func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 		}
 	case !seen.Quiet():
 		t.Later()
-		return e.Waits(ctx, v1alpha1.ReasonInProgress, waitsFor(who, seen))
+		return e.Waits(ctx, v1alpha1.ReasonInProgress, undoWaitMessage(former, seen))
 	}
 	return true, t.settle(ctx, e, &seen)
 }
 
-// takingOver reports whether another process may still be at work: what is in flight may be of one that it has given the machine
-// to by the time that a Cancel arrives.
+// takingOver reports whether another process may still send requests. A task in flight may then belong to a holder
+// that this process does not know, and a Cancel could hit the wrong one.
 func takingOver(seen runtime.Observation) bool {
 	return slices.ContainsFunc(seen.InFlight, func(t runtime.Task) bool { return t.Kind == runtime.TaskTakingOver })
 }
 
-// ours gives a task in flight that a former holder began and that can be withdrawn: the one that its entry names or, if the
-// process ended before it was named, one that fits it and that the runtime knows for ours. Whatever else is in flight, a move by
-// DRS or what an administrator does, is not ours to withdraw: it is waited for.
-func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry *v1alpha1.UndoingOperation, task string) {
+// cancelable returns a task in flight that a former holder started and that can be canceled: the one that its entry
+// names or, if the process ended before persisting it, one that fits and that the runtime reports as ours. Other
+// tasks (a move by DRS, an administrator's) are not canceled but awaited.
+func cancelable(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry *v1alpha1.UndoingOperation, task string) {
 	for i := range undoing {
 		entry := &undoing[i]
 		for _, t := range seen.InFlight {
@@ -81,26 +81,26 @@ func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry 
 	return nil, ""
 }
 
-// waitsFor says what is in flight that keeps who from being undone.
-func waitsFor(who claim.Holder, seen runtime.Observation) string {
+// undoWaitMessage returns the message for a former holder that cannot be undone yet.
+func undoWaitMessage(former claim.Holder, seen runtime.Observation) string {
 	for _, t := range seen.InFlight {
 		if t.By != "" {
-			return fmt.Sprintf("waiting for %s to be undone: %s (not started by Sallyport, so not canceled)", who, t.Doing())
+			return fmt.Sprintf("waiting for %s to be undone: %s (not started by Sallyport, so not canceled)", former, t.Doing())
 		}
 	}
-	return fmt.Sprintf("waiting for %s to be undone", who)
+	return fmt.Sprintf("waiting for %s to be undone", former)
 }
 
-// withdraw cancels and looks again. The look decides, not what cancelling returned.
-func (t *Turn) withdraw(ctx context.Context, task string) (runtime.Observation, error) {
-	if err := t.at.rt.Cancel(ctx, runtime.MachineOf(t.VM), task); err != nil {
+// cancel cancels the task and observes again. The observation decides, not the result of the call.
+func (t *Turn) cancel(ctx context.Context, task string) (runtime.Observation, error) {
+	if err := t.observed.rt.Cancel(ctx, runtime.MachineOf(t.VM), task); err != nil {
 		return runtime.Observation{}, err
 	}
 	t.observe(ctx)
-	return t.at.seen, t.at.err
+	return t.observed.seen, t.observed.err
 }
 
-// settle ends the one who has been undone for longest.
+// settle ends the former holder that has been undone for longest.
 func (t *Turn) settle(ctx context.Context, e Ender, seen *runtime.Observation) error {
 	entry := t.VM.Status.Undoing[0]
 	if err := e.End(ctx, &entry); err != nil {

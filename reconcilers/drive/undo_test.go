@@ -36,7 +36,7 @@ func TestWhatIsBroughtBackFirst(t *testing.T) {
 		if tc.deleted {
 			vm.DeletionTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
 		}
-		if got := (&Turn{VM: vm}).bringsBack(&runtime.Observation{Hibernation: &runtime.Hibernation{}}); got != tc.want {
+		if got := (&Turn{VM: vm}).mustRollBack(&runtime.Observation{Hibernation: &runtime.Hibernation{}}); got != tc.want {
 			t.Errorf("%s: is brought back: %t", name, got)
 		}
 	}

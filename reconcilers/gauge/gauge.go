@@ -9,27 +9,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is how long a scrape waits for the cache, which answers at once when it is there.
-const patience = time.Second
+// cacheTimeout limits the wait for the cache, which answers at once after it has synced.
+const cacheTimeout = time.Second
 
-// Tell tells one value.
+// Tell reports one value.
 type Tell func(desc *prometheus.Desc, value int, labels ...string)
 
 // Collector collects metrics of the objects of a list. It is a [prometheus.Collector].
 type Collector[List client.ObjectList] struct {
-	// Cache has the objects.
+	// Cache contains the objects.
 	Cache client.Reader
-	// Elected is closed when this replica leads: the others say nothing, or sums would count objects twice.
+	// Elected is closed when this replica leads. Other replicas report nothing, because sums would count objects
+	// twice.
 	Elected <-chan struct{}
 	// Descs are the metrics.
 	Descs []*prometheus.Desc
-	// New gives an empty list.
+	// New returns an empty list.
 	New func() List
-	// Of tells of the objects of a list, which belong to the cache and are not to be changed.
+	// Match are the indexes of the cache that select the objects. If it is nil, all objects of the kind are listed.
+	Match client.MatchingFields
+	// Of reports the values for a list. Its objects belong to the cache and must not be modified.
 	Of func(list List, tell Tell)
 }
 
-// Describe names the metrics.
+// Describe sends the descriptions of the metrics.
 func (c *Collector[List]) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range c.Descs {
 		descs <- desc
@@ -43,13 +46,44 @@ func (c *Collector[List]) Collect(metrics chan<- prometheus.Metric) {
 	default:
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
 	defer cancel()
-	list := c.New()
-	if err := c.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return // an invalid metric would fail the scrape, with everything else that is told there
+	list, options := c.New(), []client.ListOption{client.UnsafeDisableDeepCopy}
+	if c.Match != nil {
+		options = append(options, c.Match)
+	}
+	if err := c.Cache.List(ctx, list, options...); err != nil {
+		return // an invalid metric would fail the whole scrape
 	}
 	c.Of(list, func(desc *prometheus.Desc, value int, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
 	})
+}
+
+// Groups counts objects by the value of a label, and keeps since when the oldest object of each group is in it.
+type Groups map[string]*group
+
+type group struct {
+	number int
+	since  int // Unix time
+}
+
+// Add counts an object that is in the group since that time.
+func (g Groups) Add(label string, since time.Time) {
+	of := g[label]
+	if of == nil {
+		of = &group{since: int(since.Unix())}
+		g[label] = of
+	}
+	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
+}
+
+// Tell tells the size of each group, and since when its oldest object is in it, in seconds since 1970. If number is nil, it omits the sizes.
+func (g Groups) Tell(number, since *prometheus.Desc, tell Tell) {
+	for label, of := range g {
+		if number != nil {
+			tell(number, of.number, label)
+		}
+		tell(since, of.since, label)
+	}
 }

@@ -5,23 +5,23 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Row is a row of the table of [Next]. Of those of a step the first that fits counts.
+// Row is a row of the table of [Next]. The first matching row of a step applies.
 type Row struct {
-	// Name is what it is called, such as R9.
+	// Name identifies the row, such as R9.
 	Name string
-	// In is the persisted step, and empty if no move has begun.
+	// In is the persisted step, empty if no move has begun.
 	In v1alpha1.MigrationStep
-	// Instance is what the instance is like. None means that this does not matter.
+	// Instance lists the states of the instance that match. None matches any state.
 	Instance []runtime.InstanceState
 	when     condition
-	// Then is what comes next.
+	// Then is the outcome.
 	Then Outcome
 }
 
 // When describes the condition of the row in words.
 func (r *Row) When() string { return r.when.text }
 
-// Outcome is what a Row says, as a [Step]. Without a step the move stays in the one that it is in.
+// Outcome is the outcome of a Row, as in [Step]. Without a step the move stays in its current one.
 type Outcome struct {
 	Step           *v1alpha1.MigrationStep
 	Anew, Aims     bool
@@ -32,36 +32,36 @@ type Outcome struct {
 	Message        string
 }
 
-// condition is what has to be so for a row to count.
+// condition is the condition under which a row applies.
 type condition struct {
 	text  string
 	holds func(*view) bool
 }
 
 var (
-	always      = condition{"", func(*view) bool { return true }}
-	busy        = condition{"its agent is working on it", func(v *view) bool { return v.busy }}
-	here        = condition{"it is on the wanted node, or the move is being rolled back", (*view).here}
-	refused     = condition{"it cannot be put into a snapshot", func(v *view) bool { return v.seen.Refused != "" }}
-	other       = condition{"it is not the source instance of the move", (*view).other}
-	strange     = condition{"it was not restored from the snapshot of the move", func(v *view) bool { return v.other() && !v.seen.Restored || !v.other() }}
-	tried       = condition{"its agent has answered, but it is not asleep", func(v *view) bool { return v.seen.Tried }}
-	late        = condition{"the step has timed out", func(v *view) bool { return v.Late }}
-	away        = condition{"an agent action is pending, and its node is gone or not ready", func(v *view) bool { return v.busy && v.seen.Unreachable }}
-	lateAtWork  = condition{"its agent is working on it and has timed out", func(v *view) bool { return v.busy && v.Late && !v.Back }}
-	proven      = condition{"the snapshot is proven", (*view).proven}
-	provenLate  = condition{"the snapshot is proven, the step has timed out, and the move is not being rolled back", func(v *view) bool { return v.proven() && v.Late && !v.Back }}
-	unsure      = condition{"the registry cannot be read", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
-	kept        = condition{"the registry has the snapshot", (*view).kept}
-	keptAstray  = condition{"the registry has the snapshot, and the wanted node has changed", func(v *view) bool { return v.kept() && !v.aims() }}
-	astray      = condition{"the wanted node has changed", func(v *view) bool { return !v.aims() }}
-	misfit      = condition{"its Pod has another target than the move", func(v *view) bool { return !v.seen.Fits }}
-	lateForward = condition{"the step has timed out, and the move is not being rolled back", func(v *view) bool { return v.Late && !v.Back }}
-	forward     = condition{"the move is not being rolled back", func(v *view) bool { return !v.Back }}
-	rested      = condition{"the retry interval has passed", func(v *view) bool { return v.Rested }}
-	fenced      = condition{"a user has confirmed that its node is dead", func(v *view) bool { return v.seen.Unreachable && v.Fenced != "" && v.Fenced == v.seen.ID }}
-	unreachable = condition{"its node is gone or not ready", func(v *view) bool { return v.seen.Unreachable }}
-	came        = condition{"it runs under a new instance ID, or is off", (*view).came}
+	always             = condition{"", func(*view) bool { return true }}
+	busy               = condition{"its agent is working on it", func(v *view) bool { return v.busy }}
+	here               = condition{"it is on the wanted node, or the move is being rolled back", (*view).here}
+	refused            = condition{"it cannot be put into a snapshot", func(v *view) bool { return v.seen.Refused != "" }}
+	other              = condition{"it is not the source instance of the move", (*view).other}
+	notRestored        = condition{"it was not restored from the snapshot of the move", func(v *view) bool { return v.other() && !v.seen.Restored || !v.other() }}
+	tried              = condition{"its agent has answered, but it is not asleep", func(v *view) bool { return v.seen.Tried }}
+	late               = condition{"the step has timed out", func(v *view) bool { return v.Late }}
+	unreachablePending = condition{"an agent action is pending, and its node is gone or not ready", func(v *view) bool { return v.busy && v.seen.Unreachable }}
+	lateAtWork         = condition{"its agent is working on it and has timed out", func(v *view) bool { return v.busy && v.Late && !v.Back }}
+	proven             = condition{"the snapshot is proven", (*view).proven}
+	provenLate         = condition{"the snapshot is proven, the step has timed out, and the move is not being rolled back", func(v *view) bool { return v.proven() && v.Late && !v.Back }}
+	unsure             = condition{"the registry cannot be read", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
+	kept               = condition{"the registry has the snapshot", (*view).kept}
+	keptAstray         = condition{"the registry has the snapshot, and the wanted node has changed", func(v *view) bool { return v.kept() && !v.aims() }}
+	astray             = condition{"the wanted node has changed", func(v *view) bool { return !v.aims() }}
+	misfit             = condition{"its Pod has another target than the move", func(v *view) bool { return !v.seen.Fits }}
+	lateForward        = condition{"the step has timed out, and the move is not being rolled back", func(v *view) bool { return v.Late && !v.Back }}
+	forward            = condition{"the move is not being rolled back", func(v *view) bool { return !v.Back }}
+	rested             = condition{"the retry interval has passed", func(v *view) bool { return v.Rested }}
+	fenced             = condition{"a user has confirmed that its node is dead", func(v *view) bool { return v.seen.Unreachable && v.Fenced != "" && v.Fenced == v.seen.ID }}
+	unreachable        = condition{"its node is gone or not ready", func(v *view) bool { return v.seen.Unreachable }}
+	came               = condition{"it runs under a new instance ID, or is off", (*view).came}
 )
 
 func to(step v1alpha1.MigrationStep) Outcome { return Outcome{Step: &step} }
@@ -108,7 +108,7 @@ var Rows = []Row{
 	{"H2", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
 	{"H3", v1alpha1.MigrationHibernate, nil, other, foreign},
 	{"H4", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), lateAtWork, hopeless("the agent on node {from} did not hibernate the machine in time")},
-	{"H5", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
+	{"H5", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), unreachablePending, gone},
 	{"H6", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is hibernating the machine")},
 	{"H7", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), here, to(v1alpha1.MigrationDiscard)},
 	{"H8", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), tried, hopeless("the agent on node {from} failed to hibernate the machine")},
@@ -123,7 +123,7 @@ var Rows = []Row{
 	{"W1", v1alpha1.MigrationWake, in(runtime.InstanceGone), always, lost},
 	{"W2", v1alpha1.MigrationWake, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
 	{"W3", v1alpha1.MigrationWake, nil, other, foreign},
-	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
+	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), unreachablePending, gone},
 	{"W5", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is waking the machine")},
 	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), came, to(v1alpha1.MigrationDiscard)},
 	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from}: it still reports the machine on under the previous instance ID")},
@@ -138,7 +138,7 @@ var Rows = []Row{
 	{"R6", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), unreachable, vanished},
 	{"R7", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from} to clean up the machine")},
 	{"R8", v1alpha1.MigrationRelease, in(runtime.InstanceLive), always, to(v1alpha1.MigrationDiscard)},
-	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), away, gone},
+	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unreachablePending, gone},
 	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from}")},
 	{"R11", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
 	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), provenLate, hopeless("Pod {instance} could not be removed from node {from} in time")},
@@ -150,7 +150,7 @@ var Rows = []Row{
 	{"S2", v1alpha1.MigrationRestore, in(runtime.InstanceGone), kept, call(runtime.VerbRestore, "restoring the machine on {to}")},
 	{"S3", v1alpha1.MigrationRestore, in(runtime.InstanceGone), unsure, registry},
 	{"S4", v1alpha1.MigrationRestore, in(runtime.InstanceGone), always, lost},
-	{"S5", v1alpha1.MigrationRestore, nil, strange, foreign},
+	{"S5", v1alpha1.MigrationRestore, nil, notRestored, foreign},
 	{"S6", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), astray, aims},
 	{"S7", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), misfit, call(runtime.VerbRetract, "replacing the unscheduled Pod with one for {to}")},
 	{"S8", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), lateForward, hopeless("no node accepted the machine in time")},

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Teller tells how far moves have come: people by events on the VirtualMachine, and monitoring by a histogram of how long steps take.
+// Teller reports the progress of moves by events on the VirtualMachine, and the duration of steps in a histogram.
 type Teller struct {
 	events events.EventRecorder
 	steps  *prometheus.HistogramVec
@@ -28,7 +28,7 @@ func NewTeller(recorder events.EventRecorder, registry prometheus.Registerer) *T
 	return t
 }
 
-// Moved tells that a move has come from one step to another. It is nil before the first and after the last.
+// Moved records that a move has changed from one step to another. before is nil at the start, after at the end.
 func (t *Teller) Moved(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time) {
 	changed := before == nil || after == nil || before.ID != after.ID || before.Step != after.Step
 	if before != nil && changed {
@@ -37,10 +37,10 @@ func (t *Teller) Moved(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migr
 	if after == nil || !changed {
 		return
 	}
-	t.events.Eventf(vm, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonMigrating), string(after.Step), "%s", says(after))
+	t.events.Eventf(vm, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonMigrating), string(after.Step), "%s", stepMessage(after))
 }
 
-func says(m *v1alpha1.Migration) string {
+func stepMessage(m *v1alpha1.Migration) string {
 	switch m.Step {
 	case v1alpha1.MigrationHibernate:
 		return fmt.Sprintf("move %s started: hibernating the machine on node %s", m.ID, m.Was.NodeName)

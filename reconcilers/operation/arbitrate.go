@@ -13,16 +13,17 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// arbitrate has the operations that wait judged, oldest first, each against the holder and those that are older. Who is
-// allowed takes the machine.
-func (r *Reconciler) arbitrate(ctx context.Context, l *look) (bool, error) {
+// arbitrate evaluates the waiting operations, oldest first, each against the holder and the older ones. An admitted
+// operation claims the machine.
+func (r *Reconciler) arbitrate(ctx context.Context, l *view) (bool, error) {
 	if l.VM == nil || !l.VM.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	var before []*v1alpha1.VirtualMachineOperation // who the next one is judged against
+	var before []*v1alpha1.VirtualMachineOperation // the holder and the older operations
 	holder := l.holder()
 	if holder != nil && !holder.Finished() {
 		before = append(before, holder)
@@ -32,13 +33,13 @@ func (r *Reconciler) arbitrate(ctx context.Context, l *look) (bool, error) {
 			continue
 		}
 		if holder != nil && byAge(o, holder) < 0 {
-			did, err := r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for operation %s, which has claimed the machine", holder.Name)
+			did, err := r.reportWaiting(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for operation %s, which has claimed the machine", holder.Name)
 			if did || err != nil {
 				return did, err
 			}
 			continue
 		}
-		if did, err := r.judge(ctx, l, o, before); did || err != nil {
+		if did, err := r.evaluate(ctx, l, o, before); did || err != nil {
 			return did, err
 		}
 		before = append(before, o)
@@ -46,9 +47,9 @@ func (r *Reconciler) arbitrate(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// judge asks the policies about one operation and does what they say.
-func (r *Reconciler) judge(
-	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
+// evaluate asks the policies about one operation, and denies it, lets it wait or claims the machine for it.
+func (r *Reconciler) evaluate(
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	if l.undecided[o.UID] {
 		l.Trouble(fmt.Errorf("the policies could not be evaluated for operation %s", o.Name))
@@ -69,12 +70,12 @@ func (r *Reconciler) judge(
 	if err != nil {
 		l.undecided[o.UID] = true
 		l.Trouble(fmt.Errorf("evaluating the policies for operation %s: %w", o.Name, err))
-		return r.note(ctx, l, o, v1alpha1.ReasonNotDecided, "%s", err.Error())
+		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonNotDecided, "%s", err.Error())
 	}
-	who, passing := l.passing()
+	who, transient := l.transient()
 	switch {
-	case ruling.Denied && passing:
-		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", who)
+	case ruling.Denied && transient:
+		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", who)
 	case ruling.Denied:
 		reason := v1alpha1.ConditionReason(ruling.Reason)
 		if reason == "" {
@@ -83,14 +84,14 @@ func (r *Reconciler) judge(
 		return true, r.fail(ctx, l, o, reason, ruling.Message)
 	}
 	if blocker := l.blocker(before, ruling); blocker != "" {
-		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", blocker)
+		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", blocker)
 	}
-	return r.take(ctx, l, o, before)
+	return r.claimMachine(ctx, l, o, before)
 }
 
-// passing reports whether the machine is in a state that passes by itself, so that a denial is not final: something is being
-// undone, or something holds the machine that is no operation.
-func (l *look) passing() (who string, is bool) {
+// transient reports whether the current denial will resolve by itself, so that it is not final: something is being
+// undone, or the holder is not an operation. It also returns what the operation waits for.
+func (l *view) transient() (who string, is bool) {
 	present, held := claim.Current(&l.VM.Status)
 	switch {
 	case len(l.VM.Status.Undoing) > 0:
@@ -101,9 +102,9 @@ func (l *look) passing() (who string, is bool) {
 	return "", false
 }
 
-// blocker names what the operation would have to take the place of and the policies did not name. They need not all be
-// enforced: what they leave open is waited for.
-func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
+// blocker returns the operation or claim that the policies did not allow this operation to supersede, or "". With the
+// policies not enforced, such an operation waits instead of superseding.
+func (l *view) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
 	for _, b := range before {
 		if !slices.Contains(ruling.Supersedes, b.Name) {
 			return claim.OfOperation(b).String()
@@ -113,7 +114,7 @@ func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 	switch {
 	case !held:
 		return ""
-	case present.Origin == v1alpha1.OriginOperation: // one that is not among those before is not unfinished: the next look frees it
+	case present.Origin == v1alpha1.OriginOperation: // if it is not in before, it has ended: the next pass releases the machine
 		if !slices.ContainsFunc(before, func(b *v1alpha1.VirtualMachineOperation) bool { return string(b.UID) == present.ID }) {
 			return present.String()
 		}
@@ -123,15 +124,15 @@ func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 	return ""
 }
 
-// take makes the operation the holder: the finalizer first, so that it cannot vanish while it holds the machine, then the
-// claim in one write with the resourceVersion of the look that the ruling rests on.
-func (r *Reconciler) take(
-	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
+// claimMachine makes the operation the holder. The finalizer comes first, so that the operation cannot vanish while
+// it is the holder; then the claim, in one write with the resourceVersion that the decision is based on.
+func (r *Reconciler) claimMachine(
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	if r.ReadOnly {
-		return r.note(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(runtime.ErrReadOnly))
+		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(runtime.ErrReadOnly))
 	}
-	if _, err := r.Finalize(ctx, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
+	if _, err := persist.Finalizer(ctx, r.Client, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
 		return false, err
 	}
 	var holders []claim.Holder
@@ -143,7 +144,7 @@ func (r *Reconciler) take(
 	}
 	err := claim.Take(&l.VM.Status, claim.OfOperation(o), holders, metav1.NewMicroTime(l.Time))
 	if errors.Is(err, claim.ErrFull) {
-		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting: %s", claim.ErrFull.Error())
+		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonWaiting, "waiting: %s", claim.ErrFull.Error())
 	}
 	if err != nil {
 		return false, fmt.Errorf("claiming the machine for operation %s: %w", o.Name, err)
@@ -152,16 +153,16 @@ func (r *Reconciler) take(
 	if err := l.Write(ctx); err != nil {
 		return false, err
 	}
-	r.Metrics.claim(o, l.Time)
+	r.Metrics.observeClaim(o, l.Time)
 	message := "in progress (has claimed the machine)"
 	if len(holders) > 0 {
 		message += ", superseding " + names(holders)
 	}
-	r.tell(l, o, corev1.EventTypeNormal, v1alpha1.ReasonInProgress, message)
+	r.recordEvent(l, o, corev1.EventTypeNormal, v1alpha1.ReasonInProgress, message)
 	return true, nil
 }
 
-// names gives holders as people call them.
+// names returns the holders as one string for messages.
 func names(holders []claim.Holder) string {
 	var all []string
 	for _, h := range holders {

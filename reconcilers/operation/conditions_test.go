@@ -29,7 +29,7 @@ func TestWhatConditionsSay(t *testing.T) {
 		"failed, nothing sent": {[]metav1.Condition{completed(v1alpha1.ReasonAttemptFailed)}, false, false},
 	} {
 		o := &v1alpha1.VirtualMachineOperation{Status: v1alpha1.VirtualMachineOperationStatus{Conditions: tc.conditions}}
-		if hopeless, failed := (&look{}).hopeless(o), failedBefore(o); hopeless != tc.hopeless || failed != tc.failed {
+		if hopeless, failed := (&view{}).failedForGood(o), failedBefore(o); hopeless != tc.hopeless || failed != tc.failed {
 			t.Errorf("%s: hopeless: %t, failed before: %t", name, hopeless, failed)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 )
 
-// endWithMachine ends the operations whose machine is gone, is being deleted, or is another one than when they were asked
-// for. Who holds the machine loses it first, by releaseHolder.
-func (r *Reconciler) endWithMachine(ctx context.Context, l *look) (bool, error) {
+// endWithMachine fails the operations whose machine is gone, is being deleted or was replaced. The holder loses the
+// claim first, in releaseHolder.
+func (r *Reconciler) endWithMachine(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.unfinished() {
 		if l.holds(o) {
 			continue
@@ -32,17 +32,17 @@ func (r *Reconciler) endWithMachine(ctx context.Context, l *look) (bool, error) 
 	return false, nil
 }
 
-// releaseHolder frees the machine of an operation that has ended or has to.
-func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
+// releaseHolder frees the machine if its holder has ended or must end.
+func (r *Reconciler) releaseHolder(ctx context.Context, l *view) (bool, error) {
 	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return false, nil
 	}
 	id := l.VM.Status.ActiveOperation.ID
 	var err error
 	switch o := l.holder(); {
-	case o == nil: // gone: the list is newer than the claim
+	case o == nil: // deleted: the list is newer than the claim
 		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndDeleted)
-	case o.Status.Phase == v1alpha1.OperationFailed: // by another process, just before it was given the machine
+	case o.Status.Phase == v1alpha1.OperationFailed: // another process failed it just before it claimed the machine
 		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndFailed)
 	case o.Finished():
 		err = claim.Finish(&l.VM.Status, id)
@@ -50,12 +50,12 @@ func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
 		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndDeleted)
 	case l.overdue(o):
 		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndDeadlineExceeded)
-	case l.hopeless(o):
+	case l.failedForGood(o):
 		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndFailed)
 	default:
 		return false, nil
 	}
-	if errors.Is(err, claim.ErrFull) { // one has to settle first
+	if errors.Is(err, claim.ErrFull) { // an earlier claim must settle first
 		log.FromContext(ctx).Info("an operation cannot end yet", "VirtualMachine", l.Key(), "cause", err.Error())
 		return false, nil
 	}
@@ -66,9 +66,9 @@ func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
 	return true, l.Write(ctx)
 }
 
-// endWithoutClaim ends, whatever the runtime does, the operations that do not hold their machine and have no time left or
-// are deleted.
-func (r *Reconciler) endWithoutClaim(ctx context.Context, l *look) (bool, error) {
+// endWithoutClaim fails operations that do not hold the machine and are overdue or deleted, whatever the state of the
+// runtime.
+func (r *Reconciler) endWithoutClaim(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.unfinished() {
 		if l.holds(o) {
 			continue
@@ -85,8 +85,8 @@ func (r *Reconciler) endWithoutClaim(ctx context.Context, l *look) (bool, error)
 	return false, nil
 }
 
-// overdue reports whether the operation's time is up, and otherwise has it looked at when it will be.
-func (l *look) overdue(o *v1alpha1.VirtualMachineOperation) bool {
+// overdue reports whether the deadline of the operation has passed. If not, it schedules a pass for the deadline.
+func (l *view) overdue(o *v1alpha1.VirtualMachineOperation) bool {
 	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.Time)
 	if left <= 0 {
 		return true

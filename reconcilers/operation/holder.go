@@ -14,27 +14,27 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// advance has the operation that holds the machine carried out, once nothing of its predecessors is in flight.
-func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
+// advance carries out the operation that holds the machine, once nothing of earlier holders is in flight.
+func (r *Reconciler) advance(ctx context.Context, l *view) (bool, error) {
 	o := l.holder()
 	if o == nil || o.Finished() || len(l.VM.Status.Undoing) > 0 || !l.VM.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	return l.Advance(ctx, &holding{Reconciler: r, look: l, o: o})
+	return l.Advance(ctx, &operationHolder{Reconciler: r, view: l, o: o})
 }
 
-// holding is an operation that holds its machine. What the driver has it write down is in its status.
-type holding struct {
+// operationHolder is a [drive.Holder] for an operation. It persists the driver's progress in the operation's status.
+type operationHolder struct {
 	*Reconciler
-	*look
+	*view
 	o *v1alpha1.VirtualMachineOperation
 }
 
-// String is what people call it.
-func (h *holding) String() string { return "operation " + h.o.Name }
+// String returns the name used in messages.
+func (h *operationHolder) String() string { return "operation " + h.o.Name }
 
-// Intent is what the operation requests. A graceful operation never becomes a forced one by itself.
-func (h *holding) Intent() drive.Intent {
+// Intent returns what the operation requests. A graceful operation never becomes a forced one by itself.
+func (h *operationHolder) Intent() drive.Intent {
 	in := drive.Intent{Type: h.o.Spec.Type, Force: h.o.Spec.Force}
 	if to := h.o.Spec.Migrate; to != nil {
 		in.Target = *to
@@ -42,8 +42,8 @@ func (h *holding) Intent() drive.Intent {
 	return in
 }
 
-// Record is what the status has.
-func (h *holding) Record() drive.Record {
+// Record reads the progress stored in the status.
+func (h *operationHolder) Record() drive.Record {
 	status := &h.o.Status
 	record := drive.Record{Was: status.Baseline, Step: status.Step}
 	if c := v1alpha1.ConditionSignalSent.In(status.Conditions); c != nil {
@@ -57,9 +57,9 @@ func (h *holding) Record() drive.Record {
 	return record
 }
 
-// Saw updates the status of the machine with the observation before the status of the operation rests on it: a client that waits for
-// the operation finds the machine in that state.
-func (h *holding) Saw(ctx context.Context, seen *runtime.Observation, done bool) error {
+// Saw updates the status of the machine before that of the operation, so that a client that waits for the operation
+// finds the machine in the reported state.
+func (h *operationHolder) Saw(ctx context.Context, seen *runtime.Observation, done bool) error {
 	before := h.VM.Status.DeepCopy()
 	claim.Record(h.VM, seen, done)
 	if done && claim.Moves(h.o.Spec.Type) && seen.NodeName != "" {
@@ -68,11 +68,11 @@ func (h *holding) Saw(ctx context.Context, seen *runtime.Observation, done bool)
 	if equality.Semantic.DeepEqual(before, &h.VM.Status) {
 		return nil
 	}
-	return h.look.Write(ctx)
+	return h.view.Write(ctx)
 }
 
-// Write shows how far the operation has come.
-func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
+// Write persists the progress in the status of the operation.
+func (h *operationHolder) Write(ctx context.Context, p drive.Progress) (bool, error) {
 	switch p.State {
 	case drive.Begins:
 		return h.begin(ctx, p)
@@ -80,28 +80,28 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 		return h.busy(ctx, p)
 	case drive.Done:
 		return h.complete(ctx, p.Message)
-	case drive.Hopeless: // the next look takes the machine from it
+	case drive.Hopeless: // the next pass releases the machine
 		return h.write(ctx, h.o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-			h.begun(status)
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonRuntimeFailed, p.Message)
+			h.setStarted(status)
+			h.setCondition(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonRuntimeFailed, p.Message)
 		})
 	case drive.Steps, drive.Sending:
 		return h.write(ctx, h.o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 			if p.State == drive.Steps {
 				status.Step = p.Step
 			}
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "sending "+p.Message)
+			h.setCondition(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "sending "+p.Message)
 		})
 	case drive.Sent:
 		return h.sent(ctx, p.Message+" sent")
 	}
-	return h.note(ctx, h.look, h.o, p.Reason, "%s", p.Message)
+	return h.reportWaiting(ctx, h.view, h.o, p.Reason, "%s", p.Message)
 }
 
-// begin writes down how the machine was before the operation did anything.
-func (h *holding) begin(ctx context.Context, p drive.Progress) (bool, error) {
+// begin persists the baseline and what the operation superseded.
+func (h *operationHolder) begin(ctx context.Context, p drive.Progress) (bool, error) {
 	return h.write(ctx, h.o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		h.begun(status)
+		h.setStarted(status)
 		status.Baseline, status.Step = p.Was, p.Step
 		status.Supersedes = nil
 		for _, other := range h.operations {
@@ -109,65 +109,66 @@ func (h *holding) begin(ctx context.Context, p drive.Progress) (bool, error) {
 				status.Supersedes = append(status.Supersedes, v1alpha1.OperationReference{Name: other.Name, UID: other.UID})
 			}
 		}
-		h.completed(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "in progress (has claimed the machine)")
-		h.set(h.o, v1alpha1.ConditionSuperseded, metav1.ConditionFalse, v1alpha1.ReasonNotSuperseded, "")
+		h.setCompleted(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "in progress (has claimed the machine)")
+		h.setCondition(h.o, v1alpha1.ConditionSuperseded, metav1.ConditionFalse, v1alpha1.ReasonNotSuperseded, "")
 	})
 }
 
-// busy says what the runtime is doing to the machine, and how far it has come.
-func (h *holding) busy(ctx context.Context, p drive.Progress) (bool, error) {
+// busy reports what the runtime is doing and its progress.
+func (h *operationHolder) busy(ctx context.Context, p drive.Progress) (bool, error) {
 	return h.write(ctx, h.o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		h.begun(status)
+		h.setStarted(status)
 		if p.Task.Progress != nil {
 			status.Progress = p.Task.Progress
 		}
-		if !failedBefore(h.o) { // else it goes on showing what became of the attempt before
-			h.completed(h.o, metav1.ConditionFalse, p.Reason, p.Message)
+		if !failedBefore(h.o) { // otherwise the failure of the previous attempt stays visible
+			h.setCompleted(h.o, metav1.ConditionFalse, p.Reason, p.Message)
 		}
 	})
 }
 
-// sent writes down that the runtime was told. What it was told before, and what became of that, goes on being shown.
-func (h *holding) sent(ctx context.Context, message string) (bool, error) {
+// sent persists that the request was sent. If it had been sent before, condition Completed keeps showing the result
+// of that attempt.
+func (h *operationHolder) sent(ctx context.Context, message string) (bool, error) {
 	again := h.Record().Signal == v1alpha1.SignalSent
 	return h.write(ctx, h.o, func(*v1alpha1.VirtualMachineOperationStatus) {
-		h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, message)
+		h.setCondition(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, message)
 		if !again {
-			h.completed(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, message)
+			h.setCompleted(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, message)
 		}
 	})
 }
 
-// complete ends the operation with success. The next look frees the machine.
-func (h *holding) complete(ctx context.Context, message string) (bool, error) {
+// complete ends the operation with success. The next pass frees the machine.
+func (h *operationHolder) complete(ctx context.Context, message string) (bool, error) {
 	did, err := h.write(ctx, h.o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		h.finished(status, v1alpha1.OperationCompleted)
+		h.setFinished(status, v1alpha1.OperationCompleted)
 		if status.Progress != nil {
 			status.Progress = new(int32(100))
 		}
-		h.completed(h.o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, message)
+		h.setCompleted(h.o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, message)
 		if h.Record().Signal == "" {
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend,
+			h.setCondition(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend,
 				"nothing to send: the machine was already in the requested state")
-		} else { // also if the reply was lost: what was seen confirms it
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "sent to the runtime")
+		} else { // also if the reply was lost: the observed state confirms it
+			h.setCondition(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "sent to the runtime")
 		}
 	})
 	if did && err == nil {
-		h.tell(h.look, h.o, corev1.EventTypeNormal, v1alpha1.ReasonSucceeded, message)
+		h.recordEvent(h.view, h.o, corev1.EventTypeNormal, v1alpha1.ReasonSucceeded, message)
 	}
 	return true, err
 }
 
-// hopeless reports whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder
-// then acts on, so that the message survives a crash.
-func (l *look) hopeless(o *v1alpha1.VirtualMachineOperation) bool {
+// failedForGood reports whether the holder can never reach its goal. The status says so before releaseHolder acts on
+// it, so that the message survives a crash.
+func (l *view) failedForGood(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed)
 }
 
-// failedBefore reports whether the runtime has been told before and what came of it failed. That is shown until something else
-// is known, or each attempt would write, and each write bring the next attempt.
+// failedBefore reports whether an earlier attempt of the runtime failed. The failure stays visible until there is
+// something new: otherwise each attempt would cause a write, and each write the next attempt.
 func failedBefore(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonAttemptFailed) &&

@@ -9,7 +9,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Metrics counts operations and times them. Their labels are the type and how they end, never a name. Nil counts nothing.
+// Metrics counts and times operations. Labels are the type and the result, never a name. A nil *Metrics records
+// nothing.
 type Metrics struct {
 	ended      *prometheus.CounterVec
 	claimed    *prometheus.HistogramVec
@@ -39,14 +40,14 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// results are the reasons of ours for which operations end. All others are a policy's.
+// results are Sallyport's own reasons for the end of an operation. Any other reason is a policy's.
 var results = []v1alpha1.ConditionReason{
 	v1alpha1.ReasonSucceeded, v1alpha1.ReasonSuperseded, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonDeleted,
 	v1alpha1.ReasonRuntimeFailed, v1alpha1.ReasonVirtualMachineDeleted, v1alpha1.ReasonVirtualMachineReplaced,
 }
 
-// end counts an operation that has just ended.
-func (m *Metrics) end(o *v1alpha1.VirtualMachineOperation) {
+// countEnd counts an operation that has just ended.
+func (m *Metrics) countEnd(o *v1alpha1.VirtualMachineOperation) {
 	if m == nil {
 		return
 	}
@@ -58,20 +59,20 @@ func (m *Metrics) end(o *v1alpha1.VirtualMachineOperation) {
 	m.ended.WithLabelValues(string(o.Spec.Type), result).Inc()
 }
 
-// claim times how long an operation has waited for the machine that it now holds.
-func (m *Metrics) claim(o *v1alpha1.VirtualMachineOperation, now time.Time) {
+// observeClaim records how long the operation waited before it claimed the machine.
+func (m *Metrics) observeClaim(o *v1alpha1.VirtualMachineOperation, now time.Time) {
 	if m == nil {
 		return
 	}
-	asked := o.CreationTimestamp.Time // in whole seconds
+	requested := o.CreationTimestamp.Time // in whole seconds
 	if at, err := time.Parse(time.RFC3339Nano, o.Spec.RequestedAt); err == nil {
-		asked = at
+		requested = at
 	}
-	m.claimed.WithLabelValues(string(o.Spec.Type)).Observe(max(now.Sub(asked), 0).Seconds())
+	m.claimed.WithLabelValues(string(o.Spec.Type)).Observe(max(now.Sub(requested), 0).Seconds())
 }
 
-// undone times how long it took to undo one whose place the holder has taken.
-func (m *Metrics) undone(entry *v1alpha1.UndoingOperation, holder *v1alpha1.ActiveOperation, now time.Time) {
+// observeUndone records how long it took to undo an operation that the holder superseded.
+func (m *Metrics) observeUndone(entry *v1alpha1.UndoingOperation, holder *v1alpha1.ActiveOperation, now time.Time) {
 	if m == nil || holder == nil || entry.End != v1alpha1.EndSuperseded || entry.Origin != v1alpha1.OriginOperation {
 		return
 	}

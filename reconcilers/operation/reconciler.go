@@ -1,8 +1,8 @@
-// Package operation carries out VirtualMachineOperations: one at a time on a machine, and a stronger one in the place of a
+// Package operation carries out VirtualMachineOperations: one at a time per machine; a stronger one supersedes a
 // weaker one.
 //
-// The key of the queue is the machine. Who may have it is settled here, with the policies; what becomes of the machine then is up
-// to [sallyport.dev/sallyport/reconcilers/drive], for which an operation keeps in its status how far it has come.
+// The key of the queue is the machine. This package decides, with the policies, which operation claims the machine.
+// [sallyport.dev/sallyport/reconcilers/drive] then carries it out, and an operation keeps its progress in its status.
 package operation
 
 import (
@@ -26,48 +26,48 @@ import (
 // lastRetry is the longest wait after an error.
 const lastRetry = 10 * time.Second
 
-// Arbiter asks the policies whether an operation may be carried out now.
+// Arbiter evaluates the policies for an operation that is about to claim its machine.
 type Arbiter interface {
-	// Arbitrate judges an operation as if it were created now by who asked for it then. The machine and its unfinished
-	// operations are as the reconciler has just read them: the holder and those that are older than the one to judge. An
-	// error means that no ruling could be made; it is tried again.
+	// Arbitrate evaluates an operation as if it were created now by its original requester. The machine and its
+	// unfinished operations (the holder and the older ones) are passed as the reconciler has just read them. An error
+	// means that the policies could not be evaluated; the reconciler retries.
 	Arbitrate(
 		ctx context.Context, operation *v1alpha1.VirtualMachineOperation,
 		machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
 	) (Ruling, error)
 }
 
-// Ruling is what the policies say of an operation.
+// Ruling is the policies' decision on an operation.
 type Ruling struct {
-	// Denied tells that the operation is refused; Reason and Message are for its condition.
+	// Denied is set if the operation is denied; Reason and Message are for its condition.
 	Denied          bool
 	Reason, Message string
-	// Supersedes names the operations that it takes the place of, SupersedesOrigins the other holders of the claim.
+	// Supersedes names the operations that it supersedes, SupersedesOrigins the other holders of the claim.
 	Supersedes, SupersedesOrigins []string
 }
 
-// Reconciler is the reconciler of VirtualMachineOperations.
+// Reconciler reconciles VirtualMachineOperations.
 type Reconciler struct {
-	// Driver carries operations out. Its Live must know the selectable field spec.virtualMachineName, as the API server does.
+	// Driver carries operations out. Its Live client must support the selectable field spec.virtualMachineName, as
+	// the API server does.
 	*drive.Driver
-	// Arbiter judges operations before they take their machine.
+	// Arbiter evaluates operations before they claim their machine.
 	Arbiter Arbiter
-	// Events tells people, on the operation and on its machine.
+	// Events records events on the operation and on its machine.
 	Events events.EventRecorder
-	// Metrics counts what becomes of operations, or is nil.
+	// Metrics counts operations by result; it may be nil.
 	Metrics *Metrics
 }
 
-// actions are what may be due, in the order in which it is looked for. Each reports whether it has changed something, after
-// which everything is looked at anew.
-var actions = []func(*Reconciler, context.Context, *look) (bool, error){
+// actions are tried in this order. Each reports whether it has changed something; if so, everything is read again.
+var actions = []func(*Reconciler, context.Context, *view) (bool, error){
 	(*Reconciler).endWithMachine,
 	(*Reconciler).releaseHolder,
 	(*Reconciler).endWithoutClaim,
 	(*Reconciler).arbitrate,
 	(*Reconciler).undo,
 	(*Reconciler).advance,
-	(*Reconciler).tidy,
+	(*Reconciler).cleanUp,
 }
 
 // SetupWithManager registers the reconciler.
@@ -82,34 +82,34 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineoperation").
-		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(concerning())).
+		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(claimedOrDeleted())).
 		Watches(&v1alpha1.VirtualMachineOperation{}, toMachine).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
 }
 
-// concerning passes on what of a machine concerns operations: its claim and its end. Their own events bring the rest, so that
-// a fleet without operations costs no reads.
-func concerning() predicate.Predicate {
-	does := func(object client.Object) bool {
+// claimedOrDeleted selects VirtualMachine events that affect operations. Operations bring their own events, so that a
+// fleet without operations costs no reads.
+func claimedOrDeleted() predicate.Predicate {
+	relevant := func(object client.Object) bool {
 		vm, ok := object.(*v1alpha1.VirtualMachine)
 		return ok && (vm.Busy() || !vm.DeletionTimestamp.IsZero())
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return does(e.Object) },
+		CreateFunc: func(e event.CreateEvent) bool { return relevant(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return does(e.ObjectOld) || does(e.ObjectNew) || e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
+			return relevant(e.ObjectOld) || relevant(e.ObjectNew) || e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
 		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }
 
-// Reconcile takes the operations of one machine further, until nothing is due or it has had its share.
+// Reconcile advances the operations of one machine until nothing is due or the pass has reached its limit of actions.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	undecided := map[types.UID]bool{}
 	return r.Pass(ctx, request.NamespacedName, func(ctx context.Context, t *drive.Turn) (bool, error) {
-		l := &look{Turn: t, undecided: undecided}
-		if err := l.look(ctx); err != nil {
+		l := &view{Turn: t, undecided: undecided}
+		if err := l.read(ctx); err != nil {
 			return false, err
 		}
 		for _, action := range actions {

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
-// write changes the status of an operation, if there is something to change, and reports whether there was. It fails if the
-// operation is not as it was read.
+// write updates the status of an operation if change alters it, and reports whether it did. It fails with a conflict
+// if the operation has changed since it was read.
 func (r *Reconciler) write(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation, change func(*v1alpha1.VirtualMachineOperationStatus),
 ) (bool, error) {
@@ -23,48 +23,42 @@ func (r *Reconciler) write(
 	if o.Status.Phase == "" {
 		o.Status.Phase = v1alpha1.OperationPending
 	}
-	if equality.Semantic.DeepEqual(before, &o.Status) {
-		return false, nil
+	changed, err := persist.Status(ctx, r.Client, o, before, &o.Status)
+	if changed && o.Finished() && before.Phase != o.Status.Phase {
+		r.Metrics.countEnd(o)
 	}
-	if err := r.Client.Status().Update(ctx, o); err != nil {
-		return false, fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
-	}
-	if o.Finished() && before.Phase != o.Status.Phase {
-		r.Metrics.end(o)
-	}
-	return true, nil
+	return changed, err
 }
 
-// set sets a condition.
-func (l *look) set(
+func (l *view) setCondition(
 	o *v1alpha1.VirtualMachineOperation, t v1alpha1.ConditionType,
 	status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
 	v1alpha1.SetCondition(&o.Status.Conditions, t.Condition(status, reason, o.Generation, message), l.Time)
 }
 
-// completed sets the condition Completed, and with it Ready, which says the same.
-func (l *look) completed(
+// setCompleted sets the conditions Completed and Ready, which always agree.
+func (l *view) setCompleted(
 	o *v1alpha1.VirtualMachineOperation, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
-	l.set(o, v1alpha1.ConditionCompleted, status, reason, message)
-	l.set(o, v1alpha1.ConditionReady, status, reason, message)
+	l.setCondition(o, v1alpha1.ConditionCompleted, status, reason, message)
+	l.setCondition(o, v1alpha1.ConditionReady, status, reason, message)
 }
 
-// note says of an unfinished operation what it waits for.
-func (r *Reconciler) note(
-	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
+// reportWaiting sets the reason why an unfinished operation waits.
+func (r *Reconciler) reportWaiting(
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
 ) (bool, error) {
 	return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		if l.holds(o) {
-			l.begun(status)
+			l.setStarted(status)
 		}
-		l.completed(o, metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
+		l.setCompleted(o, metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
 	})
 }
 
-// begun makes the status that of an operation that holds its machine.
-func (l *look) begun(status *v1alpha1.VirtualMachineOperationStatus) {
+// setStarted sets the phase and start time of an operation that holds its machine.
+func (l *view) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
 	status.Phase = v1alpha1.OperationInProgress
 	if status.StartTime == nil {
 		since := metav1.NewTime(l.VM.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
@@ -72,39 +66,38 @@ func (l *look) begun(status *v1alpha1.VirtualMachineOperationStatus) {
 	}
 }
 
-// fail ends an operation without success. That somebody took its place is said all the same.
+// fail ends an operation without success. If it was superseded, the status still says by what.
 func (r *Reconciler) fail(
-	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
+	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
 ) error {
 	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		l.finished(status, v1alpha1.OperationFailed)
-		l.completed(o, metav1.ConditionFalse, reason, message)
+		l.setFinished(status, v1alpha1.OperationFailed)
+		l.setCompleted(o, metav1.ConditionFalse, reason, message)
 		if entry := l.entry(o); entry != nil {
-			l.superseded(o, entry.By)
+			l.setSuperseded(o, entry.By)
 		}
 	})
 	if did && err == nil {
-		r.tell(l, o, corev1.EventTypeWarning, reason, message)
+		r.recordEvent(l, o, corev1.EventTypeWarning, reason, message)
 	}
 	return err
 }
 
-// finished makes the status a final one.
-func (l *look) finished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
+func (l *view) setFinished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
 	now := metav1.NewTime(l.Time.Truncate(time.Second))
 	status.Phase, status.CompletionTime = phase, &now
 }
 
-// superseded says who took the operation's place, if somebody did.
-func (l *look) superseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
+// setSuperseded records by what the operation was superseded, if it was.
+func (l *view) setSuperseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
 	if by == nil {
 		return
 	}
 	o.Status.SupersededBy = by.DeepCopy()
-	l.set(o, v1alpha1.ConditionSuperseded, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, tookPlace(by))
+	l.setCondition(o, v1alpha1.ConditionSuperseded, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, supersededMessage(by))
 }
 
-func tookPlace(by *v1alpha1.OperationReference) string {
+func supersededMessage(by *v1alpha1.OperationReference) string {
 	if by.Name == "" {
 		return "superseded by something other than an operation, such as the deletion of the VirtualMachine"
 	}

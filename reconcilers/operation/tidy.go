@@ -9,22 +9,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
-// tidy lets finished operations go that do not hold their machine, and deletes them once they were kept long enough.
-func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
+// cleanUp removes the finalizer of finished operations that do not hold their machine, and deletes them once their
+// TTL is over.
+func (r *Reconciler) cleanUp(ctx context.Context, l *view) (bool, error) {
 	for _, o := range l.operations {
 		if !o.Finished() || l.holds(o) {
 			continue
 		}
-		did, err := r.Finalize(ctx, o, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineOperationFinalizer)
+		did, err := persist.Finalizer(ctx, r.Client, o, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineOperationFinalizer)
 		if did || err != nil {
 			return true, client.IgnoreNotFound(err)
 		}
 		if !o.DeletionTimestamp.IsZero() {
-			continue // somebody else's finalizer keeps it
+			continue // another finalizer keeps it
 		}
-		if left := keptUntil(o).Sub(l.Time); left > 0 {
+		if left := expiry(o).Sub(l.Time); left > 0 {
 			l.Wait(left + time.Millisecond)
 			continue
 		}
@@ -37,8 +39,8 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// keptUntil is when a finished operation is deleted.
-func keptUntil(o *v1alpha1.VirtualMachineOperation) time.Time {
+// expiry returns when a finished operation is deleted.
+func expiry(o *v1alpha1.VirtualMachineOperation) time.Time {
 	end := o.CreationTimestamp.Time
 	if o.Status.CompletionTime != nil {
 		end = o.Status.CompletionTime.Time

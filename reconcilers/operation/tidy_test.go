@@ -25,7 +25,7 @@ func TestHowLongOperationsAreKept(t *testing.T) {
 	} {
 		o := &v1alpha1.VirtualMachineOperation{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: created}}
 		o.Status.CompletionTime, o.Spec.TTLSecondsAfterFinished = tc.ended, tc.ttl
-		if got := keptUntil(o); !got.Equal(tc.want) {
+		if got := expiry(o); !got.Equal(tc.want) {
 			t.Errorf("%s: kept until %s, want %s", name, got, tc.want)
 		}
 	}

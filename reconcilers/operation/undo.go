@@ -9,59 +9,60 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// undo gets rid of what former holders of the machine may have in flight, whatever they were, and ends those that are operations.
-func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
-	return l.Undo(ctx, &ender{Reconciler: r, look: l})
+// undo cancels what former holders of the machine may have in flight, and ends those that are operations.
+func (r *Reconciler) undo(ctx context.Context, l *view) (bool, error) {
+	return l.Undo(ctx, &ender{Reconciler: r, view: l})
 }
 
-// ender ends operations that are undone.
+// ender is the [drive.Ender] for operations.
 type ender struct {
 	*Reconciler
-	*look
+	*view
 }
 
-// Waits says why it takes so long, on the holder and on who is being undone.
+// Waits reports why undoing takes time, on the holder and on the operations being undone.
 func (e *ender) Waits(ctx context.Context, reason v1alpha1.ConditionReason, message string) (bool, error) {
 	for _, o := range e.unfinished() {
 		if !e.holds(o) && e.entry(o) == nil {
 			continue
 		}
-		if did, err := e.note(ctx, e.look, o, reason, "%s", message); did || err != nil {
+		if did, err := e.reportWaiting(ctx, e.view, o, reason, "%s", message); did || err != nil {
 			return did, err
 		}
 	}
 	return false, nil
 }
 
-// End gives an operation that is undone the status that its entry says. Deletion and deadline have ended it before.
+// End sets the final status that the undoing entry asks for. Operations that were deleted or overdue have ended
+// already.
 func (e *ender) End(ctx context.Context, entry *v1alpha1.UndoingOperation) error {
-	o := e.of(entry.ID)
+	o := e.byUID(entry.ID)
 	if o == nil || o.Finished() {
 		return nil
 	}
 	if entry.End != v1alpha1.EndSuperseded {
 		reason, message := v1alpha1.ReasonRuntimeFailed, "the runtime failed to carry out the operation"
 		if c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions); c != nil {
-			message = c.Message // for which releaseHolder has withdrawn it
+			message = c.Message // the reason for which releaseHolder withdrew the claim
 		}
-		return e.fail(ctx, e.look, o, reason, message)
+		return e.fail(ctx, e.view, o, reason, message)
 	}
 	message := "superseded"
 	if entry.By != nil {
-		message = tookPlace(entry.By)
+		message = supersededMessage(entry.By)
 	}
 	did, err := e.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		e.finished(status, v1alpha1.OperationCompleted)
-		e.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, message)
-		e.superseded(o, entry.By)
+		e.setFinished(status, v1alpha1.OperationCompleted)
+		e.setCompleted(o, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, message)
+		e.setSuperseded(o, entry.By)
 	})
 	if did && err == nil {
-		e.tell(e.look, o, corev1.EventTypeNormal, v1alpha1.ReasonSuperseded, message)
+		e.recordEvent(e.view, o, corev1.EventTypeNormal, v1alpha1.ReasonSuperseded, message)
 	}
 	return err
 }
 
-// Ended counts it.
+// Ended records the time that undoing took.
 func (e *ender) Ended(entry v1alpha1.UndoingOperation) {
-	e.Metrics.undone(&entry, e.VM.Status.ActiveOperation, e.Time)
+	e.Metrics.observeUndone(&entry, e.VM.Status.ActiveOperation, e.Time)
 }

@@ -11,13 +11,13 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// check gives the changes that must not be made, with the reason. What passed a moment ago is not tried again, which takes seconds: a
-// replica that begins to lead has most often vetted the very same changes.
-func (c *consignment) check(ctx context.Context) map[string]string {
+// check returns the changes that must not be made, with the reasons. Changes that have just passed are not checked
+// again, which takes seconds: a replica that becomes leader has usually vetted the same changes.
+func (c *rollout) check(ctx context.Context) map[string]string {
 	if len(c.changes) == 0 {
 		return nil
 	}
-	these := c.identified()
+	these := c.identity()
 	if these == c.passed {
 		return nil
 	}
@@ -28,9 +28,9 @@ func (c *consignment) check(ctx context.Context) map[string]string {
 	return refused
 }
 
-// identified tells these changes from any others: by what they follow from, and by which there are, since of a policy that the API
-// server did not answer about there is none.
-func (c *consignment) identified() string {
+// identity identifies the changes by their inputs and by their names, since a policy that could not be read has no
+// change.
+func (c *rollout) identity() string {
 	var all strings.Builder
 	fmt.Fprint(&all, c.source.UID, c.source.ResourceVersion)
 	for _, name := range slices.Sorted(maps.Keys(c.live)) {
@@ -42,9 +42,10 @@ func (c *consignment) identified() string {
 	return all.String()
 }
 
-// refusals tries the policies as they will be, and gives the changes that must not be made, with the reason: those that do not
-// compile or do not pass their tests, and those of libraries that would break a policy which works and does not change with them.
-func (c *consignment) refusals(ctx context.Context) map[string]string {
+// refusals evaluates the policies after the changes, and returns the changes that must not be made, with the reasons:
+// those that do not compile or fail their tests, and those of libraries that would break a working policy which does
+// not change with them.
+func (c *rollout) refusals(ctx context.Context) map[string]string {
 	refused := map[string]string{}
 	var already map[string]error
 	for more := true; more; more = c.refuseFailing(ctx, refused) {
@@ -59,8 +60,8 @@ func (c *consignment) refusals(ctx context.Context) map[string]string {
 	return refused
 }
 
-// refuseFailing refuses the changes to policies whose tests fail then. Those of which that cannot be found out are not made.
-func (c *consignment) refuseFailing(ctx context.Context, refused map[string]string) bool {
+// refuseFailing rejects changes after which a policy's tests fail. Changes whose tests cannot be run are held back.
+func (c *rollout) refuseFailing(ctx context.Context, refused map[string]string) bool {
 	more := false
 	for _, change := range c.changes {
 		if !change.takesEffect(refused) || !c.rewritten(change) {
@@ -76,8 +77,8 @@ func (c *consignment) refuseFailing(ctx context.Context, refused map[string]stri
 	return more
 }
 
-// rewritten reports whether a change is one of what tests are about.
-func (c *consignment) rewritten(change *change) bool {
+// rewritten reports whether a change affects what tests cover.
+func (c *rollout) rewritten(change *change) bool {
 	was := c.typed[change.name]
 	if was == nil {
 		return true
@@ -86,8 +87,8 @@ func (c *consignment) rewritten(change *change) bool {
 	return a.Package != b.Package || a.Library != b.Library || !slices.Equal(a.Modules, b.Modules) || !slices.Equal(a.Tests, b.Tests)
 }
 
-// refuseBroken refuses the changes to policies that do not compile then.
-func (c *consignment) refuseBroken(broken map[string]error, refused map[string]string) bool {
+// refuseBroken rejects changes to policies that would not compile.
+func (c *rollout) refuseBroken(broken map[string]error, refused map[string]string) bool {
 	more := false
 	for _, change := range c.changes {
 		if err := broken[change.name]; err != nil && change.takesEffect(refused) {
@@ -98,8 +99,8 @@ func (c *consignment) refuseBroken(broken map[string]error, refused map[string]s
 	return more
 }
 
-// refuseBreaking refuses the changes to libraries, if there is a policy that only they break.
-func (c *consignment) refuseBreaking(ctx context.Context, broken, already map[string]error, refused map[string]string) bool {
+// refuseBreaking rejects changes to libraries that break another policy.
+func (c *rollout) refuseBreaking(ctx context.Context, broken, already map[string]error, refused map[string]string) bool {
 	var libraries []*change
 	for _, change := range c.changes {
 		if was := c.typed[change.name]; was != nil && was.Spec.Library && (change.takesEffect(refused) || change.removes(refused)) {
@@ -129,13 +130,13 @@ func (c *change) removes(refused map[string]string) bool {
 	return c.after == nil && refused[c.name] == ""
 }
 
-// takesEffect reports whether a change leaves a policy that may be another one than before.
+// takesEffect reports whether a change is applied and leaves a policy.
 func (c *change) takesEffect(refused map[string]string) bool {
 	return c.after != nil && c.shipped != nil && refused[c.name] == ""
 }
 
-// before gives all policies as they are.
-func (c *consignment) before() []v1alpha1.RegoPolicy {
+// before returns all policies before the changes.
+func (c *rollout) before() []v1alpha1.RegoPolicy {
 	var world []v1alpha1.RegoPolicy
 	for _, name := range slices.Sorted(maps.Keys(c.typed)) {
 		world = append(world, *c.typed[name].DeepCopy())
@@ -143,8 +144,8 @@ func (c *consignment) before() []v1alpha1.RegoPolicy {
 	return world
 }
 
-// world gives all policies as they will be, without the changes that are refused, and without one more.
-func (c *consignment) world(refused map[string]string, without string) []v1alpha1.RegoPolicy {
+// world returns all policies after the changes, except the rejected ones and one more.
+func (c *rollout) world(refused map[string]string, without string) []v1alpha1.RegoPolicy {
 	all := maps.Clone(c.typed)
 	for _, change := range c.changes {
 		switch {

@@ -1,6 +1,7 @@
-// Package policy is what the replica that leads does for RegoPolicies: it applies those that the release ships, shows in the
-// status of each what became of it, and stores the revisions that decide, so that a replica that starts while a policy is
-// broken decides as the others do.
+// Package policy contains the leader's reconciler of RegoPolicies: it applies those that the release ships, reports
+// the result in the status of each, and stores the active revisions, so that a replica that starts while a policy is
+// broken decides like the others.
 //
-// What a policy compiles to is not known here. A Catalog tells, and a Checker tries what is about to be applied.
+// The package does not compile policies. A Catalog reports their state, and a Checker checks what is about to be
+// applied.
 package policy

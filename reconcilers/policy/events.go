@@ -20,8 +20,8 @@ const (
 	reasonKept      = "Kept"
 )
 
-// tell tells people what has become of a policy since its status was last written.
-func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
+// recordEvents records events for what has changed since the status of the policy was last written.
+func (r *Reconciler) recordEvents(before, policy *v1alpha1.RegoPolicy) {
 	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionShipped, v1alpha1.ConditionEdited, v1alpha1.ConditionCompiled, v1alpha1.ConditionTestsPassed, v1alpha1.ConditionReadsGranted, v1alpha1.ConditionRegistered} {
 		was, is := t.In(before.Status.Conditions), t.In(policy.Status.Conditions)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
@@ -29,31 +29,26 @@ func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
 		}
 		switch t {
 		case v1alpha1.ConditionRegistered:
-			r.tellOfRegistration(policy, is)
+			r.recordRegistration(policy, is)
 		case v1alpha1.ConditionTestsPassed:
-			r.tellOfTests(policy, was, is)
+			r.recordTests(policy, was, is)
 		default:
-			r.tellOf(policy, t, was, is)
-		}
-	}
-	if is := v1alpha1.ConditionReported.In(policy.Status.Conditions); is != nil && is.Reason == string(v1alpha1.ReasonReportsEdited) {
-		if was := v1alpha1.ConditionReported.In(before.Status.Conditions); was == nil || was.Reason != is.Reason {
-			r.say(policy, corev1.EventTypeWarning, is.Reason, "Report", is.Message)
+			r.recordChange(policy, t, was, is)
 		}
 	}
 	was, is := v1alpha1.ConditionActive.In(before.Status.Conditions), v1alpha1.ConditionActive.In(policy.Status.Conditions)
 	switch {
 	case is.Reason == string(v1alpha1.ReasonCurrentRevision):
 		if now := policy.Status.ActiveRevision; now != before.Status.ActiveRevision && now != "" {
-			r.say(policy, corev1.EventTypeNormal, reasonActivated, "Activate", is.Message)
+			r.recordEvent(policy, corev1.EventTypeNormal, reasonActivated, "Activate", is.Message)
 		}
 	case was != nil && was.Reason == string(v1alpha1.ReasonLastGoodRevision) && is.Reason != was.Reason:
-		r.say(policy, corev1.EventTypeWarning, is.Reason, "Activate", is.Message) // what is wrong with the object was told before
+		r.recordEvent(policy, corev1.EventTypeWarning, is.Reason, "Activate", is.Message) // the error of the object itself was recorded before
 	}
 }
 
-// tellOf tells of one condition that changed. was may be nil.
-func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, was, is *metav1.Condition) {
+// recordChange records an event for a changed condition. was may be nil.
+func (r *Reconciler) recordChange(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, was, is *metav1.Condition) {
 	good, bad := metav1.ConditionTrue, was != nil && was.Status == metav1.ConditionFalse
 	kind, reason, action, note := corev1.EventTypeWarning, is.Reason, "Compile", is.Message
 	switch t {
@@ -68,39 +63,40 @@ func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionTyp
 	case is.Status == metav1.ConditionUnknown:
 		return
 	case is.Status != good && t == v1alpha1.ConditionEdited:
-		kind = corev1.EventTypeNormal // it is what people may do
+		kind = corev1.EventTypeNormal // it is a deliberate setting
 	case is.Status != good && t != v1alpha1.ConditionShipped:
 		active := v1alpha1.ConditionActive.In(policy.Status.Conditions)
 		note = v1alpha1.Cut(active.Message, maxAside) + " " + note
 	case is.Status == good && t == v1alpha1.ConditionShipped:
 		kind = corev1.EventTypeNormal
 	case is.Status == good && !bad:
-		return // as it should be
+		return // the expected state
 	case is.Status == good && t == v1alpha1.ConditionEdited:
 		kind, note = corev1.EventTypeNormal, "All fields are as shipped again."
 	case is.Status == good:
 		kind, reason = corev1.EventTypeNormal, reasonRepaired
 		note = fmt.Sprintf("Resolved: %s.", was.Reason)
 	}
-	r.say(policy, kind, reason, action, note)
+	r.recordEvent(policy, kind, reason, action, note)
 }
 
-// tellOfRegistration tells what the API server asks about, or why it does not. That replicas are waited for is soon over.
-func (r *Reconciler) tellOfRegistration(policy *v1alpha1.RegoPolicy, is *metav1.Condition) {
+// recordRegistration records what the API server asks about, or why it does not. No event while waiting for replicas:
+// that state is short-lived.
+func (r *Reconciler) recordRegistration(policy *v1alpha1.RegoPolicy, is *metav1.Condition) {
 	switch {
 	case is.Status == metav1.ConditionTrue:
-		r.say(policy, corev1.EventTypeNormal, is.Reason, "Register", is.Message)
+		r.recordEvent(policy, corev1.EventTypeNormal, is.Reason, "Register", is.Message)
 	case is.Reason != string(v1alpha1.ReasonWaitingForReplicas):
-		r.say(policy, corev1.EventTypeWarning, is.Reason, "Register", is.Message)
+		r.recordEvent(policy, corev1.EventTypeWarning, is.Reason, "Register", is.Message)
 	}
 }
 
-func (r *Reconciler) say(about runtime.Object, kind, reason, action, note string) {
+func (r *Reconciler) recordEvent(about runtime.Object, kind, reason, action, note string) {
 	r.Events.Eventf(about, nil, kind, reason, action, "%s", note)
 }
 
-// warnOfShipped tells on an object why a policy that is shipped is not applied. Recorders take two events of one reason for one that
-// happened twice, unless they are related to different objects; and so the policy is related, which need not exist yet.
+// warnOfShipped records on an object why a shipped policy is not applied. The policy is the related object, even if
+// it does not exist yet: otherwise the recorder would merge events of two policies with the same reason.
 func (r *Reconciler) warnOfShipped(about runtime.Object, name string, why Finding) {
 	related := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: name}
 	note := "RegoPolicy " + name + ": " + why.Message

@@ -11,14 +11,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// soonest and latest bound the wait between two looks at replicas that do not decide by a policy yet.
+// soonest and latest bound the wait while replicas do not serve a policy yet.
 const soonest, latest = 500 * time.Millisecond, 5 * time.Second
 
-// judgeReady shows whether the policy decides about every request that it names, on every replica, and if not, what is the first
-// that is missing. The other conditions are those of the present object by then. It gives when to look again, 0 for never.
-func (r *Reconciler) judgeReady(ctx context.Context, before, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
+// setReady sets condition Ready: whether every replica evaluates the policy for every request that it matches, and
+// otherwise the first obstacle. The other conditions must be set. It returns when to reconcile again, 0 for never.
+func (r *Reconciler) setReady(ctx context.Context, before, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
 	was := v1alpha1.ConditionReady.In(before.Status.Conditions)
-	// It was so for this very text: replicas swap whole sets, so that one which is behind is so because of another policy.
+	// Ready was true for this text: replicas swap whole sets, so one that is behind is so because of another policy.
 	stays := was != nil && was.Status == metav1.ConditionTrue && was.ObservedGeneration == policy.Generation &&
 		before.Status.ActiveRevision == policy.Status.ActiveRevision
 	is, ready := metav1.ConditionTrue, activity(policy, state)
@@ -44,7 +44,7 @@ func (r *Reconciler) judgeReady(ctx context.Context, before, policy *v1alpha1.Re
 	return again, err
 }
 
-// missing is the first condition beside Active that is not true of the present object, nil if all are.
+// missing returns the first condition beside Active that is not true of the current object, or nil.
 func (r *Reconciler) missing(policy *v1alpha1.RegoPolicy, state State, stays bool) (*Finding, metav1.ConditionStatus) {
 	tests, registered := v1alpha1.ConditionTestsPassed.In(policy.Status.Conditions), v1alpha1.ConditionRegistered.In(policy.Status.Conditions)
 	current := func(c *metav1.Condition) bool { return c != nil && c.ObservedGeneration == policy.Generation }

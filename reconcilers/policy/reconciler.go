@@ -31,105 +31,106 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
-// The bounds of the wait after an error.
+// firstRetry and lastRetry bound the wait after an error.
 const firstRetry, lastRetry = time.Second, 30 * time.Second
 
-// Finding is what was found out about one side of a policy.
+// Finding is the result of one check of a policy.
 type Finding struct {
-	// Reason is one of the condition's. Empty says that nothing is known.
+	// Reason is a condition reason. Empty means unknown.
 	Reason v1alpha1.ConditionReason
-	// Message is for users. It stays the same as long as nothing changes.
+	// Message is for users. It must stay the same while nothing changes.
 	Message string
 }
 
-// State is what became of a RegoPolicy.
+// State is the state of a RegoPolicy in the catalog.
 type State struct {
-	// UID and Generation are of the object that this is about.
+	// UID and Generation identify the object that the state is about.
 	UID        types.UID
 	Generation int64
-	// Library tells modules for other policies from a policy.
+	// Library is set for a module library.
 	Library bool
-	// Compiled is about the object itself, also if an older revision decides.
+	// Compiled is the result for the object itself, even if an older revision is active.
 	Compiled Finding
-	// Reads is about what it asks for.
+	// Reads is the result for the resources that it reads.
 	Reads Finding
-	// Active is the revision that decides, "" if nothing does. Libraries have none.
+	// Active is the active revision, "" if there is none. Libraries have none.
 	Active string
-	// Data is the revision that decides, as it is stored: an object with the fields policy and libraries.
+	// Data is the active revision as stored: an object with the fields policy and libraries.
 	Data json.RawMessage
-	// LastGood is set if what decides is older than the object.
+	// LastGood is set if the active revision is older than the object.
 	LastGood bool
-	// Text identifies what the object was compiled from, with the libraries that it reaches.
+	// Text identifies the compiled text, with the libraries that it imports.
 	Text string
-	// Registered is about whether the API server asks it about kinds that are not ours. Without a reason there are none; nil says
-	// that nothing is known about this generation.
+	// Registered reports whether the API server calls the webhook for foreign kinds. Its reason is empty if the
+	// policy matches none; nil means unknown for this generation.
 	Registered *Finding
-	// Violations is what the last audit of existing objects found; nil says that nothing is known.
+	// Violations is the result of the last audit of existing objects; nil means unknown.
 	Violations *v1alpha1.PolicyViolations
-	// Auditing is how far the audit is that is under way; nil if none is.
+	// Auditing is the progress of the running audit; nil if none runs.
 	Auditing *v1alpha1.PolicyAudit
 	// Reported is the state of the reports of that audit. Without a reason, there must be none; nil means unknown.
 	Reported *Finding
 }
 
-// Catalog knows what became of policies.
+// Catalog provides the state of policies.
 type Catalog interface {
-	// State gives the state of a policy, and false if it has not been seen.
+	// State returns the state of a policy, and false if the catalog has not observed it.
 	State(name string) (State, bool)
 }
 
-// Checker tries policies.
+// Checker checks policies before they are applied.
 type Checker interface {
-	// Check compiles policies, each with the libraries among them, and gives the errors by the policies' names.
+	// Check compiles policies, each with the libraries among them, and returns the errors by policy name.
 	Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error
-	// RunTests runs the tests of a policy among others. Refused is what speaks against it, err why nothing is known.
+	// RunTests runs the tests of a policy in the given world. refused is why it must not be applied, err why the
+	// tests could not be run.
 	RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error)
 }
 
-// Reconciler is the reconciler of RegoPolicies.
+// Reconciler reconciles RegoPolicies.
 type Reconciler struct {
 	// Client writes.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Namespace is the one that Sallyport is installed in: the ConfigMap is there, and revisions are stored there.
+	// Namespace is the namespace of the installation, with the ConfigMap and the stored revisions.
 	Namespace string
-	// ConfigMap is the name of the ConfigMap with the shipped policies. If it is empty nothing is shipped.
+	// ConfigMap is the name of the ConfigMap with the shipped policies. If it is empty, none are shipped.
 	ConfigMap string
-	// Release is the version of this release. A ConfigMap of another one is left alone.
+	// Release is the version of this release. A ConfigMap of another release is ignored.
 	Release string
-	// Sources are the Rego files in the program, to which the ConfigMap refers.
+	// Sources are the embedded Rego files to which the ConfigMap refers.
 	Sources shipping.Sources
-	// Catalog knows what became of policies.
+	// Catalog provides the state of policies.
 	Catalog Catalog
-	// Changed has a RegoPolicy with its name whenever the catalog's State of it changes. It may be nil.
+	// Changed receives a RegoPolicy by name whenever its State changes. It may be nil.
 	Changed <-chan event.GenericEvent
-	// Checker tries policies before they are applied.
+	// Checker checks policies before they are applied.
 	Checker Checker
-	// Tester runs the tests of what is stored. Without one they are not run.
+	// Tester runs the tests of stored policies. If nil, they are not run.
 	Tester Tester
-	// Behind returns the names of the live replicas that serve other policies than this one. On an error, the names say that they are
-	// unknown. If it is nil, there are no other replicas.
+	// Behind returns the names of the live replicas that serve other policies than this one. If it returns an error,
+	// the names are those of replicas whose state is unknown. Nil means that there are no other replicas.
 	Behind func(context.Context) ([]string, error)
-	// Events tells people.
+	// Events records events.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
 
-	// trying is held by whoever tries what is shipped: it takes a while, and who comes second has less to try.
+	// trying serializes checks of shipped policies, which take a while; the second one finds less to check.
 	trying sync.Mutex
-	// passed identifies the changes that last passed the check.
+	// passed identifies the changes that passed the last check.
 	passed string
 
-	mu        sync.Mutex
-	shipments map[string]shipment // by the policy's name, nil until the first look at the ConfigMap
-	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
-	seen      map[string]bool // shipped policies that have been there
-	untested  workqueue.TypedRateLimitingInterface[reconcile.Request]
-	verdicts  map[string]verdict // by the policy's name
+	mu          sync.Mutex
+	shipments   map[string]shipment // by policy name; nil until the ConfigMap was read
+	queue       workqueue.TypedRateLimitingInterface[reconcile.Request]
+	seen        map[string]bool // shipped policies that have existed
+	untested    workqueue.TypedRateLimitingInterface[reconcile.Request]
+	testResults map[string]testResult // by policy name
 }
 
-// Look has a policy looked at again, because something else is known of it.
+// Look enqueues a policy because something about it has changed.
 func (r *Reconciler) Look(name string) {
 	r.mu.Lock()
 	queue := r.queue
@@ -139,8 +140,8 @@ func (r *Reconciler) Look(name string) {
 	}
 }
 
-// SetupWithManager registers the reconciler, for the replica that leads. The ConfigMap is watched by its name, and of the
-// stored revisions only metadata is kept.
+// SetupWithManager registers the reconciler, which runs on the leader. It watches the ConfigMap by name, and only the
+// metadata of stored revisions.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.ConfigMap != "" {
 		if err := r.setupShipping(mgr); err != nil {
@@ -187,7 +188,7 @@ func (r *Reconciler) setupShipping(mgr ctrl.Manager) error {
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) { return r.ship(ctx) }))
 }
 
-// watch makes a cache for the namespace.
+// watch creates a cache for the namespace.
 func (r *Reconciler) watch(mgr ctrl.Manager, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultTransform = cache.TransformStripManagedFields()
@@ -205,7 +206,7 @@ func options() controller.Options {
 	}
 }
 
-// changed leaves out what only changes a status.
+// changed drops updates of the status only.
 var changed = predicate.Or[client.Object](
 	predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
 )
@@ -213,12 +214,12 @@ var changed = predicate.Or[client.Object](
 var labelled = func() labels.Selector {
 	has, err := labels.Parse(policyLabel)
 	if err != nil {
-		panic(err) // a constant text
+		panic(err) // a constant
 	}
 	return has
 }()
 
-// policyOf gives the policy that a revision is stored of.
+// policyOf returns a request for the policy of a stored revision.
 func policyOf(_ context.Context, revision *metav1.PartialObjectMetadata) []reconcile.Request {
 	return []reconcile.Request{request(revision.Labels[policyLabel])}
 }

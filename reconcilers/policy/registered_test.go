@@ -53,8 +53,8 @@ func TestRegistrationIsShown(t *testing.T) {
 	f.shows("slip", "Active", "False NoGoodRevision No revision is active: requests for Sallyport's own kinds that it matches follow spec.onError, which is Deny. See condition Compiled.")
 }
 
-// That somebody keeps changing reports is told once, until they are left alone again.
-func TestEditedReportsAreTold(t *testing.T) {
+// The state of the reports is a condition, and no event.
+func TestReportsAreShown(t *testing.T) {
 	f := newFixture(t)
 	says := &registrar{Catalog: f.Catalog, violations: &v1alpha1.PolicyViolations{AuditedAt: metav1.Unix(0, 0)}}
 	f.Catalog = says
@@ -68,9 +68,5 @@ func TestEditedReportsAreTold(t *testing.T) {
 		f.tells(told...)
 	}
 	shows(v1alpha1.ReasonReported, "All is reported.", "True Reported All is reported.", "Normal Activated RegoPolicy/guard")
-	for range 2 {
-		shows(v1alpha1.ReasonReportsEdited, "Ann edits.", "False ReportsEdited Ann edits.", "Warning ReportsEdited RegoPolicy/guard: Ann edits.")
-		shows(v1alpha1.ReasonReportsEdited, "Bob edits.", "False ReportsEdited Bob edits.")
-		shows(v1alpha1.ReasonReported, "All is reported.", "True Reported All is reported.")
-	}
+	shows(v1alpha1.ReasonReportNameTaken, "One is taken.", "False ReportNameTaken One is taken.")
 }

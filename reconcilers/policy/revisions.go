@@ -24,18 +24,19 @@ import (
 const (
 	policyLabel        = v1alpha1.GroupName + "/policy"
 	revisionAnnotation = v1alpha1.GroupName + "/revision"
-	// keptRevisions is how many revisions are stored of each policy.
+	// keptRevisions is the number of stored revisions per policy.
 	keptRevisions = 3
-	// maxRevision is beyond what counting up ever reaches. Above the highest number that there can be nothing could be stored, and
-	// whoever put that there would decide in every replica that starts.
+	// maxRevision is the highest accepted revision number. Above the highest possible number nothing could be stored,
+	// and whoever wrote it would determine the policy of every replica that starts.
 	maxRevision = 1 << 53
 )
 
-// store sees to it that the revision that decides is stored, with the highest number among those of its policy: a replica that
-// starts takes the highest if it can make nothing of the policy itself.
+// store ensures that the active revision is stored with the highest number of its policy: a replica that cannot use
+// the policy itself loads the highest.
 //
-// One replica leads, and for a moment two may. Names follow from content, so both write the same object. Should they disagree
-// about what decides, each raises the number of its own until the one that is behind catches up or ends.
+// Usually one replica leads, but briefly two can. Names are derived from the content, so both write the same object.
+// If they disagree about the active revision, each raises the number of its own until the outdated one catches up or
+// ends.
 func (r *Reconciler) store(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) error {
 	if state.Active == "" || len(state.Data) == 0 {
 		return nil
@@ -101,7 +102,7 @@ func (r *Reconciler) create(ctx context.Context, policy *v1alpha1.RegoPolicy, st
 	if !holds(there, content) || there.Labels[policyLabel] != policy.Name {
 		return collision(there, policy.Name)
 	}
-	return err // another leader was faster; its number is looked at in the next pass
+	return err // another leader was faster; the next pass reads its number
 }
 
 func collision(there *appsv1.ControllerRevision, policy string) error {
@@ -114,7 +115,7 @@ func holds(stored *appsv1.ControllerRevision, content []byte) bool {
 	return err == nil && bytes.Equal(theirs, content)
 }
 
-// essence is what tells one revision from another: which object it is of, and all that it decides by. Generations and the
+// essence returns what distinguishes revisions: the object's identity and its decisive content. Generations and the
 // identity of libraries are not part of it.
 func essence(data json.RawMessage) ([]byte, error) {
 	var revision struct {
@@ -138,10 +139,10 @@ func essence(data json.RawMessage) ([]byte, error) {
 	return json.Marshal(revision)
 }
 
-// prune deletes all but the newest, those with a number that nothing could follow, and never the one that decides.
+// prune deletes all but the newest revisions, and those with numbers that are too high, but never the active one.
 func (r *Reconciler) prune(ctx context.Context, stored []appsv1.ControllerRevision, decides string) error {
 	slices.SortFunc(stored, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(b.Revision, a.Revision) })
-	kept := 1 // the one that decides
+	kept := 1 // the active one
 	for i := range stored {
 		s := &stored[i]
 		if s.Name == decides {

@@ -22,74 +22,73 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
-// shipment is what became of one policy of the ConfigMap. Without a reason nothing is known.
+// shipment is the result for one policy of the ConfigMap. An empty reason means unknown.
 type shipment struct {
 	Finding
-	// shipped is the policy as it is shipped, nil if that cannot be read, or if it is not shipped any more.
+	// shipped is the policy as shipped, nil if it cannot be read or is no longer shipped.
 	shipped *v1alpha1.RegoPolicy
 }
 
-// consignment is one look at the ConfigMap and at the policies.
-type consignment struct {
+// rollout is one pass over the ConfigMap and all policies.
+type rollout struct {
 	*Reconciler
 	source    *corev1.ConfigMap
 	live      map[string]*unstructured.Unstructured
 	typed     map[string]*v1alpha1.RegoPolicy
-	odd       map[string]error // what is not a RegoPolicy, though it is stored as one: it is left alone
+	invalid   map[string]error // stored objects that do not decode as RegoPolicy: left alone
 	changes   []*change
 	shipments map[string]shipment
 	errs      []error
-	again     bool // somebody was faster
+	conflict  bool // a conflict: run again
 }
 
-// change is something to be done to one policy.
+// change is a change to one policy.
 type change struct {
 	name string
-	// after is what the policy will be, nil if it will not be.
+	// after is the policy after the change, nil if it is deleted.
 	after *v1alpha1.RegoPolicy
-	// shipped is what is shipped of it, nil for one that is not shipped any more.
+	// shipped is the policy as shipped, nil if it is no longer shipped.
 	shipped *v1alpha1.RegoPolicy
-	// do makes the change and gives what the policy is then, if there is one.
+	// do makes the change and returns the policy after it, if it exists.
 	do   func(context.Context) (*v1alpha1.RegoPolicy, error)
 	done news
-	// unsure is why it could not be tried.
+	// unsure is why the change could not be checked.
 	unsure error
-	// held is that it is not made.
+	// held is set if the change is not made.
 	held bool
 }
 
-// news is something to tell about a change when it is done. The empty one is not told.
+// news is an event to record when the change is done. The zero value is none.
 type news struct{ reason, note string }
 
-// ship applies the policies of the ConfigMap. Whatever asks for it, it looks at all of them, past every cache: they are few, and
-// it is seldom.
+// ship applies the policies of the ConfigMap. Each pass reads all of them live; there are few, and it runs seldom.
 func (r *Reconciler) ship(ctx context.Context) (ctrl.Result, error) {
 	r.trying.Lock()
 	defer r.trying.Unlock()
-	c, err := r.unpack(ctx)
+	c, err := r.readShipped(ctx)
 	if c == nil || err != nil {
 		return ctrl.Result{}, err
 	}
-	c.try(ctx)
+	c.prepare(ctx)
 	for _, change := range c.changes {
 		if !change.held {
 			c.carryOut(ctx, change)
 		}
 	}
 	c.report()
-	if err := errors.Join(c.errs...); err != nil || !c.again {
+	if err := errors.Join(c.errs...); err != nil || !c.conflict {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: firstRetry}, nil
 }
 
-// unpack reads the ConfigMap and all policies. It gives nil if this release ships nothing.
-func (r *Reconciler) unpack(ctx context.Context) (*consignment, error) {
-	c := &consignment{Reconciler: r, source: &corev1.ConfigMap{}, shipments: map[string]shipment{}}
+// readShipped reads the ConfigMap and all policies. It returns nil if this release ships nothing.
+func (r *Reconciler) readShipped(ctx context.Context) (*rollout, error) {
+	c := &rollout{Reconciler: r, source: &corev1.ConfigMap{}, shipments: map[string]shipment{}}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.ConfigMap}, c.source)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil // being uninstalled, perhaps: the policies stay as they are
+		return nil, nil // the release is probably being uninstalled: the policies stay
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", r.Namespace, r.ConfigMap, err)
 	case c.source.Annotations[shipping.ReleaseAnnotation] != r.Release:
@@ -97,11 +96,11 @@ func (r *Reconciler) unpack(ctx context.Context) (*consignment, error) {
 			"itsRelease", c.source.Annotations[shipping.ReleaseAnnotation], "release", r.Release)
 		return nil, nil
 	}
-	return c, c.look(ctx)
+	return c, c.readPolicies(ctx)
 }
 
-// try finds out what is to be done, and which of it must not be.
-func (c *consignment) try(ctx context.Context) {
+// prepare determines the changes, and which of them must not be made.
+func (c *rollout) prepare(ctx context.Context) {
 	for _, name := range shipping.Names(c.source) {
 		c.plan(ctx, name)
 	}
@@ -111,9 +110,9 @@ func (c *consignment) try(ctx context.Context) {
 	for _, change := range c.changes {
 		switch why := refused[change.name]; {
 		case change.unsure != nil:
-			c.failed(change.name, change.shipped, fmt.Errorf("running its tests: %w", change.unsure))
+			c.recordError(change.name, change.shipped, fmt.Errorf("running its tests: %w", change.unsure))
 		case why != "":
-			c.refuse(change, why)
+			c.recordRefused(change, why)
 		default:
 			continue
 		}
@@ -121,18 +120,18 @@ func (c *consignment) try(ctx context.Context) {
 	}
 }
 
-// look reads all policies.
-func (c *consignment) look(ctx context.Context) error {
+// readPolicies reads all policies.
+func (c *rollout) readPolicies(ctx context.Context) error {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RegoPolicyList"))
 	if err := c.Live.List(ctx, all); err != nil {
 		return fmt.Errorf("listing RegoPolicies: %w", err)
 	}
-	c.live, c.typed, c.odd = map[string]*unstructured.Unstructured{}, map[string]*v1alpha1.RegoPolicy{}, map[string]error{}
+	c.live, c.typed, c.invalid = map[string]*unstructured.Unstructured{}, map[string]*v1alpha1.RegoPolicy{}, map[string]error{}
 	for i := range all.Items {
 		u, policy := &all.Items[i], &v1alpha1.RegoPolicy{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, policy); err != nil {
-			c.odd[u.GetName()] = fmt.Errorf("decoding RegoPolicy %s: %w", u.GetName(), err)
+			c.invalid[u.GetName()] = fmt.Errorf("decoding RegoPolicy %s: %w", u.GetName(), err)
 			continue
 		}
 		c.live[u.GetName()], c.typed[u.GetName()] = u, policy
@@ -140,22 +139,22 @@ func (c *consignment) look(ctx context.Context) error {
 	return nil
 }
 
-// plan finds out what is to be done to one shipped policy.
-func (c *consignment) plan(ctx context.Context, name string) {
+// plan determines the change to one shipped policy.
+func (c *rollout) plan(ctx context.Context, name string) {
 	shipped, err := shipping.ReadPolicy(c.source, name, c.Sources)
 	if err != nil {
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonUnreadable, err.Error()}, nil}
 		return
 	}
-	if err := c.odd[name]; err != nil {
-		c.failed(name, shipped, err)
+	if err := c.invalid[name]; err != nil {
+		c.recordError(name, shipped, err)
 		return
 	}
 	live := c.live[name]
 	c.shipments[name] = shipment{Finding{v1alpha1.ReasonShipped, fmt.Sprintf("Release %s is applied.", c.Release)}, shipped}
 	switch {
 	case live != nil && live.GetDeletionTimestamp() != nil:
-		return // put back when it is gone
+		return // it is created again when it is gone
 	case live != nil && !shipping.Shipped(live):
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonNameTaken, fmt.Sprintf(
 			"Release %s also ships a RegoPolicy %s, which is not applied because this one was not created by Sallyport. "+
@@ -173,32 +172,32 @@ func (c *consignment) plan(ctx context.Context, name string) {
 	}
 	step, err := shipping.Next(live, shipped)
 	if err != nil || step == nil {
-		c.failed(name, shipped, err)
+		c.recordError(name, shipped, err)
 		return
 	}
 	after, err := step.Try(ctx, c.Client)
 	if err != nil {
-		c.failed(name, shipped, err)
+		c.recordError(name, shipped, err)
 		return
 	}
 	planned := &change{name: name, after: after, shipped: shipped, do: func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
 		return step.Do(ctx, c.Client)
 	}}
-	if live == nil && c.wasThere(name) {
+	if live == nil && c.existed(name) {
 		planned.done = news{reasonPutBack, "The policy was deleted but is shipped, so it was created again. To disable it, use the values of the chart, or set spec.mode to Audit."}
 	}
 	c.changes = append(c.changes, planned)
 }
 
-// retire finds the policies that earlier releases shipped and this one does not.
-func (c *consignment) retire() {
+// retire determines the changes to policies that earlier releases shipped and this one does not.
+func (c *rollout) retire() {
 	for name, live := range c.live {
 		if _, shipped := c.shipments[name]; shipped || live.GetDeletionTimestamp() != nil || !shipping.Retiring(live) {
 			continue
 		}
 		untouched, err := shipping.Untouched(live)
 		if err != nil {
-			c.failed(name, nil, fmt.Errorf("retiring RegoPolicy %s: %w", name, err))
+			c.recordError(name, nil, fmt.Errorf("retiring RegoPolicy %s: %w", name, err))
 			continue
 		}
 		gone := &change{name: name, after: c.typed[name], do: func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
@@ -215,7 +214,7 @@ func (c *consignment) retire() {
 	}
 }
 
-// inOrder has libraries come before those that may need them, and go after them.
+// inOrder orders libraries before the policies that may import them, and their deletion after them.
 func inOrder(a, b *change) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.name, b.name))
 }
@@ -230,24 +229,23 @@ func rank(c *change) int {
 	return 1
 }
 
-func (c *consignment) carryOut(ctx context.Context, change *change) {
+func (c *rollout) carryOut(ctx context.Context, change *change) {
 	about, err := change.do(ctx)
 	if err != nil {
-		c.failed(change.name, change.shipped, err)
+		c.recordError(change.name, change.shipped, err)
 		return
 	}
 	if change.done.reason != "" {
-		c.say(about, corev1.EventTypeNormal, change.done.reason, "Apply", change.done.note)
+		c.recordEvent(about, corev1.EventTypeNormal, change.done.reason, "Apply", change.done.note)
 	}
 }
 
-// failed takes down what went wrong with a policy, if anything did. A conflict is somebody who was faster: what is known of it
-// stays so until the next look.
-func (c *consignment) failed(name string, shipped *v1alpha1.RegoPolicy, err error) {
+// recordError records the error for a policy. After a conflict the recorded result stays until the next pass.
+func (c *rollout) recordError(name string, shipped *v1alpha1.RegoPolicy, err error) {
 	switch {
 	case err == nil:
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		c.again = true
+		c.conflict = true
 		c.shipments[name], _, _ = c.shipment(name)
 	default:
 		c.errs = append(c.errs, err)
@@ -257,8 +255,8 @@ func (c *consignment) failed(name string, shipped *v1alpha1.RegoPolicy, err erro
 	}
 }
 
-// refuse takes down that a change is not made.
-func (c *consignment) refuse(change *change, why string) {
+// recordRefused records that the change is not applied.
+func (c *rollout) recordRefused(change *change, why string) {
 	text := fmt.Sprintf("Release %s is not applied: %s", c.Release, why)
 	if change.shipped == nil {
 		text = fmt.Sprintf("Release %s does not ship this policy, but it stays: without it, %s", c.Release, why)
@@ -266,16 +264,16 @@ func (c *consignment) refuse(change *change, why string) {
 	c.shipments[change.name] = shipment{Finding{v1alpha1.ReasonCheckFailed, text}, change.shipped}
 }
 
-// wasThere reports whether a shipped policy has been there.
-func (c *consignment) wasThere(name string) bool {
+// existed reports whether a shipped policy has existed.
+func (c *rollout) existed(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen[name]
 }
 
-// report keeps the shipments for the status of the policies, has those shown that changed, and tells of new trouble on the
-// ConfigMap.
-func (c *consignment) report() {
+// report stores the results for the status of the policies, enqueues those that changed, and records new problems as
+// events on the ConfigMap.
+func (c *rollout) report() {
 	c.mu.Lock()
 	before := c.Reconciler.shipments
 	c.Reconciler.shipments = c.shipments
@@ -290,7 +288,7 @@ func (c *consignment) report() {
 	for _, name := range slices.Sorted(maps.Keys(c.shipments)) {
 		s := c.shipments[name]
 		was, known := before[name]
-		if !known && c.typed[name] != nil { // told by the leader before
+		if !known && c.typed[name] != nil { // the previous leader recorded it
 			if shown := v1alpha1.ConditionShipped.In(c.typed[name].Status.Conditions); shown != nil && shown.Status == metav1.ConditionFalse {
 				was.Finding = Finding{v1alpha1.ConditionReason(shown.Reason), shown.Message}
 			}
@@ -306,7 +304,8 @@ func (c *consignment) report() {
 	}
 }
 
-// shipment gives what became of a policy of the ConfigMap, and whether it is one. Nothing is known before the first look.
+// shipment returns the result for a policy of the ConfigMap, and whether it is one. Nothing is known before the first
+// pass.
 func (r *Reconciler) shipment(name string) (s shipment, is, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

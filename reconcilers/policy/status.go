@@ -23,14 +23,14 @@ import (
 
 const (
 	fieldOwner = shipping.FieldOwner
-	// maxAside is how much an event says of what decides instead.
+	// maxAside limits the text of an event about the active revision.
 	maxAside = 250
-	// reportPeriod is how long a status stands before it is confirmed, which takes one write per policy.
+	// reportPeriod is how often a status is confirmed, which takes one write per policy.
 	reportPeriod = 5 * time.Minute
 )
 
-// Reconcile stores the revision that decides for one policy, and shows what became of it. Of an object that the catalog has
-// not seen yet nothing is said.
+// Reconcile stores the active revision of one policy and updates its status. It does nothing for an object that the
+// catalog has not observed yet.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	policy := &v1alpha1.RegoPolicy{}
 	err := r.Live.Get(ctx, request.NamespacedName, policy)
@@ -42,11 +42,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	state, ok := r.Catalog.State(policy.Name)
 	if !ok || state.UID != policy.UID || state.Generation != policy.Generation || !policy.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // the catalog tells when it has
+		return ctrl.Result{}, nil // requeued when the catalog has observed this generation
 	}
 	stored := r.store(ctx, policy, state)
 	again, err := r.show(ctx, policy, state)
-	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // somebody was faster: look again
+	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // conflict: read again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
 	if again == 0 {
@@ -55,19 +55,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: again}, errors.Join(stored, err)
 }
 
-// show writes the status if it has changed or is to be confirmed, and then tells people if they should know. It gives when to look
-// again, 0 for no sooner than it is to be confirmed.
+// show writes the status if it has changed or must be confirmed, and then records events. It returns when to
+// reconcile again, 0 for no sooner than the next confirmation.
 func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
 	if state.Reads.Reason == v1alpha1.ReasonReadsNotSynced && state.Active == "" && policy.Status.ObservedGeneration == policy.Generation {
-		return 0, nil // this replica has just started, and what is in the status is true of the others
+		return 0, nil // this replica has just started; the status is that of the previous leader
 	}
 	before := policy.DeepCopy()
 	policy.Status.ObservedGeneration, policy.Status.ActiveRevision = policy.Generation, state.Active
-	r.judge(policy, state)
-	r.judgeTests(policy, state)
-	r.judgeShipment(policy)
-	r.judgeViolations(policy, state)
-	again, unknown := r.judgeReady(ctx, before, policy, state)
+	r.setConditions(policy, state)
+	r.setTests(policy, state)
+	r.setShipment(policy)
+	r.setViolations(policy, state)
+	again, unknown := r.setReady(ctx, before, policy, state)
 	if equality.Semantic.DeepEqual(before.Status, policy.Status) && r.confirmed(policy) {
 		return again, unknown
 	}
@@ -78,23 +78,23 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 		}
 		return 0, errors.Join(unknown, fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err))
 	}
-	r.tell(before, policy)
+	r.recordEvents(before, policy)
 	return again, unknown
 }
 
-// confirmed reports whether a status was written so lately that people can rely on it. What a clock that is ahead has written is not
-// confirmed: it would stand for longer than it may.
+// confirmed reports whether the status was written recently. A time in the future, written by a fast clock, does not
+// count: the status would be confirmed too late.
 func (r *Reconciler) confirmed(policy *v1alpha1.RegoPolicy) bool {
 	at := policy.Status.ReportedAt
 	return at != nil && r.Now().Sub(at.Time).Abs() < reportPeriod
 }
 
-// judge shows what the catalog says.
-func (r *Reconciler) judge(policy *v1alpha1.RegoPolicy, state State) {
-	r.find(policy, v1alpha1.ConditionCompiled, state.Compiled)
-	r.find(policy, v1alpha1.ConditionReadsGranted, state.Reads)
+// setConditions sets the conditions from the catalog's state.
+func (r *Reconciler) setConditions(policy *v1alpha1.RegoPolicy, state State) {
+	r.setFinding(policy, v1alpha1.ConditionCompiled, state.Compiled)
+	r.setFinding(policy, v1alpha1.ConditionReadsGranted, state.Reads)
 	if state.Registered != nil {
-		r.find(policy, v1alpha1.ConditionRegistered, *state.Registered)
+		r.setFinding(policy, v1alpha1.ConditionRegistered, *state.Registered)
 	}
 	active, is := activity(policy, state), metav1.ConditionFalse
 	switch active.Reason {
@@ -104,7 +104,7 @@ func (r *Reconciler) judge(policy *v1alpha1.RegoPolicy, state State) {
 	r.set(policy, v1alpha1.ConditionActive, is, active)
 }
 
-// activity tells what decides.
+// activity returns which revision is active.
 func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 	well := state.Compiled.Reason == v1alpha1.ReasonCompiled
 	see := v1alpha1.ConditionCompiled
@@ -133,14 +133,14 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 	}
 	whose := "requests that it matches"
 	if state.Registered != nil && state.Registered.Reason == v1alpha1.ReasonNoGoodRevision {
-		whose = "requests for Sallyport's own kinds that it matches" // about others it is not asked
+		whose = "requests for Sallyport's own kinds that it matches" // it is not registered for other kinds
 	}
 	return Finding{reason, fmt.Sprintf("No revision is active: %s follow spec.onError, which is %s. See condition %s.",
 		whose, policy.Spec.OnError, see)}
 }
 
-// judgeViolations shows what the last audit found. Until there is one by this process what is there stays.
-func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
+// setViolations sets the result of the last audit. Before the first audit of this process the old result stays.
+func (r *Reconciler) setViolations(policy *v1alpha1.RegoPolicy, state State) {
 	audited, reported := Finding{v1alpha1.ReasonAudited, "Every object that the policy matches was evaluated."}, state.Reported
 	policy.Status.Auditing = state.Auditing
 	switch {
@@ -150,28 +150,25 @@ func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
 		return
 	default:
 		policy.Status.Violations = state.Violations
-		switch v := state.Violations; {
-		case v.Incomplete != "":
-			audited = Finding{v1alpha1.ReasonAuditIncomplete, v.Incomplete}
-		case v.Unwatched != "":
-			audited.Message += " But " + v.Unwatched
+		if incomplete := state.Violations.Incomplete; incomplete != "" {
+			audited = Finding{v1alpha1.ReasonAuditIncomplete, incomplete}
 		}
 	}
-	r.find(policy, v1alpha1.ConditionAudited, audited)
+	r.setFinding(policy, v1alpha1.ConditionAudited, audited)
 	if reported != nil {
-		r.find(policy, v1alpha1.ConditionReported, *reported)
+		r.setFinding(policy, v1alpha1.ConditionReported, *reported)
 	}
 }
 
-// judgeShipment shows what became of what the release ships, if that is known.
-func (r *Reconciler) judgeShipment(policy *v1alpha1.RegoPolicy) {
+// setShipment sets the condition about the shipped policy, if its state is known.
+func (r *Reconciler) setShipment(policy *v1alpha1.RegoPolicy) {
 	s, is, known := r.shipment(policy.Name)
 	switch {
 	case !known, is && s.Reason == "":
 		return
 	case !is:
 		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionShipped))
-		r.judgeEdits(policy, nil)
+		r.setEdits(policy, nil)
 		return
 	}
 	status := metav1.ConditionFalse
@@ -181,17 +178,17 @@ func (r *Reconciler) judgeShipment(policy *v1alpha1.RegoPolicy) {
 	r.set(policy, v1alpha1.ConditionShipped, status, s.Finding)
 	switch {
 	case s.Reason == v1alpha1.ReasonNameTaken:
-		r.judgeEdits(policy, nil)
+		r.setEdits(policy, nil)
 	case s.shipped != nil:
-		r.judgeEdits(policy, s.shipped)
+		r.setEdits(policy, s.shipped)
 	}
 }
 
 // The bounds of status.editedFields.
 const mostEdited, longestEdited = 64, 1024
 
-// judgeEdits shows which fields of a policy are not as shipped, and nothing if it is not shipped.
-func (r *Reconciler) judgeEdits(policy, shipped *v1alpha1.RegoPolicy) {
+// setEdits lists the fields that differ from the shipped policy, none if it is not shipped.
+func (r *Reconciler) setEdits(policy, shipped *v1alpha1.RegoPolicy) {
 	policy.Status.EditedFields = nil
 	if shipped == nil {
 		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
@@ -210,8 +207,8 @@ func (r *Reconciler) judgeEdits(policy, shipped *v1alpha1.RegoPolicy) {
 	)})
 }
 
-// find shows a finding.
-func (r *Reconciler) find(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, f Finding) {
+// setFinding sets the condition for a finding.
+func (r *Reconciler) setFinding(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, f Finding) {
 	switch f.Reason {
 	case "":
 		meta.RemoveStatusCondition(&policy.Status.Conditions, string(t))
@@ -227,7 +224,7 @@ func (r *Reconciler) find(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType,
 	}
 }
 
-// well says in a sentence that nothing is wrong.
+// well returns the message for a finding without problems.
 func well(policy *v1alpha1.RegoPolicy, reason v1alpha1.ConditionReason) string {
 	switch {
 	case reason == v1alpha1.ReasonCompiled:
@@ -242,5 +239,5 @@ func (r *Reconciler) set(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, 
 	v1alpha1.SetCondition(&policy.Status.Conditions, t.Condition(status, f.Reason, policy.Generation, f.Message), r.Now())
 }
 
-// short is as much of a revision as people need.
+// short returns the beginning of a revision for messages.
 func short(revision string) string { return revision[:min(len(revision), 10)] }

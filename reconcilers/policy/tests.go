@@ -17,7 +17,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Tested is how the tests of a policy went. Its reason is one of condition TestsPassed.
+// Tested is the result of a policy's tests. Its reason is one of condition TestsPassed.
 type Tested struct {
 	Finding
 	Passed, Failed int32
@@ -25,11 +25,11 @@ type Tested struct {
 
 // Tester runs the tests of policies.
 type Tester interface {
-	// Test runs those of a policy, with the libraries that there are. The error says why nothing is known.
+	// Test runs the tests of a policy with the current libraries. The error says why they could not be run.
 	Test(ctx context.Context, policy *v1alpha1.RegoPolicy) (Tested, error)
 }
 
-// text identifies what was tested: an object, and what it is compiled with.
+// text identifies what was tested: an object and its compiled text.
 type text struct {
 	uid        types.UID
 	generation int64
@@ -38,14 +38,14 @@ type text struct {
 
 func textOf(state State) text { return text{state.UID, state.Generation, state.Text} }
 
-// verdict is what is known of the tests of a policy.
-type verdict struct {
+// testResult is the result of the tests for one text.
+type testResult struct {
 	text
 	Tested
 }
 
-// setupTests has tests run by a worker of its own, one policy after another: what becomes of a policy otherwise is to be shown
-// at once.
+// setupTests registers a separate controller that runs tests, one policy at a time, so that tests do not delay the
+// rest of the status.
 func (r *Reconciler) setupTests(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("policy-tests").
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -60,7 +60,7 @@ func (r *Reconciler) setupTests(mgr ctrl.Manager) error {
 		}))
 }
 
-// test runs the tests of a policy, once for each text that it has, and has the result shown.
+// test runs the tests of a policy, once per text, and enqueues the policy.
 func (r *Reconciler) test(ctx context.Context, name string) error {
 	policy := &v1alpha1.RegoPolicy{}
 	if err := r.Live.Get(ctx, types.NamespacedName{Name: name}, policy); err != nil {
@@ -72,9 +72,9 @@ func (r *Reconciler) test(ctx context.Context, name string) error {
 	}
 	state, ok := r.Catalog.State(name)
 	if !ok || state.UID != policy.UID || state.Generation != policy.Generation {
-		return nil // somebody asks again when the catalog has seen it
+		return nil // requeued when the catalog has observed it
 	}
-	if _, known := r.verdict(name, textOf(state)); known {
+	if _, known := r.result(name, textOf(state)); known {
 		return nil
 	}
 	tested, err := r.Tester.Test(ctx, policy)
@@ -83,10 +83,10 @@ func (r *Reconciler) test(ctx context.Context, name string) error {
 		tested.Finding = Finding{v1alpha1.ReasonTestsNotRun, "The tests could not be run, retrying: " + err.Error()}
 	}
 	r.mu.Lock()
-	if r.verdicts == nil {
-		r.verdicts = map[string]verdict{}
+	if r.testResults == nil {
+		r.testResults = map[string]testResult{}
 	}
-	r.verdicts[name] = verdict{textOf(state), tested}
+	r.testResults[name] = testResult{textOf(state), tested}
 	r.mu.Unlock()
 	r.Look(name)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -95,36 +95,36 @@ func (r *Reconciler) test(ctx context.Context, name string) error {
 	return err
 }
 
-// verdict gives what is known of a text, if it is final.
-func (r *Reconciler) verdict(name string, of text) (Tested, bool) {
+// result returns the final test result of a text.
+func (r *Reconciler) result(name string, of text) (Tested, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v, known := r.verdicts[name]
+	v, known := r.testResults[name]
 	return v.Tested, known && v.text == of && v.Reason != v1alpha1.ReasonTestsNotRun
 }
 
 func (r *Reconciler) forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.verdicts, name)
+	delete(r.testResults, name)
 }
 
-// judgeTests shows how the tests went, or has them run. Until they have what is shown stays: a replica that has just begun to
-// lead finds what is there, and most often finds the same.
-func (r *Reconciler) judgeTests(policy *v1alpha1.RegoPolicy, state State) {
+// setTests sets condition TestsPassed, or enqueues the tests. Until they have run the old condition stays: a new
+// leader usually gets the same result.
+func (r *Reconciler) setTests(policy *v1alpha1.RegoPolicy, state State) {
 	if r.Tester == nil {
 		return
 	}
-	tested, known := r.verdict(policy.Name, textOf(state))
+	tested, known := r.result(policy.Name, textOf(state))
 	r.mu.Lock()
-	unsure := r.verdicts[policy.Name]
+	unsure := r.testResults[policy.Name]
 	untested := r.untested
 	r.mu.Unlock()
 	switch {
 	case state.Compiled.Reason != v1alpha1.ReasonCompiled:
 		tested = Tested{Finding: Finding{v1alpha1.ReasonTestsNotRun, "The policy does not compile. See condition Compiled."}}
 	case !known && unsure.text == textOf(state):
-		tested = unsure.Tested // it is being tried again
+		tested = unsure.Tested // it is being retried
 	case !known:
 		if untested != nil {
 			untested.Add(request(policy.Name))
@@ -145,12 +145,12 @@ func (r *Reconciler) judgeTests(policy *v1alpha1.RegoPolicy, state State) {
 	}
 }
 
-// tellOfTests tells of tests that fail, and of those that do not any more. was may be nil.
-func (r *Reconciler) tellOfTests(policy *v1alpha1.RegoPolicy, was, is *metav1.Condition) {
+// recordTests records failing tests, and tests that pass again. was may be nil.
+func (r *Reconciler) recordTests(policy *v1alpha1.RegoPolicy, was, is *metav1.Condition) {
 	switch {
 	case is.Status == metav1.ConditionFalse:
-		r.say(policy, corev1.EventTypeWarning, is.Reason, "Test", is.Message)
+		r.recordEvent(policy, corev1.EventTypeWarning, is.Reason, "Test", is.Message)
 	case is.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
-		r.say(policy, corev1.EventTypeNormal, is.Reason, "Test", is.Message)
+		r.recordEvent(policy, corev1.EventTypeNormal, is.Reason, "Test", is.Message)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
-// vetPeriod is how long to wait before looking again whether a release that was refused can be applied.
+// vetPeriod is the interval at which a rejected release is checked again.
 const vetPeriod = 5 * time.Second
 
 var (
@@ -26,16 +26,15 @@ var (
 	errVetAgain  = errors.New("policies changed in the meantime")
 )
 
-// Vetting keeps a replica from being ready before all that its release ships could be applied, whoever leads: so an upgrade stops
-// at a policy that does not pass its check, and the replicas that there were go on. It does nothing to a ConfigMap of another
-// shipment, which is for other replicas. What was found good stays so: what people do to policies later is no reason to end the
-// service.
+// Vetting keeps a replica unready until all policies of its release can be applied by the leader: an upgrade stops at
+// a policy that fails its check, and the old replicas keep serving. It ignores a ConfigMap of another shipment, which
+// is for other replicas. Once passed, it stays so: later edits of policies must not end the service.
 type Vetting struct {
 	// Reconciler is the one of this replica.
 	Reconciler *Reconciler
-	// Shipment is what the ConfigMap must carry as shipping.ShipmentAnnotation to be this replica's. Empty means any.
+	// Shipment is the shipping.ShipmentAnnotation of the ConfigMap for this replica. Empty means any.
 	Shipment string
-	// Pod is this replica's, whose events tell. Nil outside of a pod.
+	// Pod is this replica's Pod, for events. Nil outside a Pod.
 	Pod *corev1.Pod
 
 	mu   sync.Mutex
@@ -43,13 +42,13 @@ type Vetting struct {
 	why  error
 }
 
-// vetted is what became of a try.
+// vetted is the result of a check.
 type vetted struct {
-	world string // what was tried
+	world string // identifies what was checked
 	wrong map[string]Finding
 }
 
-// NeedLeaderElection is for the manager: every replica does this.
+// NeedLeaderElection returns false: every replica vets.
 func (v *Vetting) NeedLeaderElection() bool { return false }
 
 // Ready is a readiness probe.
@@ -65,7 +64,7 @@ func (v *Vetting) Ready(*http.Request) error {
 	return errNotVetted
 }
 
-// Start tries until everything can be applied, or the context ends.
+// Start checks until everything can be applied or ctx ends.
 func (v *Vetting) Start(ctx context.Context) error {
 	last := vetted{}
 	for {
@@ -84,7 +83,7 @@ func (v *Vetting) Start(ctx context.Context) error {
 			v.set(nil)
 			return nil
 		default:
-			v.tell(ctx, last.wrong, now.wrong)
+			v.report(ctx, last.wrong, now.wrong)
 			last = now
 		}
 		select {
@@ -101,8 +100,8 @@ func (v *Vetting) set(why error) {
 	v.good, v.why = why == nil, why
 }
 
-// tell says in the probe all that is wrong, and in the log and on the Pod what was not so before.
-func (v *Vetting) tell(ctx context.Context, before, now map[string]Finding) {
+// report stores the problems for the probe, and logs and records those that are new.
+func (v *Vetting) report(ctx context.Context, before, now map[string]Finding) {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		texts = append(texts, "RegoPolicy "+name+": "+now[name].Message)
@@ -118,23 +117,23 @@ func (v *Vetting) tell(ctx context.Context, before, now map[string]Finding) {
 	v.set(errors.New(strings.Join(texts, "; ")))
 }
 
-// vet tries what a shipment has, unless that was tried before, and gives what speaks against it by the policies' names. A name that
-// somebody else has taken is no reason not to serve: that policy is theirs.
+// vet checks a shipment, unless it was checked before, and returns the problems by policy name. A name conflict with
+// a user's policy does not block readiness.
 func (r *Reconciler) vet(ctx context.Context, shipment string, before vetted) (vetted, error) {
 	r.trying.Lock()
 	defer r.trying.Unlock()
-	c, err := r.unpack(ctx)
+	c, err := r.readShipped(ctx)
 	if c == nil || err != nil || shipment != "" && c.source.Annotations[shipping.ShipmentAnnotation] != shipment {
 		return vetted{}, err
 	}
-	now := vetted{world: c.called(), wrong: map[string]Finding{}}
+	now := vetted{world: c.key(), wrong: map[string]Finding{}}
 	if now.world == before.world {
 		return before, nil
 	}
-	c.try(ctx)
+	c.prepare(ctx)
 	for name, s := range c.shipments {
-		if c.odd[name] != nil {
-			continue // which is no reason for the others not to decide
+		if c.invalid[name] != nil {
+			continue // it does not keep the others from serving
 		}
 		switch s.Reason {
 		case v1alpha1.ReasonUnreadable:
@@ -145,17 +144,17 @@ func (r *Reconciler) vet(ctx context.Context, shipment string, before vetted) (v
 			}
 		}
 		if s.Reason == v1alpha1.ReasonApplyFailed {
-			now.world = "" // which may pass
+			now.world = "" // it may resolve by itself
 		}
 	}
-	if c.again {
+	if c.conflict {
 		return vetted{}, errVetAgain
 	}
 	return now, nil
 }
 
-// called tells one world from another.
-func (c *consignment) called() string {
+// key identifies a world.
+func (c *rollout) key() string {
 	var all strings.Builder
 	fmt.Fprint(&all, c.source.UID, c.source.ResourceVersion)
 	for _, name := range slices.Sorted(maps.Keys(c.live)) {

@@ -17,75 +17,75 @@ import (
 )
 
 const (
-	// most is how many members are made or deleted in one pass.
-	most = 500
-	// together is how many requests are under way at a time.
-	together = 16
+	// maxPerPass limits how many members are created or deleted in one pass.
+	maxPerPass = 500
+	// concurrency limits the requests in flight.
+	concurrency = 16
 
-	// manager is who the fields are by that a pool writes in its members.
+	// fieldManager owns the fields that a pool writes in its members.
 	manager = "sallyport-pool"
 )
 
-// create makes the members that are missing, at the lowest numbers that are free, and tells whether there were any. One that is being
-// deleted has its place until it is gone.
-func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
-	missing := min(l.desired()-len(l.members), most)
+// create creates missing members at the lowest free numbers, and reports whether there were any. A member that is
+// being deleted keeps its number until it is gone.
+func (r *Reconciler) create(ctx context.Context, l *view) (bool, error) {
+	missing := min(l.desired()-len(l.members), maxPerPass)
 	if missing <= 0 {
 		return false, nil
 	}
-	if did, err := r.takeIn(ctx, l, missing); did > 0 || err != nil {
-		l.failed = err
+	if did, err := r.adoptMembers(ctx, l, missing); did > 0 || err != nil {
+		l.createErr = err
 		return true, err
 	}
-	free := l.free()
+	free := l.freeSlots()
 	var err error
-	waits := false
+	waiting := false
 	for tried := 0; missing > 0 && err == nil; tried += missing {
-		if tried > 2*most {
+		if tried > 2*maxPerPass {
 			err = fmt.Errorf("the names of %d members are taken by VirtualMachines of others", tried)
 			break
 		}
 		slots := free(missing)
-		var others, waiting atomic.Int32
+		var foreign, notReady atomic.Int32
 		err = inBatches(ctx, missing, func(ctx context.Context, i int) error {
 			ready, err := r.prepareDisks(ctx, l, slots[i])
 			switch {
 			case errors.Is(err, errForeign):
-				others.Add(1)
+				foreign.Add(1)
 				return nil
 			case err != nil:
 				return err
 			case !ready:
-				waiting.Add(1)
+				notReady.Add(1)
 				return nil
 			}
 			ours, err := r.createMember(ctx, l, slots[i])
 			if err == nil && !ours {
-				others.Add(1)
+				foreign.Add(1)
 			}
 			return err
 		})
-		missing = int(others.Load())
-		waits = waits || waiting.Load() > 0
+		missing = int(foreign.Load())
+		waiting = waiting || notReady.Load() > 0
 	}
-	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the pool goes, too
-		return !waits, nil // while a disk is waited for others may have to be deleted
+	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the pool is terminating too
+		return !waiting, nil // while waiting for a disk, other members may still have to be deleted
 	}
-	l.failed = err
+	l.createErr = err
 	return true, fmt.Errorf("creating members of VirtualMachinePool %s: %w", l.key(), err)
 }
 
-// free gives the lowest numbers that no member has, each once. What a cache knows of other VirtualMachines does not count: two who look
-// at different ones would make a member each.
-func (l *look) free() func(count int) []int {
-	taken := map[int]bool{}
+// freeSlots returns a function that returns the lowest numbers without a member, each once. Other VirtualMachines in
+// the cache do not count: two processes with different caches would otherwise create a member each.
+func (l *view) freeSlots() func(count int) []int {
+	used := map[int]bool{}
 	for _, m := range l.members {
-		taken[m.slot] = true
+		used[m.slot] = true
 	}
 	next := 0
 	return func(count int) (slots []int) {
 		for ; len(slots) < count; next++ {
-			if !taken[next] {
+			if !used[next] {
 				slots = append(slots, next)
 			}
 		}
@@ -93,8 +93,9 @@ func (l *look) free() func(count int) []int {
 	}
 }
 
-// createMember makes a member, and tells whether the VirtualMachine of that name is one: somebody may have been faster.
-func (r *Reconciler) createMember(ctx context.Context, l *look, slot int) (ours bool, err error) {
+// createMember creates a member, and reports whether the VirtualMachine of that name is one: it may have been created
+// concurrently.
+func (r *Reconciler) createMember(ctx context.Context, l *view, slot int) (ours bool, err error) {
 	vm := newMember(l.pool, l.hash, slot)
 	err = r.Client.Create(ctx, vm, client.FieldOwner(manager))
 	switch {
@@ -102,21 +103,21 @@ func (r *Reconciler) createMember(ctx context.Context, l *look, slot int) (ours 
 		r.Events.Eventf(l.pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "created VirtualMachine %s", vm.Name)
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
-		var there v1alpha1.VirtualMachine
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), &there); err != nil {
+		var existing v1alpha1.VirtualMachine
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), &existing); err != nil {
 			return true, client.IgnoreNotFound(err)
 		}
-		return l.has(&there), nil
+		return l.owns(&existing), nil
 	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		r.Events.Eventf(l.pool, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "VirtualMachine %s was not created: %s", vm.Name, err)
 	}
 	return false, err
 }
 
-// newMember is a member as the template has it.
+// newMember returns a member for the current template.
 func newMember(pool *v1alpha1.VirtualMachinePool, hash string, slot int) *v1alpha1.VirtualMachine {
 	template := pool.Spec.VirtualMachineTemplate.DeepCopy()
-	resolve(pool.Name, slot, &template.Spec)
+	resolveDisks(pool.Name, slot, &template.Spec)
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: memberName(pool.Name, slot),
@@ -127,7 +128,7 @@ func newMember(pool *v1alpha1.VirtualMachinePool, hash string, slot int) *v1alph
 	}
 }
 
-// labelsOf are the labels of a member: those of the template, and those by which it is found.
+// labelsOf returns the labels of a member: those of the template, and those by which it is found.
 func labelsOf(pool *v1alpha1.VirtualMachinePool, hash string) map[string]string {
 	labels := stringsOf(pool.Spec.VirtualMachineTemplate.Metadata.Labels)
 	maps.Copy(labels, map[string]string{
@@ -144,12 +145,12 @@ func stringsOf[S ~string](of map[string]S) map[string]string {
 	return all
 }
 
-// inBatches does so many things, one at first and twice as many each time, so that a quota that is used up, or a template that is
-// refused, costs few requests. After a batch in which something failed it ends, with the first error.
+// inBatches calls do count times, in concurrent batches of 1, 2, 4 and so on, so that an exhausted quota or a
+// rejected template costs few requests. It stops after the first batch with an error.
 func inBatches(ctx context.Context, count int, do func(context.Context, int) error) error {
 	for done, size := 0, 1; done < count; done, size = done+size, 2*size {
 		group := errgroup.Group{}
-		group.SetLimit(together)
+		group.SetLimit(concurrency)
 		for i := done; i < min(done+size, count); i++ {
 			group.Go(func() error { return do(ctx, i) })
 		}

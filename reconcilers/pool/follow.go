@@ -15,12 +15,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// A machine keeps the release of the VSphereTemplate that it was made from. So a pool that follows its VSphereTemplate deletes members of
-// another release than the one that is ready, and makes them again as it does with every member that is gone.
+// A machine keeps the release of the VSphereTemplate that it was created from. A pool that follows its
+// VSphereTemplate therefore deletes members of another release than the ready one; missing members are created as
+// usual.
 
-// readRelease reads which release is ready, after the members were read: what of them is of another one then is so whatever came first.
-// Nothing is ready while the VSphereTemplate is being replaced or deleted, or if it is not the one that members could be made from.
-func (l *look) readRelease(ctx context.Context, from client.Reader, _ int64) error {
+// readRelease reads the ready release, after the members, so that a member of another release really is outdated.
+// There is no ready release while the VSphereTemplate is being replaced or deleted, or if it is on another server
+// than the members.
+func (l *view) readRelease(ctx context.Context, from client.Reader, _ int64) error {
 	ref := l.pool.Spec.Follows()
 	if ref == nil {
 		return nil
@@ -36,57 +38,60 @@ func (l *look) readRelease(ctx context.Context, from client.Reader, _ int64) err
 	return nil
 }
 
-// stale reports whether the member was made from another release than the one that is ready. Of what it was made from may be nothing known.
-func (l *look) stale(m member) bool {
+// otherRelease reports whether the member was created from another release than the ready one. A member of unknown
+// origin is not.
+func (l *view) otherRelease(m member) bool {
 	from := m.Status.Template
 	return l.release != "" && from != nil && from.Name == l.pool.Spec.Follows().Name && from.Release != l.release
 }
 
-// allStale are the members that are to be replaced, those first that were chosen before.
-func (l *look) allStale() []member {
-	all := slices.DeleteFunc(l.staying(), func(m member) bool { return !l.stale(m) })
-	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(rank(!l.chosen(a)), rank(!l.chosen(b))) })
+// staleMembers returns the members to replace, those chosen earlier first.
+func (l *view) staleMembers() []member {
+	all := slices.DeleteFunc(l.remaining(), func(m member) bool { return !l.otherRelease(m) })
+	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(sortKey(!l.alreadyChosen(a)), sortKey(!l.alreadyChosen(b))) })
 	return all
 }
 
-// approves reports whether members are restarted, and so replaced, without somebody who says so.
-func (l *look) approves() bool {
+// restartsAutomatically reports whether members may be restarted, and thus replaced, without approval.
+func (l *view) restartsAutomatically() bool {
 	return l.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode == v1alpha1.RestartAutomatic
 }
 
-// turn is members of which so many may be replaced now.
-type turn struct {
-	of   []member
-	room int
+// batch is a list of members of which up to room may be replaced now.
+type batch struct {
+	members []member
+	room    int
 }
 
-// turns are the members that may be replaced now. One that is available needs room for another that is not. Of those that are not available
-// anyway as many may be replaced as leave, with those that are missing or not available for other reasons, no more than that: they could
-// run again in a moment. While there are too many members nobody is replaced, since none would be made in its place.
-func (l *look) turns() (turns []turn) {
-	if !l.approves() || len(l.staying()) > l.desired() {
+// batches returns the members that may be replaced now. An available member needs room in maxUnavailable. Members
+// that are unavailable anyway may be replaced as far as the other unavailable and missing members leave room, since
+// they could become available at any moment. Nothing is replaced while there are too many members, since no
+// replacement would be created.
+func (l *view) batches() (batches []batch) {
+	if !l.restartsAutomatically() || len(l.remaining()) > l.desired() {
 		return nil
 	}
 	var down, up []member
-	for _, m := range l.allStale() {
+	for _, m := range l.staleMembers() {
 		if m.available() {
 			up = append(up, m)
 		} else {
 			down = append(down, m)
 		}
 	}
-	room := l.mayBeUnavailable() - l.unavailable()
-	for _, t := range []turn{{of: down, room: room + len(down)}, {of: up, room: room}} {
-		if t.room = min(t.room, most); len(t.of) > 0 && t.room > 0 {
-			turns = append(turns, t)
+	room := l.maxUnavailable() - l.unavailable()
+	for _, t := range []batch{{members: down, room: room + len(down)}, {members: up, room: room}} {
+		if t.room = min(t.room, maxPerPass); len(t.members) > 0 && t.room > 0 {
+			batches = append(batches, t)
 		}
 	}
-	return turns
+	return batches
 }
 
-// replace deletes members of another release than the one that is ready, and tells whether there were any. What keeps others is in l.held.
-func (r *Reconciler) replace(ctx context.Context, l *look) (bool, error) {
-	turns := l.turns()
+// replace deletes members of another release than the ready one, and reports whether there were any. Members that
+// cannot be replaced are in l.notReplaced.
+func (r *Reconciler) replace(ctx context.Context, l *view) (bool, error) {
+	turns := l.batches()
 	if len(turns) == 0 {
 		return false, nil
 	}
@@ -96,25 +101,25 @@ func (r *Reconciler) replace(ctx context.Context, l *look) (bool, error) {
 	}
 	var all []member
 	for _, t := range turns {
-		chosen, kept, err := r.choose(ctx, l, leases, t.of, t.room)
+		chosen, kept, err := r.choose(ctx, l, leases, t.members, t.room)
 		if err != nil {
 			return false, fmt.Errorf("choosing members of VirtualMachinePool %s to replace: %w", l.key(), err)
 		}
-		if len(chosen) < t.room { // and nobody could be in their place
-			l.held = append(l.held, kept...)
+		if len(chosen) < t.room { // no other member could be chosen instead
+			l.notReplaced = append(l.notReplaced, kept...)
 		}
 		all = append(all, chosen...)
 	}
-	if len(l.held) > 0 {
-		l.later(blockedRetry)
+	if len(l.notReplaced) > 0 {
+		l.requeueIn(blockedRetry)
 	}
-	return r.giveUp(ctx, l, all, func(m member) string {
+	return r.deleteMembers(ctx, l, all, func(m member) string {
 		return fmt.Sprintf(", created from release %s, to replace it with release %s of VSphereTemplate %s",
 			m.Status.Template.Release, l.release, m.Status.Template.Name)
 	})
 }
 
-// byFollowed is the index of VirtualMachinePools by the VSphereTemplates that they follow.
+// byFollowed indexes VirtualMachinePools by the VSphereTemplate that they follow.
 const byFollowed = "followed"
 
 func followedKeys(o client.Object) []string {
@@ -125,15 +130,15 @@ func followedKeys(o client.Object) []string {
 	return []string{pool.Spec.Follows().Name}
 }
 
-// readyChanged drops what changes nothing for a pool, above all how much of an import is done.
+// readyChanged drops updates that do not matter to a pool, above all import progress.
 var readyChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, was := e.ObjectOld.(*v1alpha1.VSphereTemplate)
 	now, is := e.ObjectNew.(*v1alpha1.VSphereTemplate)
-	return was && is && !slices.Equal(ready(before), ready(now))
+	return was && is && !slices.Equal(readyReleases(before), readyReleases(now))
 }}
 
-// ready are the releases that are ready in the failure domains.
-func ready(t *v1alpha1.VSphereTemplate) (all []string) {
+// readyReleases returns the ready release of each failure domain.
+func readyReleases(t *v1alpha1.VSphereTemplate) (all []string) {
 	for i := range t.Status.FailureDomains {
 		domain := t.Status.FailureDomains[i].Name
 		all = append(all, domain, t.ReadyIn(domain))
@@ -141,8 +146,8 @@ func ready(t *v1alpha1.VSphereTemplate) (all []string) {
 	return all
 }
 
-// followers gives the pools that follow a VSphereTemplate, by the cache.
-func (r *Reconciler) followers(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+// poolsFollowing returns requests for the pools that follow a VSphereTemplate, from the cache.
+func (r *Reconciler) poolsFollowing(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	var list v1alpha1.VirtualMachinePoolList
 	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byFollowed: o.GetName()}); err != nil {
 		log.FromContext(ctx).Error(err, "finding the VirtualMachinePools of a template", "VSphereTemplate", o.GetName())

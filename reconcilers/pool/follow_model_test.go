@@ -142,9 +142,9 @@ func (m *model) noteStale() {
 // judgeReplaced tells whether a member that was deleted was of another release than the one that was ready, at some time in the pass, and
 // judges the moment if nothing has changed since the pass began, so that it is known what it saw.
 func (m *model) judgeReplaced(vm *v1alpha1.VirtualMachine) bool {
-	l := &look{pool: m.server.pool()}
-	if !m.stale[vm.UID] || !l.approves() || m.disturbed {
-		return m.stale[vm.UID] && l.approves()
+	l := &view{pool: m.server.pool()}
+	if !m.stale[vm.UID] || !l.restartsAutomatically() || m.disturbed {
+		return m.stale[vm.UID] && l.restartsAutomatically()
 	}
 	ready, staying := m.readyNow(), m.staying()
 	if vm.Status.Template.Release == ready || ready == "" {
@@ -161,7 +161,7 @@ func (m *model) judgeReplaced(vm *v1alpha1.VirtualMachine) bool {
 			out++
 		}
 	}
-	if out >= l.mayBeUnavailable() {
+	if out >= l.maxUnavailable() {
 		m.fail("%s was replaced while %d were unavailable", vm.Name, out)
 	}
 	generation := m.server.template().Generation

@@ -23,7 +23,7 @@ func TestWhoMayBeReplaced(t *testing.T) {
 		most     intstr.IntOrString
 		replicas int
 		members  string
-		change   func(*look)
+		change   func(*view)
 		want     string // of each turn the numbers of its members, and of how many there is room for
 	}{
 		"one at a time":                          {intstr.FromInt32(1), 3, "1r 1r 2r", nil, "0,1: 1"},
@@ -41,15 +41,15 @@ func TestWhoMayBeReplaced(t *testing.T) {
 		"of those that are down no more":         {intstr.FromInt32(1), 3, "1d 1d 1d", nil, "0,1,2: 1"},
 		"nor beside one that is missing":         {intstr.FromInt32(1), 2, "1d", nil, ""},
 		"those that are down, and one that runs": {intstr.FromInt32(3), 3, "1r 1d 1d", nil, "1,2: 3; 0: 1"},
-		"those that were chosen before":          {intstr.FromInt32(1), 3, "1r 1r 1r", func(l *look) { l.read.Removing = []v1alpha1.ScaleDownTarget{l.members[2].target()} }, "2,0,1: 1"},
+		"those that were chosen before":          {intstr.FromInt32(1), 3, "1r 1r 1r", func(l *view) { l.before.Removing = []v1alpha1.ScaleDownTarget{l.members[2].asTarget()} }, "2,0,1: 1"},
 		"there are too many":                     {intstr.FromInt32(1), 1, "1r 1r", nil, ""},
-		"people want to be asked":                {intstr.FromInt32(1), 1, "1r", func(l *look) { l.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode = "Manual" }, ""},
-		"no release is ready":                    {intstr.FromInt32(1), 1, "1r", func(l *look) { l.release = "" }, ""},
-		"one of another template":                {intstr.FromInt32(1), 1, "1r", func(l *look) { l.members[0].Status.Template.Name = "debian" }, ""},
+		"people want to be asked":                {intstr.FromInt32(1), 1, "1r", func(l *view) { l.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode = "Manual" }, ""},
+		"no release is ready":                    {intstr.FromInt32(1), 1, "1r", func(l *view) { l.release = "" }, ""},
+		"one of another template":                {intstr.FromInt32(1), 1, "1r", func(l *view) { l.members[0].Status.Template.Name = "debian" }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			l := &look{pool: &v1alpha1.VirtualMachinePool{}, read: &v1alpha1.VirtualMachinePoolStatus{}, release: "2"}
+			l := &view{pool: &v1alpha1.VirtualMachinePool{}, before: &v1alpha1.VirtualMachinePoolStatus{}, release: "2"}
 			following(&l.pool.Spec)
 			l.pool.Spec.Replicas, l.pool.Spec.Rollout.MaxUnavailable = new(int32(c.replicas)), &c.most
 			for slot, text := range strings.Fields(c.members) {
@@ -59,9 +59,9 @@ func TestWhoMayBeReplaced(t *testing.T) {
 				c.change(l)
 			}
 			var got []string
-			for _, turn := range l.turns() {
+			for _, turn := range l.batches() {
 				var slots []string
-				for _, m := range turn.of {
+				for _, m := range turn.members {
 					slots = append(slots, fmt.Sprint(m.slot))
 				}
 				got = append(got, fmt.Sprintf("%s: %d", strings.Join(slots, ","), turn.room))
@@ -129,7 +129,7 @@ func TestWhichReleaseIsReady(t *testing.T) {
 			if len(o.Finalizers) > 0 {
 				s.must(s.Delete(t.Context(), o))
 			}
-			l := &look{pool: &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}}
+			l := &view{pool: &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}}
 			following(&l.pool.Spec)
 			if c.pool != nil {
 				c.pool(&l.pool.Spec)
@@ -326,7 +326,7 @@ func TestWhoFollows(t *testing.T) {
 		s.must(s.Create(t.Context(), pool))
 	}
 	want := []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "follows"}}}
-	if diff := cmp.Diff(want, r.followers(t.Context(), ubuntu("1"))); diff != "" {
+	if diff := cmp.Diff(want, r.poolsFollowing(t.Context(), ubuntu("1"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 

@@ -12,8 +12,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/gauge"
 )
 
-// mostMeasured is how many pools have metrics of their own: each has up to five.
-const mostMeasured = 500
+// maxMeasured limits the pools with metrics of their own: each has up to five.
+const maxMeasured = 500
 
 var (
 	poolsDesc = prometheus.NewDesc("sallyport_pools",
@@ -26,28 +26,28 @@ var (
 		[]string{"namespace", "pool", "reason"}, nil)
 )
 
-// collector tells of pools.
+// collector returns the collector of the pools' metrics.
 func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collector {
 	return &gauge.Collector[*v1alpha1.VirtualMachinePoolList]{
 		Cache: pools, Elected: elected, Descs: []*prometheus.Desc{poolsDesc, replicasDesc, blockedDesc},
-		New: func() *v1alpha1.VirtualMachinePoolList { return &v1alpha1.VirtualMachinePoolList{} }, Of: tellPools,
+		New: func() *v1alpha1.VirtualMachinePoolList { return &v1alpha1.VirtualMachinePoolList{} }, Of: reportPools,
 	}
 }
 
-func tellPools(list *v1alpha1.VirtualMachinePoolList, tell gauge.Tell) {
-	tell(poolsDesc, len(list.Items))
+func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Tell) {
+	report(poolsDesc, len(list.Items))
 	slices.SortFunc(list.Items, func(a, b v1alpha1.VirtualMachinePool) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	for i := range list.Items[:min(len(list.Items), mostMeasured)] {
+	for i := range list.Items[:min(len(list.Items), maxMeasured)] {
 		p := &list.Items[i]
-		l := look{pool: p}
-		tell(replicasDesc, l.desired(), p.Namespace, p.Name, "wanted")
-		tell(replicasDesc, int(p.Status.Replicas), p.Namespace, p.Name, "present")
-		tell(replicasDesc, int(p.Status.ReadyReplicas), p.Namespace, p.Name, "ready")
-		tell(replicasDesc, int(p.Status.UpdatedReplicas), p.Namespace, p.Name, "updated")
+		l := view{pool: p}
+		report(replicasDesc, l.desired(), p.Namespace, p.Name, "wanted")
+		report(replicasDesc, int(p.Status.Replicas), p.Namespace, p.Name, "present")
+		report(replicasDesc, int(p.Status.ReadyReplicas), p.Namespace, p.Name, "ready")
+		report(replicasDesc, int(p.Status.UpdatedReplicas), p.Namespace, p.Name, "updated")
 		if meta.IsStatusConditionTrue(p.Status.Conditions, string(v1alpha1.ConditionScaleDownBlocked)) {
-			tell(blockedDesc, 1, p.Namespace, p.Name, v1alpha1.ConditionScaleDownBlocked.In(p.Status.Conditions).Reason)
+			report(blockedDesc, 1, p.Namespace, p.Name, v1alpha1.ConditionScaleDownBlocked.In(p.Status.Conditions).Reason)
 		}
 	}
 }

@@ -74,15 +74,15 @@ func TestMetricsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, elected := newServer(), make(chan struct{})
 	close(elected)
-	for i := range mostMeasured + 2 {
+	for i := range maxMeasured + 2 {
 		p := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("pool-%04d", i)}}
 		if err := s.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all := collector(s, elected)
-	if got := testutil.CollectAndCount(all, "sallyport_pool_replicas"); got != 4*mostMeasured {
-		t.Errorf("%d metrics of %d pools, want those of %d", got, mostMeasured+2, mostMeasured)
+	if got := testutil.CollectAndCount(all, "sallyport_pool_replicas"); got != 4*maxMeasured {
+		t.Errorf("%d metrics of %d pools, want those of %d", got, maxMeasured+2, maxMeasured)
 	}
 }
 

@@ -70,7 +70,7 @@ func (m *model) judge(vm *v1alpha1.VirtualMachine) {
 	if m.byHand {
 		return
 	}
-	if !slices.Contains(m.server.pool().Status.Removing, member{VirtualMachine: vm}.target()) {
+	if !slices.Contains(m.server.pool().Status.Removing, member{VirtualMachine: vm}.asTarget()) {
 		m.fail("%s was deleted before that was written down", vm.Name)
 	}
 	if m.named[vm.UID] {
@@ -99,11 +99,11 @@ func (m *model) fail(format string, args ...any) {
 
 // judgeChange is told of each change of a member to the present template.
 func (m *model) judgeChange(vm *v1alpha1.VirtualMachine) {
-	l := &look{pool: m.server.pool()}
+	l := &view{pool: m.server.pool()}
 	for _, vm := range m.staying() {
 		l.members = append(l.members, member{VirtualMachine: &vm})
 	}
-	if (member{VirtualMachine: vm}).available() && l.unavailable() >= l.mayBeUnavailable() && !m.disturbed {
+	if (member{VirtualMachine: vm}).available() && l.unavailable() >= l.maxUnavailable() && !m.disturbed {
 		m.Fatalf("%s was changed while %d were unavailable", vm.Name, l.unavailable())
 	}
 }
@@ -187,12 +187,12 @@ func (m *model) scale() {
 	explicit := pool.Spec.ScaleDownPolicy == v1alpha1.ScaleDownExplicit
 	if after < before && !off && (explicit || rapid.Bool().Draw(m.T, "named")) {
 		victims := slices.DeleteFunc(m.staying(), func(vm v1alpha1.VirtualMachine) bool {
-			return slices.Contains(pool.Spec.ScaleDownTargets, member{VirtualMachine: &vm}.target())
+			return slices.Contains(pool.Spec.ScaleDownTargets, member{VirtualMachine: &vm}.asTarget())
 		})
 		after = max(after, before-len(victims))
 		for range before - after {
 			i := rapid.IntRange(0, len(victims)-1).Draw(m.T, "victim")
-			pool.Spec.ScaleDownTargets = append(pool.Spec.ScaleDownTargets, member{VirtualMachine: &victims[i]}.target())
+			pool.Spec.ScaleDownTargets = append(pool.Spec.ScaleDownTargets, member{VirtualMachine: &victims[i]}.asTarget())
 			m.named[victims[i].UID] = true
 			victims = slices.Delete(victims, i, i+1)
 		}
@@ -355,7 +355,7 @@ func (m *model) settled() bool {
 		}
 	}
 	others := m.others()
-	if !m.disksSettled() || others > 0 && surplus <= 0 && (&look{pool: pool}).approves() {
+	if !m.disksSettled() || others > 0 && surplus <= 0 && (&view{pool: pool}).restartsAutomatically() {
 		return false
 	}
 	s := pool.Status

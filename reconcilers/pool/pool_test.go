@@ -214,12 +214,12 @@ func sameSecond(f *fixture) {
 // chosen is what a process leaves that dies after it has chosen.
 func (f *fixture) chosen(name string) {
 	pool := f.server.pool()
-	pool.Status.Removing = []v1alpha1.ScaleDownTarget{member{VirtualMachine: f.change(name, protectedNot)}.target()}
+	pool.Status.Removing = []v1alpha1.ScaleDownTarget{member{VirtualMachine: f.change(name, protectedNot)}.asTarget()}
 	f.must(f.server.Status().Update(f.Context(), pool))
 }
 
 func (f *fixture) named(name string) {
-	target := member{VirtualMachine: f.change(name, protectedNot)}.target()
+	target := member{VirtualMachine: f.change(name, protectedNot)}.asTarget()
 	f.edit(func(s *v1alpha1.VirtualMachinePoolSpec) { s.ScaleDownTargets = append(s.ScaleDownTargets, target) })
 }
 

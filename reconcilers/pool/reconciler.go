@@ -1,10 +1,11 @@
-// Package pool keeps as many VirtualMachines of one template as a VirtualMachinePool wants.
+// Package pool maintains the number of VirtualMachines of one template that a VirtualMachinePool requests.
 //
-// Nothing that it does rests on a cache. A pass that would create, delete or change members reads the pool and its members live first.
-// Members are called after the pool and the lowest free number, so that two who create at once collide and make no member twice.
-// Victims are in status.removing, written over the pool as it was read, before the first of them is deleted: whoever comes next, after
-// a crash too, goes on with the same ones. Each is deleted as it was read, so that one that was marked as busy meanwhile stays.
-// Members that are replaced by others of another release of their VSphereTemplate go the same way.
+// No decision depends on a cache. A pass that would create, delete or change members first reads the pool and its
+// members live. Members are named after the pool and the lowest free number, so that concurrent writers collide
+// instead of creating a member twice. Members to delete are written to status.removing, with the resourceVersion of
+// the pool, before the first of them is deleted: a later pass, also after a crash, continues with the same ones. Each
+// is deleted with its resourceVersion, so that one that was marked as busy meanwhile stays. Members that are replaced
+// by others of another release of their VSphereTemplate are deleted in the same way.
 package pool
 
 import (
@@ -29,26 +30,26 @@ import (
 )
 
 const (
-	// blockedRetry is how often a pool is looked at whose members should go and may not.
+	// blockedRetry is the interval at which blocked deletions are tried again.
 	blockedRetry = 30 * time.Second
 
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// Reconciler is the reconciler of VirtualMachinePools.
+// Reconciler reconciles VirtualMachinePools.
 type Reconciler struct {
-	// Client writes, and reads from caches what need not be current.
+	// Client writes, and reads from the cache where a stale read is safe.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Events tells people.
+	// Events records events.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
-	// Metrics is where metrics of the pools are registered, nil for none.
+	// Metrics registers the metrics of the pools; it may be nil.
 	Metrics prometheus.Registerer
-	// ReadOnly has pools create, change and delete no members and disks.
+	// ReadOnly prevents the creation, change and deletion of members and disks.
 	ReadOnly bool
 }
 
@@ -62,14 +63,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachinePool{}, byFollowed, followedKeys); err != nil {
 		return fmt.Errorf("indexing VirtualMachinePools by the templates that they follow: %w", err)
 	}
-	owned := gathered{handler.EnqueueRequestForOwner(
+	owned := delayedHandler{handler.EnqueueRequestForOwner(
 		mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.VirtualMachinePool{}, handler.OnlyControllerOwner())}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.VirtualMachinePool{}, builder.WithPredicates(urgent)).
-		Watches(&v1alpha1.VirtualMachinePool{}, gathered{&handler.EnqueueRequestForObject{}}).
+		For(&v1alpha1.VirtualMachinePool{}, builder.WithPredicates(generationChanged)).
+		Watches(&v1alpha1.VirtualMachinePool{}, delayedHandler{&handler.EnqueueRequestForObject{}}).
 		Watches(&v1alpha1.VirtualMachine{}, owned).
 		Watches(&v1alpha1.VirtualDisk{}, owned).
-		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.followers), builder.WithPredicates(readyChanged)).
+		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.poolsFollowing), builder.WithPredicates(readyChanged)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4,
 			NewQueue:                fair.NewQueue,
@@ -78,13 +79,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// undecodable is the reason of the error if a list contains an object that does not decode. Its message names the object, and the commands
-// that correct or delete it. A pool with such a member waits: without the member in its count, it would create another one.
+// undecodable is the reason of the error if a list contains an object that does not decode. Its message names the
+// object and the commands that correct or delete it. A pool with such a member waits: it would otherwise not count
+// the member and create another one.
 const undecodable metav1.StatusReason = "Undecodable"
 
-// Reconcile takes one pool further. The garbage collector sees to the members of a pool that is being deleted.
+// Reconcile advances one pool. The garbage collector deletes the members of a deleted pool.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	l, err := r.look(ctx, r.Client, request.NamespacedName, 0)
+	l, err := r.read(ctx, r.Client, request.NamespacedName, 0)
 	if err != nil || l == nil {
 		return ctrl.Result{}, err
 	}
@@ -92,10 +94,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case l.due() && r.ReadOnly:
 		l.readOnly = true
 	case l.due():
-		live, unread := r.look(ctx, r.Live, request.NamespacedName, page)
+		live, unread := r.read(ctx, r.Live, request.NamespacedName, page)
 		switch {
 		case apierrors.ReasonForError(unread) == undecodable:
-			l.unread, err = unread, unread
+			l.decodeErr, err = unread, unread
 		case unread != nil || live == nil:
 			return ctrl.Result{}, unread
 		default:
@@ -103,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			err = r.act(ctx, l)
 		}
 	}
-	if apierrors.IsConflict(err) { // somebody else was faster: look again
+	if apierrors.IsConflict(err) { // conflict: read again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
 	if stored := r.save(ctx, l); err == nil {
@@ -112,14 +114,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
-	return ctrl.Result{RequeueAfter: l.again}, err
+	return ctrl.Result{RequeueAfter: l.requeueAfter}, err
 }
 
-// act does the first thing that is due. The others rest on another look, at what became of it.
-func (r *Reconciler) act(ctx context.Context, l *look) error {
-	for _, do := range []func(context.Context, *look) (bool, error){r.remove, r.create, r.replace, r.rollOut, r.tend} {
+// act takes the first action that is due. The others need a new read.
+func (r *Reconciler) act(ctx context.Context, l *view) error {
+	for _, do := range []func(context.Context, *view) (bool, error){r.remove, r.create, r.replace, r.rollOut, r.reconcileDisks} {
 		if did, err := do(ctx, l); did || err != nil {
-			l.later(firstRetry)
+			l.requeueIn(firstRetry)
 			return err
 		}
 	}

@@ -15,22 +15,23 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// rollOut gives members the present template, no more at a time than may be unavailable, and tells whether it did. What of it takes a
-// restart is the business of the VirtualMachine reconciler, by the restartApprovalMode of the template.
-func (r *Reconciler) rollOut(ctx context.Context, l *look) (bool, error) {
-	next := l.next()
-	for _, m := range next {
-		if err := r.bringUp(ctx, l, m); err != nil {
-			l.lags = fmt.Errorf("updating VirtualMachine %s to the current template: %w", m.Name, err)
-			return true, l.lags
+// rollOut updates members to the current template, within maxUnavailable, and reports whether it did. The
+// VirtualMachine reconciler performs the restarts that the changes need, according to the template's
+// restartApprovalMode.
+func (r *Reconciler) rollOut(ctx context.Context, l *view) (bool, error) {
+	members := l.updatable()
+	for _, m := range members {
+		if err := r.applyTemplate(ctx, l, m); err != nil {
+			l.updateErr = fmt.Errorf("updating VirtualMachine %s to the current template: %w", m.Name, err)
+			return true, l.updateErr
 		}
 	}
-	return len(next) > 0, nil
+	return len(members) > 0, nil
 }
 
-// next are the members that may be given the present template now. Those that are not available anyway always may.
-func (l *look) next() (next []member) {
-	room := l.mayBeUnavailable() - l.unavailable()
+// updatable returns the members that may be updated now. Unavailable members always may.
+func (l *view) updatable() (updatable []member) {
+	room := l.maxUnavailable() - l.unavailable()
 	for _, m := range l.outdated() {
 		if m.available() {
 			if room <= 0 {
@@ -38,35 +39,35 @@ func (l *look) next() (next []member) {
 			}
 			room--
 		}
-		if next = append(next, m); len(next) == most {
+		if updatable = append(updatable, m); len(updatable) == maxPerPass {
 			break
 		}
 	}
-	return next
+	return updatable
 }
 
-// outdated are the members with an earlier template.
-func (l *look) outdated() []member {
-	return slices.DeleteFunc(l.staying(), func(m member) bool { return m.Labels[v1alpha1.LabelTemplateHash] == l.hash })
+// outdated returns the members with an earlier template.
+func (l *view) outdated() []member {
+	return slices.DeleteFunc(l.remaining(), func(m member) bool { return m.Labels[v1alpha1.LabelTemplateHash] == l.hash })
 }
 
-// mayBeUnavailable is how many members may be unavailable because of a change of the template.
-func (l *look) mayBeUnavailable() int {
-	most := l.pool.Spec.Rollout.MaxUnavailable
-	if most == nil {
+// maxUnavailable returns how many members may be unavailable because of a rollout.
+func (l *view) maxUnavailable() int {
+	limit := l.pool.Spec.Rollout.MaxUnavailable
+	if limit == nil {
 		return 1
 	}
-	count, err := intstr.GetScaledValueFromIntOrPercent(most, l.desired(), true)
-	if err != nil { // the schema has it right
+	count, err := intstr.GetScaledValueFromIntOrPercent(limit, l.desired(), true)
+	if err != nil { // excluded by the schema
 		return 1
 	}
 	return max(count, 1)
 }
 
-// unavailable is how many members do not run that should, with those that are missing.
-func (l *look) unavailable() int {
-	count := max(0, l.desired()-len(l.staying()))
-	for _, m := range l.staying() {
+// unavailable returns how many members are missing or not available.
+func (l *view) unavailable() int {
+	count := max(0, l.desired()-len(l.remaining()))
+	for _, m := range l.remaining() {
 		if !m.available() {
 			count++
 		}
@@ -74,7 +75,8 @@ func (l *look) unavailable() int {
 	return count
 }
 
-// available reports whether the member does what it should: runs, unless it was stopped on purpose, and has taken its spec.
+// available reports whether the member is in its intended state: it runs or was stopped on purpose, and its spec is
+// applied.
 func (m member) available() bool {
 	switch {
 	case m.Status.ObservedGeneration != m.Generation:
@@ -88,24 +90,24 @@ func (m member) available() bool {
 	return m.ready()
 }
 
-// restartRequired reports whether the member waits for a restart to be as its spec says.
+// restartRequired reports whether the member needs a restart to apply its spec.
 func (m member) restartRequired() bool {
 	c := v1alpha1.ConditionRestartRequired.In(m.Status.Conditions)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// bringUp writes the template over a member as it was read.
-func (r *Reconciler) bringUp(ctx context.Context, l *look, m member) error {
+// applyTemplate patches a member with the template, with its resourceVersion.
+func (r *Reconciler) applyTemplate(ctx context.Context, l *view, m member) error {
 	vm := m.DeepCopy()
-	labels, annotations, err := written(vm)
+	labels, annotations, err := writtenKeys(vm)
 	if err != nil {
 		return err
 	}
 	template := l.pool.Spec.VirtualMachineTemplate.DeepCopy()
-	resolve(l.pool.Name, m.slot, &template.Spec)
+	resolveDisks(l.pool.Name, m.slot, &template.Spec)
 	vm.Spec = template.Spec
-	vm.Labels = replaced(vm.Labels, labels, labelsOf(l.pool, l.hash))
-	vm.Annotations = replaced(vm.Annotations, annotations, stringsOf(template.Metadata.Annotations))
+	vm.Labels = replaceKeys(vm.Labels, labels, labelsOf(l.pool, l.hash))
+	vm.Annotations = replaceKeys(vm.Annotations, annotations, stringsOf(template.Metadata.Annotations))
 	patch := client.MergeFromWithOptions(m.VirtualMachine, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, vm, patch, client.FieldOwner(manager)); err != nil {
 		return err
@@ -114,8 +116,9 @@ func (r *Reconciler) bringUp(ctx context.Context, l *look, m member) error {
 	return nil
 }
 
-// written gives the keys of the labels and annotations that a pool wrote in a member, by its managed fields.
-func written(vm *v1alpha1.VirtualMachine) (labels, annotations []string, err error) {
+// writtenKeys returns the keys of the labels and annotations that the pool wrote in a member, from its managed
+// fields.
+func writtenKeys(vm *v1alpha1.VirtualMachine) (labels, annotations []string, err error) {
 	for _, entry := range vm.ManagedFields {
 		if entry.Manager != manager || entry.FieldsV1 == nil || entry.Subresource != "" {
 			continue
@@ -135,13 +138,13 @@ func written(vm *v1alpha1.VirtualMachine) (labels, annotations []string, err err
 	return labels, annotations, nil
 }
 
-// replaced gives a map with some of its keys taken out, and others put in.
-func replaced(of map[string]string, out []string, in map[string]string) map[string]string {
+// replaceKeys returns a copy of a map with some keys removed and others added.
+func replaceKeys(original map[string]string, remove []string, add map[string]string) map[string]string {
 	after := map[string]string{}
-	maps.Copy(after, of)
-	for _, key := range out {
+	maps.Copy(after, original)
+	for _, key := range remove {
 		delete(after, key)
 	}
-	maps.Copy(after, in)
+	maps.Copy(after, add)
 	return after
 }

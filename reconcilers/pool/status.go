@@ -5,43 +5,40 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// mostNamed is how many members a message names.
-const mostNamed = 10
+// maxNamed limits the members that a message names.
+const maxNamed = 10
 
-// save writes the status over the pool as it was read, if it has changed.
-func (r *Reconciler) save(ctx context.Context, l *look) error {
-	l.summarise()
-	if equality.Semantic.DeepEqual(l.read, &l.pool.Status) {
-		return nil
+// save writes the status if it has changed, with the resourceVersion of the pool.
+func (r *Reconciler) save(ctx context.Context, l *view) error {
+	l.updateStatus()
+	changed, err := persist.Status(ctx, r.Client, l.pool, l.before, &l.pool.Status)
+	if changed {
+		l.before = l.pool.Status.DeepCopy()
 	}
-	if err := r.Client.Status().Update(ctx, l.pool); err != nil {
-		return fmt.Errorf("writing the status of VirtualMachinePool %s: %w", l.key(), err)
-	}
-	l.read = l.pool.Status.DeepCopy()
-	return nil
+	return err
 }
 
-// summarise says in the status how the members were read, and what became of what was tried.
-func (l *look) summarise() {
+// updateStatus derives the status from the members and the results of the pass.
+func (l *view) updateStatus() {
 	status := &l.pool.Status
 	status.ObservedGeneration = l.pool.Generation
 	status.DesiredTemplateHash = l.hash
 	status.Selector = v1alpha1.LabelPoolUID + "=" + string(l.pool.UID)
 	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas, status.RestartPendingReplicas = int32(len(l.members)), 0, 0, 0
-	for _, m := range l.staying() {
+	for _, m := range l.remaining() {
 		if m.ready() {
 			status.ReadyReplicas++
 		}
 		if m.Labels[v1alpha1.LabelTemplateHash] == l.hash {
-			if !l.stale(m) {
+			if !l.otherRelease(m) {
 				status.UpdatedReplicas++
 			}
 			if m.restartRequired() {
@@ -55,7 +52,7 @@ func (l *look) summarise() {
 	}
 }
 
-func (l *look) condition(t v1alpha1.ConditionType, is bool, reason v1alpha1.ConditionReason, message string) metav1.Condition {
+func (l *view) condition(t v1alpha1.ConditionType, is bool, reason v1alpha1.ConditionReason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	if is {
 		status = metav1.ConditionTrue
@@ -63,31 +60,31 @@ func (l *look) condition(t v1alpha1.ConditionType, is bool, reason v1alpha1.Cond
 	return t.Condition(status, reason, l.pool.Generation, message)
 }
 
-func (l *look) available() metav1.Condition {
+func (l *view) available() metav1.Condition {
 	ready, t := int(l.pool.Status.ReadyReplicas), v1alpha1.ConditionAvailable
 	if ready >= l.desired() {
 		return l.condition(t, true, v1alpha1.ReasonAllReplicasReady, "")
 	}
-	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired())+l.stuck())
+	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired())+l.needHelp())
 }
 
-// stuck names the members that only a user can help, and the command that does.
-func (l *look) stuck() (text string) {
+// needHelp names the members that need a user's help, and the command that helps.
+func (l *view) needHelp() (text string) {
 	for _, of := range []struct {
 		what, wayOut string
 		is           func(member) bool
 	}{
 		{"lost", commands.Line("kubectl", "delete", "svm", "NAME", "-n", l.pool.Namespace) + " replaces one", member.lost},
-		{"held back", commands.Line("kubectl", "sallyport", "why", "svm", "NAME", "-n", l.pool.Namespace), member.heldBack},
+		{"held back", commands.Line("kubectl", "sallyport", "why", "svm", "NAME", "-n", l.pool.Namespace), member.ownedByAnother},
 	} {
 		var names []string
-		for _, m := range l.staying() {
+		for _, m := range l.remaining() {
 			if of.is(m) {
 				names = append(names, m.Name)
 			}
 		}
-		if len(names) > mostNamed {
-			names = append(names[:mostNamed], fmt.Sprintf("%d more", len(names)-mostNamed))
+		if len(names) > maxNamed {
+			names = append(names[:maxNamed], fmt.Sprintf("%d more", len(names)-maxNamed))
 		}
 		if len(names) > 0 {
 			text += fmt.Sprintf("; %s: %s (%s)", of.what, strings.Join(names, ", "), of.wayOut)
@@ -96,35 +93,35 @@ func (l *look) stuck() (text string) {
 	return text
 }
 
-func (l *look) progressing() metav1.Condition {
+func (l *view) progressing() metav1.Condition {
 	t := v1alpha1.ConditionProgressing
 	switch {
 	case l.readOnly:
 		return l.condition(t, false, v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly))
-	case l.unread != nil:
-		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.unread.Error())
-	case l.failed != nil:
-		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.failed.Error())
+	case l.decodeErr != nil:
+		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.decodeErr.Error())
+	case l.createErr != nil:
+		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.createErr.Error())
 	case len(l.blocked) > 0:
-		return l.condition(t, false, l.blocked[0].reason, whoStays(l.blocked))
+		return l.condition(t, false, l.blocked[0].reason, blockedMessage(l.blocked))
 	case len(l.members) != l.desired():
 		return l.condition(t, true, v1alpha1.ReasonReplicasProgressing, fmt.Sprintf("%d of %d members exist", len(l.members), l.desired()))
 	}
 	return l.condition(t, false, v1alpha1.ReasonSteady, "")
 }
 
-func (l *look) synced() metav1.Condition {
-	t, all, stale, pending := v1alpha1.ConditionSynced, len(l.staying()), len(l.allStale()), l.pool.Status.RestartPendingReplicas
+func (l *view) synced() metav1.Condition {
+	t, all, stale, pending := v1alpha1.ConditionSynced, len(l.remaining()), len(l.staleMembers()), l.pool.Status.RestartPendingReplicas
 	var other string
 	if stale > 0 {
 		other = fmt.Sprintf("%d of %d members are not at release %s of VSphereTemplate %s", stale, all, l.release, l.pool.Spec.Follows().Name)
 	}
 	switch outdated := len(l.outdated()); {
-	case l.lags != nil:
-		return l.condition(t, false, v1alpha1.ReasonRolloutFailed, l.lags.Error())
-	case len(l.held) > 0:
-		return l.condition(t, false, l.held[0].reason, other+": "+whoStays(l.held))
-	case stale > 0 && l.approves():
+	case l.updateErr != nil:
+		return l.condition(t, false, v1alpha1.ReasonRolloutFailed, l.updateErr.Error())
+	case len(l.notReplaced) > 0:
+		return l.condition(t, false, l.notReplaced[0].reason, other+": "+blockedMessage(l.notReplaced))
+	case stale > 0 && l.restartsAutomatically():
 		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, other)
 	case outdated > 0:
 		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, fmt.Sprintf("%d of %d members have an earlier template", outdated, all))
@@ -138,19 +135,19 @@ func (l *look) synced() metav1.Condition {
 	return l.condition(t, true, v1alpha1.ReasonPoolSynced, "")
 }
 
-func (l *look) scaleDownBlocked() metav1.Condition {
+func (l *view) scaleDownBlocked() metav1.Condition {
 	t := v1alpha1.ConditionScaleDownBlocked
 	if len(l.blocked) == 0 {
 		return l.condition(t, false, v1alpha1.ReasonNotBlocked, "")
 	}
-	return l.condition(t, true, l.blocked[0].reason, whoStays(l.blocked))
+	return l.condition(t, true, l.blocked[0].reason, blockedMessage(l.blocked))
 }
 
-// whoStays names the members that should go and do not, and says why.
-func whoStays(all []blocked) string {
+// blockedMessage lists the members that cannot be deleted, with the reasons.
+func blockedMessage(all []blocked) string {
 	var texts []string
-	for _, b := range all[:min(len(all), mostNamed)] {
-		texts = append(texts, b.why)
+	for _, b := range all[:min(len(all), maxNamed)] {
+		texts = append(texts, b.message)
 	}
 	if more := len(all) - len(texts); more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
@@ -158,15 +155,15 @@ func whoStays(all []blocked) string {
 	return strings.Join(texts, "; ")
 }
 
-// ready is true when nothing is left to be done, and otherwise says what is.
-func (l *look) ready(of []metav1.Condition) metav1.Condition {
+// ready returns condition Ready: true if nothing is left to do, and otherwise the condition that says what is.
+func (l *view) ready(conditions []metav1.Condition) metav1.Condition {
 	if l.readOnly {
 		return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly))
 	}
-	for _, c := range of {
+	for _, c := range conditions {
 		good := c.Status == metav1.ConditionTrue
-		if l.unread != nil && c.Type != string(v1alpha1.ConditionProgressing) {
-			continue // the other conditions miss the member
+		if l.decodeErr != nil && c.Type != string(v1alpha1.ConditionProgressing) {
+			continue // the other conditions do not count the member
 		}
 		if c.Type == string(v1alpha1.ConditionProgressing) {
 			good = c.Reason == string(v1alpha1.ReasonSteady)

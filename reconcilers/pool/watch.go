@@ -11,36 +11,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// gathering is how long changes of members and disks are gathered before their pool is looked at: a pool of a thousand that start would else be
-// looked at for each, and written.
-const gathering = time.Second
+// gatherPeriod is how long changes of members and disks are gathered before their pool is reconciled: otherwise the
+// start of a thousand members would reconcile the pool and write its status for each of them.
+const gatherPeriod = time.Second
 
 type (
-	queue    = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	gathered struct{ handler.EventHandler }
+	queue          = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	delayedHandler struct{ handler.EventHandler }
 )
 
-// later has what is added to a queue looked at after a while, once for all that is added meanwhile.
-type later struct{ queue }
+// delayedQueue adds items after gatherPeriod, so that changes within it cause one reconciliation.
+type delayedQueue struct{ queue }
 
-func (q later) Add(item reconcile.Request) { q.AddAfter(item, gathering) }
+func (q delayedQueue) Add(item reconcile.Request) { q.AddAfter(item, gatherPeriod) }
 
-// Create takes note of a new object.
-func (g gathered) Create(ctx context.Context, e event.CreateEvent, q queue) {
-	g.EventHandler.Create(ctx, e, later{q})
+// Create enqueues the owner of a new object.
+func (g delayedHandler) Create(ctx context.Context, e event.CreateEvent, q queue) {
+	g.EventHandler.Create(ctx, e, delayedQueue{q})
 }
 
-// Update takes note of an object that has changed.
-func (g gathered) Update(ctx context.Context, e event.UpdateEvent, q queue) {
-	g.EventHandler.Update(ctx, e, later{q})
+// Update enqueues the owner of a changed object.
+func (g delayedHandler) Update(ctx context.Context, e event.UpdateEvent, q queue) {
+	g.EventHandler.Update(ctx, e, delayedQueue{q})
 }
 
-// Delete takes note of an object that is gone.
-func (g gathered) Delete(ctx context.Context, e event.DeleteEvent, q queue) {
-	g.EventHandler.Delete(ctx, e, later{q})
+// Delete enqueues the owner of a deleted object.
+func (g delayedHandler) Delete(ctx context.Context, e event.DeleteEvent, q queue) {
+	g.EventHandler.Delete(ctx, e, delayedQueue{q})
 }
 
-// urgent are changes of a pool that are not what is written here itself, its status, which would have it looked at again at once.
-var urgent = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+// generationChanged drops status updates of a pool: the reconciler writes the status itself and would be triggered
+// again.
+var generationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration()
 }}

@@ -36,14 +36,14 @@ func TestChangesOfMembersAreGathered(t *testing.T) {
 	s, q := newServer(), &noted{t: t}
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
 	mapper.Add(v1alpha1.GroupVersion.WithKind("VirtualMachinePool"), meta.RESTScopeNamespace)
-	members := gathered{handler.EnqueueRequestForOwner(s.Scheme(), mapper, &v1alpha1.VirtualMachinePool{}, handler.OnlyControllerOwner())}
+	members := delayedHandler{handler.EnqueueRequestForOwner(s.Scheme(), mapper, &v1alpha1.VirtualMachinePool{}, handler.OnlyControllerOwner())}
 	pool := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "u"}}
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-0"}}
 	vm.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind("VirtualMachinePool"))}
 	members.Create(t.Context(), event.CreateEvent{Object: vm}, q)
 	members.Update(t.Context(), event.UpdateEvent{ObjectOld: vm, ObjectNew: vm}, q)
 	members.Delete(t.Context(), event.DeleteEvent{Object: vm}, q)
-	if len(q.waits) != 3 || q.waits[0] != gathering || q.waits[1] != gathering || q.waits[2] != gathering {
+	if len(q.waits) != 3 || q.waits[0] != gatherPeriod || q.waits[1] != gatherPeriod || q.waits[2] != gatherPeriod {
 		t.Errorf("they wait for %v", q.waits)
 	}
 }
@@ -54,8 +54,8 @@ func TestOfAPoolOnlyItsSpecIsUrgent(t *testing.T) {
 	before := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 	status, spec := before.DeepCopy(), before.DeepCopy()
 	status.Status.Replicas, spec.Generation = 1, 2
-	if urgent.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: status}) || !urgent.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: spec}) ||
-		!urgent.Create(event.CreateEvent{Object: before}) || !urgent.Delete(event.DeleteEvent{Object: before}) {
+	if generationChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: status}) || !generationChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: spec}) ||
+		!generationChanged.Create(event.CreateEvent{Object: before}) || !generationChanged.Delete(event.DeleteEvent{Object: before}) {
 		t.Error("a status is urgent, or a spec is not")
 	}
 }

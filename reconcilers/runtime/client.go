@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Client is a runtime as reconcilers use it: every call goes through the interceptors that it was made with. It is a [Runtime]
-// itself. What only some runtimes can do is used by [Use].
+// Client is a runtime as reconcilers use it: every call passes through its interceptors. It is a [Runtime] itself.
+// Abilities that only some runtimes have are used through [Use].
 type Client struct {
 	runtime      Runtime
 	interceptors []Interceptor
@@ -15,21 +15,22 @@ type Client struct {
 
 // Call is one call of a runtime.
 type Call struct {
-	// Verb says which.
+	// Verb is the method.
 	Verb Verb
-	// Machine is what it is about, if it is about one.
+	// Machine is the machine of the call, if there is one.
 	Machine Machine
-	// Disk is what it is about, if it is about one.
+	// Disk is the disk of the call, if there is one.
 	Disk Disk
-	// Seen is what an Observe gives, once the runtime has answered.
+	// Seen is the result of an Observe, once the runtime has answered.
 	Seen Observation
 }
 
-// Interceptor surrounds the calls of a runtime. It makes the call by next, or gives an error in its place, and may change what an
-// Observe has seen. It is safe for concurrent use.
+// Interceptor wraps the calls of a runtime. It makes the call with next or returns an error instead, and may change
+// the result of an Observe. It is safe for concurrent use.
 type Interceptor func(ctx context.Context, call *Call, next func(context.Context) error) error
 
-// NewClient returns a client of the runtime. The first interceptor is the outermost; those of a Client are inside of them.
+// NewClient returns a client of the runtime. The first interceptor is the outermost; those of a Client are inside
+// them.
 func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	if inner, ok := rt.(*Client); ok {
 		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...), readOnly: inner.readOnly}
@@ -37,29 +38,30 @@ func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	return &Client{runtime: rt, interceptors: interceptors}
 }
 
-// ReadOnly returns a client of the same runtime that observes, and makes no other call: these give [ErrReadOnly]. Its interceptors see all
-// calls.
+// ReadOnly returns a client of the same runtime that only observes and returns [ErrReadOnly] for other calls. Its
+// interceptors see all calls.
 func (c *Client) ReadOnly() *Client {
 	only := *c
 	only.readOnly = true
 	return &only
 }
 
-// observing are the calls that change nothing. A verb that is not here is refused by a read-only client.
+// observing are the calls that change nothing. A read-only client rejects all others.
 var observing = []Verb{VerbObserve, VerbObserveDisk}
 
-// Can reports whether the runtime has an ability that only some have, an interface such as [Migrator].
+// Can reports whether the runtime has an optional ability, an interface such as [Migrator].
 func Can[Ability any](c *Client) bool {
 	_, can := c.runtime.(Ability)
 	return can
 }
 
-// Use makes a call of such an ability. A runtime that does not have it gives a NotSupported error.
+// Use makes a call of an optional ability. It returns a NotSupported error if the runtime does not have it.
 func Use[Ability any](ctx context.Context, c *Client, verb Verb, machine Machine, call func(context.Context, Ability) error) error {
 	return use(ctx, c, &Call{Verb: verb, Machine: machine}, call)
 }
 
-// UseDisk makes a call of a [Disks] about a disk, and the machine that it is attached to or detached from, if there is one.
+// UseDisk makes a call of [Disks] for a disk, and the machine that it is attached to or detached from, if there is
+// one.
 func UseDisk(ctx context.Context, c *Client, verb Verb, disk Disk, machine Machine, call func(context.Context, Disks) error) error {
 	return use(ctx, c, &Call{Verb: verb, Machine: machine, Disk: disk}, call)
 }
@@ -84,7 +86,7 @@ func (c *Client) call(ctx context.Context, call *Call, make func(context.Context
 	return make(ctx)
 }
 
-// Observe looks at the machine.
+// Observe observes the machine.
 func (c *Client) Observe(ctx context.Context, machine Machine) (Observation, error) {
 	call := &Call{Verb: VerbObserve, Machine: machine}
 	err := c.call(ctx, call, func(ctx context.Context) (err error) {
@@ -94,7 +96,7 @@ func (c *Client) Observe(ctx context.Context, machine Machine) (Observation, err
 	return call.Seen, err
 }
 
-// Ensure makes or adopts the machine.
+// Ensure creates or adopts the machine.
 func (c *Client) Ensure(ctx context.Context, machine Machine) (instanceID string, err error) {
 	err = c.call(ctx, &Call{Verb: VerbEnsure, Machine: machine}, func(ctx context.Context) (err error) {
 		instanceID, err = c.runtime.Ensure(ctx, machine)
@@ -110,14 +112,14 @@ func (c *Client) PowerOn(ctx context.Context, machine Machine) error {
 	})
 }
 
-// PowerOff gets the machine off.
+// PowerOff powers the machine off.
 func (c *Client) PowerOff(ctx context.Context, machine Machine, mode Mode) error {
 	return c.call(ctx, &Call{Verb: VerbPowerOff, Machine: machine}, func(ctx context.Context) error {
 		return c.runtime.PowerOff(ctx, machine, mode)
 	})
 }
 
-// Cancel withdraws a task.
+// Cancel cancels a task.
 func (c *Client) Cancel(ctx context.Context, machine Machine, task string) error {
 	return c.call(ctx, &Call{Verb: VerbCancel, Machine: machine}, func(ctx context.Context) error {
 		return c.runtime.Cancel(ctx, machine, task)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 // migrate moves the machine through the client.

@@ -10,18 +10,18 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// Earlier is what is done about what a runtime has for an object of the same namespace and name with another UID, before something is
-// made. It counts only as long as the object has nothing on its runtime. The zero value makes nothing.
+// Earlier decides, before an object gets anything on its runtime, about what the runtime has for an object of the
+// same namespace and name with another UID. The zero value means to create nothing.
 type Earlier string
 
 const (
-	// TakeOver gives it the marker of this object, as it is. Its former owner has it no more.
+	// TakeOver moves the owner mark to this object and changes nothing else. The former owner loses it.
 	TakeOver Earlier = "TakeOver"
-	// MakeAnew leaves it alone, and makes another one.
+	// MakeAnew leaves it alone and creates a new one.
 	MakeAnew Earlier = "MakeAnew"
 )
 
-// EarlierOf returns what the annotations of an object say about it. One with the UID of another object says nothing.
+// EarlierOf returns the decision in an object's annotation. It is ignored if it contains the UID of another object.
 func EarlierOf(o metav1.Object) Earlier {
 	switch uid := string(o.GetUID()); {
 	case uid == "":
@@ -34,8 +34,8 @@ func EarlierOf(o metav1.Object) Earlier {
 	return ""
 }
 
-// NewHeldBack makes the OwnedByAnother error for an object that nothing is made for, because of what the runtime has for another one of
-// its name. Kind is its short name, such as svm.
+// NewHeldBack returns the OwnedByAnother error of an object for which nothing is created, because the runtime has
+// something for another object of its name. kind is its short name, such as svm.
 func NewHeldBack(kind string, name types.NamespacedName, format string, args ...any) error {
 	run := func(verb string) string {
 		return commands.Line("kubectl", "sallyport", verb, kind, name.Name, "-n", name.Namespace)

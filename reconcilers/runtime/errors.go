@@ -8,7 +8,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Kind is what is wrong, as far as a caller needs to know to go on.
+// Kind classifies an error for callers.
 type Kind string
 
 const (
@@ -16,17 +16,17 @@ const (
 	KindNotFound Kind = "NotFound"
 	// KindInvalidState means that the request does not fit the machine's state or what is in flight for it.
 	KindInvalidState Kind = "InvalidState"
-	// KindInvalidSpec means that what the spec says cannot be carried out on the runtime, such as a template that it does not have.
+	// KindInvalidSpec means that the runtime cannot carry out the spec, such as a template that it does not have.
 	KindInvalidSpec Kind = "InvalidSpec"
-	// KindToolsUnavailable means that nothing in the guest can be asked.
+	// KindToolsUnavailable means that the guest tools cannot be reached.
 	KindToolsUnavailable Kind = "ToolsUnavailable"
 	// KindUnavailable means that the runtime did not answer, or not in time. The request may have been done.
 	KindUnavailable Kind = "Unavailable"
-	// KindPermission means that the runtime refuses for lack of rights.
+	// KindPermission means that the runtime denies the request for lack of rights.
 	KindPermission Kind = "Permission"
-	// KindOwnedByAnother means that the machine carries another owner's marker.
+	// KindOwnedByAnother means that the machine has another owner's mark.
 	KindOwnedByAnother Kind = "OwnedByAnother"
-	// KindNotSupported means that there is no runtime of the kind that the machine wants. Nothing can have been made there.
+	// KindNotSupported means that the runtime of the spec does not exist here. Nothing can have been created there.
 	KindNotSupported Kind = "NotSupported"
 	// KindTakingOver means that nothing was sent because another process may still be sending. It is temporary.
 	KindTakingOver Kind = "TakingOver"
@@ -34,15 +34,15 @@ const (
 	KindReadOnly Kind = "ReadOnly"
 )
 
-// Error is what a runtime returns where a caller may want to know what kind of trouble it is in. An error of another type
-// means that the runtime failed in a way of its own.
+// Error is the error of a runtime if its kind matters to callers. Any other error means that the runtime failed in
+// another way.
 type Error struct {
-	// Kind is what is wrong.
+	// Kind is the kind of error.
 	Kind Kind
-	// Message is one sentence for users, without secrets. It becomes the message of a condition and does not change while
-	// the error lasts: no times, no request IDs.
+	// Message is one sentence for users, without secrets. It becomes the message of a condition and must not change
+	// while the error lasts: no times, no request IDs.
 	Message string
-	// Cause is the error that it rests on, for logs. It may be nil.
+	// Cause is the cause, for logs. It may be nil.
 	Cause error
 }
 
@@ -61,57 +61,58 @@ func newError(kind Kind, cause error, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-// NewNotFound makes an error that says that the runtime does not know the machine. The cause may be nil, here and below.
+// NewNotFound returns an error which says that the runtime does not know the machine. The cause may be nil, here and
+// below.
 func NewNotFound(cause error, format string, args ...any) error {
 	return newError(KindNotFound, cause, format, args...)
 }
 
-// NewInvalidState makes an error that says that the request does not fit the state of the machine.
+// NewInvalidState returns an error which says that the request does not fit the state of the machine.
 func NewInvalidState(cause error, format string, args ...any) error {
 	return newError(KindInvalidState, cause, format, args...)
 }
 
-// NewInvalidSpec makes an error that says that what the spec says cannot be carried out. The message begins with the field.
+// NewInvalidSpec returns an error which says that the spec cannot be carried out. The message begins with the field.
 func NewInvalidSpec(cause error, format string, args ...any) error {
 	return newError(KindInvalidSpec, cause, format, args...)
 }
 
-// NewToolsUnavailable makes an error that says that nothing in the guest can be asked.
+// NewToolsUnavailable returns an error which says that the guest tools cannot be reached.
 func NewToolsUnavailable(cause error, format string, args ...any) error {
 	return newError(KindToolsUnavailable, cause, format, args...)
 }
 
-// NewUnavailable makes an error that says that the runtime did not answer, or not in time.
+// NewUnavailable returns an error which says that the runtime did not answer, or not in time.
 func NewUnavailable(cause error, format string, args ...any) error {
 	return newError(KindUnavailable, cause, format, args...)
 }
 
-// errDisconnected is the cause of an error of NewDisconnected.
+// errDisconnected is the cause of the errors of NewDisconnected.
 var errDisconnected = errors.New("the runtime has no connection to the machine")
 
-// NewDisconnected makes an Unavailable error that says that the runtime is there, and has lost the connection to the machine.
+// NewDisconnected returns an Unavailable error which says that the runtime has lost the connection to the machine.
 func NewDisconnected(format string, args ...any) error {
 	return newError(KindUnavailable, errDisconnected, format, args...)
 }
 
-// NewPermission makes an error that says that the runtime refuses. The message names the right that is missing.
+// NewPermission returns an error which says that the runtime denies the request. The message names the missing right.
 func NewPermission(cause error, format string, args ...any) error {
 	return newError(KindPermission, cause, format, args...)
 }
 
-// NewOwnedByAnother makes an error that says that the machine carries another owner's marker. The message does not name an
-// owner of another namespace.
+// NewOwnedByAnother returns an error which says that the machine has another owner's mark. The message does not name
+// an owner in another namespace.
 func NewOwnedByAnother(cause error, format string, args ...any) error {
 	return newError(KindOwnedByAnother, cause, format, args...)
 }
 
-// NewNotSupported makes an error that says that there is no runtime of the kind that the machine wants.
+// NewNotSupported returns an error which says that the runtime of the spec does not exist here.
 func NewNotSupported(cause error, format string, args ...any) error {
 	return newError(KindNotSupported, cause, format, args...)
 }
 
-// kindOf gives the kind of the outermost Error. A context that ended counts as Unavailable even where a runtime forgot to
-// say so: nobody knows what became of the request.
+// kindOf returns the kind of the outermost Error. An ended context counts as Unavailable even if a runtime forgot to
+// say so: the result of the request is unknown.
 func kindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -128,10 +129,10 @@ func IsNotFound(err error) bool { return kindOf(err) == KindNotFound }
 // IsInvalidState reports whether the request did not fit the state of the machine.
 func IsInvalidState(err error) bool { return kindOf(err) == KindInvalidState }
 
-// IsInvalidSpec reports whether what the spec says could not be carried out.
+// IsInvalidSpec reports whether the spec cannot be carried out.
 func IsInvalidSpec(err error) bool { return kindOf(err) == KindInvalidSpec }
 
-// IsToolsUnavailable reports whether nothing in the guest could be asked.
+// IsToolsUnavailable reports whether the guest tools could not be reached.
 func IsToolsUnavailable(err error) bool { return kindOf(err) == KindToolsUnavailable }
 
 // IsUnavailable reports whether the runtime did not answer, or not in time. An ended context counts too.
@@ -140,30 +141,30 @@ func IsUnavailable(err error) bool { return kindOf(err) == KindUnavailable }
 // IsDisconnected reports whether the runtime answered that it has lost the connection to the machine.
 func IsDisconnected(err error) bool { return errors.Is(err, errDisconnected) }
 
-// IsPermission reports whether the runtime refused for lack of rights.
+// IsPermission reports whether the runtime denied the request for lack of rights.
 func IsPermission(err error) bool { return kindOf(err) == KindPermission }
 
-// IsOwnedByAnother reports whether the machine carries another owner's marker.
+// IsOwnedByAnother reports whether the machine has another owner's mark.
 func IsOwnedByAnother(err error) bool { return kindOf(err) == KindOwnedByAnother }
 
-// IsNotSupported reports whether there is no runtime of the kind that the machine wants.
+// IsNotSupported reports whether the runtime of the spec does not exist here.
 func IsNotSupported(err error) bool { return kindOf(err) == KindNotSupported }
 
 // IsTakingOver reports whether nothing was sent because another process may still be sending.
 func IsTakingOver(err error) bool { return kindOf(err) == KindTakingOver }
 
-// ErrReadOnly is the error of every call that a read-only client does not make.
+// ErrReadOnly is the error of every call that a read-only client rejects.
 var ErrReadOnly = newError(KindReadOnly, nil, "Sallyport is read-only and sends nothing to runtimes, see the chart value readOnly")
 
 // IsReadOnly reports whether nothing was sent because the manager is read-only.
 func IsReadOnly(err error) bool { return kindOf(err) == KindReadOnly }
 
-// NothingOfOurs reports whether there is nothing that carries the machine's marker, so that nothing has to be undone: what is
-// in its place belongs to another, or there is no such runtime at all.
+// NothingOfOurs reports whether nothing with the machine's mark exists, so that nothing must be undone: the instance
+// belongs to another owner, or the runtime does not exist.
 func NothingOfOurs(err error) bool { return IsOwnedByAnother(err) || IsNotSupported(err) }
 
-// MayHaveActed reports whether the request that ended with this error may have been done, or be in flight, all the same.
-// It is false for nil: a request that ended well has acted for certain, or had no need to.
+// MayHaveActed reports whether the request that returned this error may have been carried out or be in flight. It is
+// false for nil: such a request has certainly acted, or had nothing to do.
 func MayHaveActed(err error) bool {
 	if err == nil {
 		return false
@@ -202,8 +203,8 @@ func Reason(err error) v1alpha1.ConditionReason {
 	}
 }
 
-// Message returns the message for users: that of the outermost Error without its cause, which may differ between attempts,
-// or the whole text of any other error. For nil it is empty.
+// Message returns the message for users: that of the outermost Error without its cause, which may differ between
+// attempts, or the whole text of any other error. For nil it is empty.
 func Message(err error) string {
 	if err == nil {
 		return ""

@@ -9,8 +9,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// labelsOf returns the labels of a VirtualMachine that what is created for it also has. A label of Sallyport, such as the one that protects
-// from deletion, is about the object that a user set it on. Autoscalers select the members of a pool by the labels of the pool.
+// labelsOf returns the labels of a VirtualMachine that are copied to objects created for it. Sallyport's own labels
+// are not copied: the one for deletion protection, for example, applies to the object on which a user set it.
+// Autoscalers select the members of a pool by the pool's labels.
 func labelsOf(vm *v1alpha1.VirtualMachine) map[string]string {
 	owner := metav1.GetControllerOf(vm)
 	member := owner != nil && owner.Kind == "VirtualMachinePool" && string(owner.UID) == vm.Labels[v1alpha1.LabelPoolUID]

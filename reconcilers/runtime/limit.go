@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// DefaultCallTimeout bounds a call of a runtime where nothing else is said.
+// DefaultCallTimeout is the default of Limits.Call.
 const DefaultCallTimeout = 5 * time.Second
 
-// Limits say when a process may call a runtime, so that no two leaders ever send at once: a call ends before the lease of
-// the process that makes it could, and a new leader sends nothing while a call of the one before may not have ended.
+// Limits restrict when a process may call a runtime, so that two leaders never send at the same time: a call ends
+// before the lease of its process can expire, and a new leader sends nothing while a call of the previous one may not
+// have ended.
 type Limits struct {
-	// Call bounds every call. Default 5 s.
+	// Call limits the duration of each call. Default 5 s.
 	Call time.Duration
-	// Wait gives how long this process must not send anything yet, because another may still be sending. Nil means that
-	// there is none. Looking is allowed meanwhile, but a look that shows nothing in flight proves nothing then.
+	// Wait returns how long this process must not send requests because another may still be sending. Nil means no
+	// wait. Observing is allowed meanwhile, but then an observation with nothing in flight proves nothing.
 	Wait func() time.Duration
 }
 
-// Keep has the calls of a client keep the limits. What may not be sent yet is a TakingOver error, and no machine is quiet yet: what
-// another process sends may come after the look, so whether there is something to wait for is asked before it.
+// Keep is an [Interceptor] that applies the limits. A call that must wait returns a TakingOver error, and no machine
+// is quiet meanwhile: another process may send after the observation, so the wait is checked before it.
 func (l Limits) Keep(ctx context.Context, call *Call, next func(context.Context) error) error {
 	waits := l.Wait != nil && l.Wait() > 0
 	if waits && call.Verb != VerbObserve {
@@ -38,6 +39,6 @@ func (l Limits) Keep(ctx context.Context, call *Call, next func(context.Context)
 	return err
 }
 
-// errTakingOver is why nothing is sent, and why nothing can be said to be over.
+// errTakingOver is the error of calls that must wait.
 var errTakingOver = newError(KindTakingOver, nil,
 	"this replica has just taken over from another one and waits until the other can no longer be working")

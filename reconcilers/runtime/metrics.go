@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts and times the calls of runtimes. Its labels are the name that a runtime was given, the verb and the
-// outcome: never the name of a machine.
+// Metrics counts and times calls of runtimes. Labels are the name of the runtime, the verb and the outcome, never the
+// name of a machine.
 type Metrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	now      func() time.Time
 }
 
-// NewMetrics registers the metrics. The clock is handed in; it is only ever compared with itself.
+// NewMetrics registers the metrics. now is only compared with itself.
 func NewMetrics(registry prometheus.Registerer, now func() time.Time) *Metrics {
 	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -33,7 +33,7 @@ func NewMetrics(registry prometheus.Registerer, now func() time.Time) *Metrics {
 	return m
 }
 
-// Count has the calls of a client counted and timed under that name, such as vsphere.
+// Count returns an interceptor that counts and times calls under that name, such as vsphere.
 func (m *Metrics) Count(name string) Interceptor {
 	return func(ctx context.Context, call *Call, next func(context.Context) error) error {
 		began := m.now()
@@ -44,7 +44,7 @@ func (m *Metrics) Count(name string) Interceptor {
 	}
 }
 
-// outcome is the word for what came of a call.
+// outcome returns the label for the result of a call.
 func outcome(err error) string {
 	if err == nil {
 		return "success"

@@ -1,7 +1,7 @@
 // Package runtime is the interface to the systems that run machines: a vCenter, a node agent, KubeVirt.
 //
 // [Runtime] is what every one of them can do; what only some can do is an interface of its own, such as [Migrator]. The
-// contract is in the comments here, and [sallyport.dev/sallyport/reconcilers/runtime/conformance] tests it. A runtime makes
+// contract is in the comments here, and [sallyport.dev/sallyport/test/double/conformance] tests it. A runtime makes
 // no decisions: the claim decides who may send what, and a runtime carries out requests.
 package runtime
 
@@ -17,141 +17,141 @@ import (
 //
 // For every call:
 //
-//   - It returns before ctx ends or as soon as it does, whatever the runtime's far end is doing; an ended ctx gives an
+//   - It returns before or as soon as ctx ends, whatever the runtime's remote end does; an ended ctx is an
 //     Unavailable error.
-//   - It begins things and does not wait for them: success means that the runtime took the request, or that there was
-//     nothing to do. What became of it is only known from Observe. A call may wait a moment to tell an immediate failure.
-//   - After an Unavailable error, or one that is not of this package, the request may have been done, may be in flight
-//     or may never have arrived: [MayHaveActed]. After any other error nothing was done.
-//   - Whatever a call sets off is done or in flight, as Observe shows it, by the time that the call returns; a request
-//     that has not reached the runtime by then never will. A runtime therefore does not send again behind its caller's
-//     back, and gives up the connection on which a request may still be waiting. Undoing an operation rests on this: once
-//     nothing is in flight, nothing of it can happen any more.
-//   - It is idempotent: repeating it when its request was done, or is in flight, is success and changes nothing.
-//   - What does not fit the state of the machine, or what is in flight for it, is an InvalidState error: look again later.
-//   - A machine that was not made or adopted, or is gone, is a NotFound error, except where a call says otherwise. One
-//     that carries the marker of another owner is an OwnedByAnother error and is left alone.
+//   - It starts things and does not wait for them: success means that the runtime accepted the request, or that there
+//     was nothing to do. Only Observe shows the result. A call may wait a moment to recognize an immediate failure.
+//   - After an Unavailable error, or one that is not of this package, the request may have been carried out, may be
+//     in flight or may never have arrived: [MayHaveActed]. After any other error nothing was done.
+//   - Whatever a call causes is done or in flight, as Observe shows it, when the call returns; a request that has not
+//     reached the runtime by then never will. A runtime therefore does not retry on its own, and closes the connection
+//     on which a request may still be waiting. Undoing an operation depends on this: once nothing is in flight, none of
+//     its requests can take effect any more.
+//   - It is idempotent: repeating a call whose request was carried out, or is in flight, succeeds and changes
+//     nothing.
+//   - A request that does not fit the state of the machine, or its tasks in flight, is an InvalidState error: observe
+//     again later.
+//   - A machine that was not created or adopted, or is gone, is a NotFound error, unless a call says otherwise. One
+//     with another owner's mark is an OwnedByAnother error and is not touched.
 //
-// Restarting is not a verb: it is off, seen off, and on again. A reset could not be seen as done, nor told from two.
+// Restart is not a verb: it is power off, observe that it is off, and power on. A reset could not be observed, nor
+// distinguished from two.
 type Runtime interface {
-	// Observe looks at the machine, at the runtime itself and never in a cache. A machine that does not exist is no
-	// error but an Observation that says so. It changes nothing.
+	// Observe reads the machine from the runtime itself, never from a cache. A machine that does not exist is not an error but an
+	// Observation that says so. It changes nothing.
 	//
-	// What is in flight is read before, or in the same instant as, the rest: the other way round, a power-on that ends
-	// between the two looks would show as off and quiet.
+	// Tasks in flight are read before, or together with, the rest: otherwise a power-on that ends between the two reads would be
+	// reported as off and quiet.
 	Observe(ctx context.Context, machine Machine) (Observation, error)
 
-	// Ensure makes the machine, off, or adopts the one that the spec names, in whatever state it is, and leaves the
-	// owner's marker on it. It finds again what an earlier Ensure made whose reply was lost, by that marker: however
-	// often it is called, there is one instance. It gives the instance's ID, which stays the same for the life of the
-	// instance; the ID is empty as long as the instance is being made, a task of kind Create, and is then asked for again.
+	// Ensure creates the machine, powered off, or adopts the one that the spec names, in whatever state it is, and sets the owner
+	// mark. By that mark it finds what an earlier Ensure created whose reply was lost: repeated calls create one instance. It returns
+	// the ID of the instance, which is constant; the ID is empty while the instance is being created (a task of kind Create), and the
+	// caller calls again.
 	//
-	// A machine to adopt that does not exist is a NotFound error, one that carries another owner's marker an
-	// OwnedByAnother error. A running machine is not reconfigured.
+	// A machine to adopt that does not exist is a NotFound error, one with another owner's mark an OwnedByAnother error. A running
+	// machine is not reconfigured.
 	//
-	// While the runtime has a machine that is marked for the same namespace and name with another UID, as it has after a backup was
-	// restored, none is made: that is an OwnedByAnother error, too. [Machine.Earlier] says what else to do about it.
+	// If the runtime has a machine marked for the same namespace and name with another UID, as after a restore from a backup, none is
+	// created: that is an OwnedByAnother error too. [Machine.Earlier] may decide otherwise.
 	Ensure(ctx context.Context, machine Machine) (instanceID string, err error)
 
-	// PowerOn powers the machine on, a task of kind PowerOn, under a new incarnation. On a machine that is on it is
-	// success without a new incarnation. A paused machine goes on where it was, in its incarnation. One that was made gets
-	// the size that its spec says before, wherever it differs. It goes to a node that the spec's node selector selects, if it is not on
-	// one. An InvalidSpec error says that one of these cannot be had, and the machine stays off.
+	// PowerOn powers the machine on, a task of kind PowerOn, with a new incarnation. On a running machine it succeeds without a new
+	// incarnation. A paused machine resumes in its incarnation. A machine that Ensure created gets the size of its spec first. It is
+	// placed on a node that matches the spec's node selector, if it is not on one. If one of these is not possible, it returns an
+	// InvalidSpec error and the machine stays off.
 	PowerOn(ctx context.Context, machine Machine) error
 
-	// PowerOff gets the machine off; on one that is off it is success.
+	// PowerOff powers the machine off; if it is off, it succeeds.
 	//
-	// Graceful asks the guest to shut down and returns. The guest may take its time or ignore it, so this is not in
-	// flight: it can be asked again, and does not stand in the way of anything else. It cannot be taken back either. A
-	// guest may heed it long after whoever asked has given up; but only in the incarnation that was asked, never after
-	// the next power-on. A Start that found its machine on may therefore see it go off later: keeping it on is the run
-	// policy's business. Without a guest agent it is a ToolsUnavailable error, on a paused machine InvalidState.
+	// Graceful asks the guest to shut down and returns. The guest may take long or ignore the request, so this is not in flight: it
+	// can be repeated, and blocks nothing else. It cannot be canceled either. A guest may comply long after the caller has given up,
+	// but only in the incarnation that was asked, never after the next power-on. A machine that a Start found running may therefore
+	// still shut down later: the run policy keeps it on. Without a guest agent it returns a ToolsUnavailable error, on a paused
+	// machine InvalidState.
 	//
-	// Forced takes the power away, a task of kind PowerOff. It works at any time that nothing else is in flight, also
-	// when the guest was asked and has not answered, and on a paused machine.
+	// Forced cuts the power, a task of kind PowerOff. It is possible whenever nothing else is in flight, also after a guest shutdown
+	// request without effect, and on a paused machine.
 	PowerOff(ctx context.Context, machine Machine, mode Mode) error
 
-	// Cancel asks the runtime to withdraw the task of that ID, as Observe showed it, if it is in flight for the machine, is
-	// Ours, and is a power-on or a relocation. It withdraws nothing else: what vCenter's DRS, an administrator or anybody
-	// else began runs to its end, and so may the task: the request can come too late or be ignored. What came of it is
-	// known once Observe shows nothing in flight; the machine is then on or off, on this node or that one, and stays as it
-	// is. Nothing to withdraw is success, and so is no machine.
+	// Cancel asks the runtime to cancel the task with that ID, if it is in flight for the machine, is Ours, and is a power-on or a
+	// relocation. It cancels nothing else: tasks of vCenter's DRS or other users run to their end. The task may do so as well: the
+	// request can be too late or be ignored. The result is known once Observe shows nothing in flight; the machine then stays in the
+	// state in which it is. If there is nothing to cancel, or no machine, it succeeds.
 	Cancel(ctx context.Context, machine Machine, task string) error
 
-	// Delete removes an instance that the runtime made, a task of kind Delete, with what belongs only to it. An adopted
-	// one is released: its marker goes and it stays as it is. It is success if there is no instance. A machine that was
-	// made and is not off is an InvalidState error.
+	// Delete removes an instance that Ensure created, a task of kind Delete, with everything that belongs only to it. An adopted one
+	// is released: its mark is removed and nothing else changes. Without an instance it succeeds. A created machine that is not off is
+	// an InvalidState error.
 	Delete(ctx context.Context, machine Machine) error
 }
 
-// Migrator is a Runtime that can move a machine to another node. A Runtime that is none cannot.
+// Migrator is a Runtime that can move a machine to another node.
 type Migrator interface {
-	// Migrate begins to move the machine, a task of kind Relocate. One that is on keeps its incarnation. It ends on the
-	// target, or where it was. A machine that is where the target wants it, or on its way there, is success. A target
-	// that no connected node meets, or that the machine cannot go to, is an InvalidState error whose message says why.
+	// Migrate starts to move the machine, a task of kind Relocate. A running machine keeps its incarnation. It ends on the target or
+	// stays. A machine that already is at the target, or on its way there, is success. If no connected node matches the target, or the
+	// machine cannot be moved there, it returns an InvalidState error with the reason.
 	Migrate(ctx context.Context, machine Machine, target Target) error
 }
 
-// Adjuster is a Runtime that can change the size of some machines while they are on. On any other it changes with a power-on.
+// Adjuster is a Runtime that can resize some running machines. On other runtimes a size changes with the next power-on.
 type Adjuster interface {
-	// Adjust brings about those Differences of a machine that are Live. It is success if there are none.
+	// Adjust applies the Differences of a machine that are Live. It succeeds if there are none.
 	Adjust(ctx context.Context, machine Machine) error
 }
 
-// Disks is a Runtime that has disks by themselves, which outlive the machines that they are attached to. What [Runtime] says of every
-// call is true of these, too.
+// Disks is a Runtime with disks that outlive the machines to which they are attached. The rules of [Runtime] apply.
 type Disks interface {
-	// ObserveDisk looks at the disk, at the runtime itself. A disk that does not exist is no error. It changes nothing.
+	// ObserveDisk reads the disk from the runtime itself. A disk that does not exist is not an error. It changes nothing.
 	ObserveDisk(ctx context.Context, disk Disk) (DiskObservation, error)
 
-	// EnsureDisk makes the disk, empty or from its source, or grows it to its size; it never shrinks it. It finds again what an earlier call made whose
-	// reply was lost: however often it is called, there is one disk. It gives the disk's ID, which stays the same, and is empty as
-	// long as the disk is being made. One that has an ID and is gone is a NotFound error: its data would not come back. A disk that
-	// cannot be grown while it is attached, or as it is attached, is an InvalidState error. A disk that is marked for the same namespace
-	// and name with another UID has none made, as Ensure does.
+	// EnsureDisk creates the disk, empty or from its source, or grows it to its size; it never shrinks it. It finds what an earlier
+	// call created whose reply was lost: repeated calls create one disk. It returns the disk's ID, which is constant, and empty while
+	// the disk is being created. A disk that has an ID and is gone is a NotFound error: its data would be lost silently. A disk that
+	// cannot be grown while it is attached is an InvalidState error. If a disk is marked for the same namespace and name with another
+	// UID, none is created, as with Ensure.
 	EnsureDisk(ctx context.Context, disk Disk) (diskID string, err error)
 
-	// DeleteDisk destroys the disk with its data. It is success if there is none. One that is attached to any machine is an
-	// InvalidState error, and left alone.
+	// DeleteDisk destroys the disk with its data. It succeeds if there is none. A disk that is attached to any machine is an
+	// InvalidState error and stays.
 	DeleteDisk(ctx context.Context, disk Disk) error
 
-	// Attach attaches the disk to the machine, whether that is on or off, a task of kind Reconfigure of the machine. It is success if
-	// it is attached to it. A disk that is attached to another machine, or cannot be attached to this one, is an InvalidState
-	// error whose message says why; one that does not exist is NotFound.
+	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine. It succeeds if it
+	// is attached to it already. A disk that is attached to another machine, or cannot be attached to this one, is an InvalidState
+	// error with the reason; a missing disk is NotFound.
 	Attach(ctx context.Context, machine Machine, disk Disk) error
 
-	// Detach takes the VirtualDisk of that UID off the machine and leaves the data as it is, a task of kind Reconfigure of the
-	// machine. It is success if it is not attached.
+	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of the machine. It
+	// succeeds if it is not attached.
 	Detach(ctx context.Context, machine Machine, disk types.UID) error
 }
 
-// FixedDisks is a Disks whose machines have the disks that they were made with. Attach and Detach are for a machine before Ensure makes
-// it: they choose what it is made with, and change it at once. A machine that is made keeps its disks, through every move, until it is
-// deleted: to attach another one, or to detach one, is an InvalidState error. Ensure makes no machine without a disk that its spec
-// names.
+// FixedDisks is a Disks whose machines keep the disks with which they were created. Attach and Detach are for a machine that does not
+// exist yet: they choose its disks, and take effect at once. A machine that exists keeps its disks through every move until it is
+// deleted: attaching or detaching is an InvalidState error. Ensure creates no machine without a disk that its spec names.
 type FixedDisks interface {
 	Disks
-	// DisksAreFixed does nothing. A runtime has it to say what a FixedDisks is.
+	// DisksAreFixed marks a FixedDisks. It does nothing.
 	DisksAreFixed()
 }
 
-// Disk says which disk a call is about, as its VirtualDisk has it.
+// Disk identifies the disk of a call, with the data of its VirtualDisk.
 type Disk struct {
 	// NamespacedName is the name of the VirtualDisk.
 	types.NamespacedName
-	// UID is the UID of the VirtualDisk, never empty. It is the owner's marker, as that of a [Machine] is.
+	// UID is the UID of the VirtualDisk, never empty. It is the owner mark, like that of a [Machine].
 	UID types.UID
-	// ID is what EnsureDisk gave. It is empty before that.
+	// ID is the result of EnsureDisk. It is empty before that.
 	ID string
-	// Home is [DiskObservation.Home] as it was when the disk was first observed. It is empty before that.
+	// Home is the [DiskObservation.Home] recorded when the disk was first observed. It is empty before that.
 	Home string
 	// Holder is the UID of the VirtualMachine that the disk is attached to according to its status.
 	Holder types.UID
 	// Spec is the spec of the VirtualDisk. A runtime does not change it.
 	Spec *v1alpha1.VirtualDiskSpec
-	// Earlier is what EnsureDisk does about a disk that is marked for the same name with another UID.
+	// Earlier decides about a disk that is marked for the same name with another UID.
 	Earlier Earlier
-	// Source is what EnsureDisk makes the disk from. A disk whose spec has a source is not made without it.
+	// Source is the source for EnsureDisk. A disk whose spec has a source is not created without it.
 	Source *DiskSource
 }
 
@@ -172,78 +172,77 @@ func DiskOf(d *v1alpha1.VirtualDisk) Disk {
 	}
 }
 
-// Bytes is the wanted size of the disk in bytes, a multiple of a mebibyte.
+// Bytes returns the wanted size of the disk in bytes, a multiple of a mebibyte.
 func (d Disk) Bytes() int64 {
 	const mebibyte = 1 << 20
 	return (d.Spec.Size.Value() + mebibyte - 1) / mebibyte * mebibyte
 }
 
-// String is the namespace and name of the disk.
+// String returns the namespace and name of the disk.
 func (d Disk) String() string { return d.NamespacedName.String() }
 
-// DiskObservation is a disk as a runtime sees it at one moment.
+// DiskObservation is the observed state of a disk.
 type DiskObservation struct {
-	// Exists says whether there is a disk with the owner's marker, made to its end.
+	// Exists is set if there is a complete disk with the owner mark.
 	Exists bool
-	// ID is what the runtime calls it.
+	// ID is the runtime's ID of the disk.
 	ID string
 	// Home is the runtime's ID of the place where the disk is kept while it is not attached. It is empty if the runtime has only one.
 	Home string
-	// Image is the UID of the VMDiskImage that it was made from. It is empty if it was made empty.
+	// Image is the UID of the VMDiskImage that it was created from. It is empty if it was created empty.
 	Image types.UID
-	// Copying tells that the data of its source is not complete yet.
+	// Copying is set while the data of its source is incomplete.
 	Copying bool
-	// Bytes is how large it is.
+	// Bytes is its size.
 	Bytes int64
-	// InFlight tells that it is being made, grown or removed.
+	// InFlight is set while it is being created, grown or removed.
 	InFlight bool
-	// AttachedTo are the markers of the machines that it is attached to: UIDs of VirtualMachines, or what the runtime calls a machine
-	// that has no marker. There is at most one, unless another client attached the disk, too.
+	// AttachedTo contains the marks of the machines that it is attached to: UIDs of VirtualMachines, or the runtime's name of a
+	// machine without a mark. There is at most one, unless another client attached the disk too.
 	AttachedTo []string
 }
 
-// Watcher is a Runtime that tells of changes. What runs on any other has to be looked at again and again.
+// Watcher is a Runtime that reports changes. Machines of other runtimes must be polled.
 type Watcher interface {
-	// Watch tells of each machine of which an Observe may now give something else, by its instance ID, or by an empty one if that may
-	// be any. It does so for any as soon as nothing is missed any more, and goes on until ctx ends or it cannot, which is an error.
-	// What has happened since then is told by the next Watch, for any machine.
+	// Watch calls changed with the instance ID of each machine whose observation may have changed, or with "" if it may be any. It
+	// does so with "" once no change is missed any more, and runs until ctx ends or it fails. Changes since then are reported by the
+	// next Watch, with "".
 	Watch(ctx context.Context, changed func(instanceID string)) error
 }
 
-// Change says that an Observe of these machines may now return something else.
+// Change means that an Observe of these machines may return something else.
 type Change struct {
-	// Server is the VSphereServer that they are on.
+	// Server is the VSphereServer of the machines.
 	Server string
-	// InstanceID is which one, and empty if that may be any.
+	// InstanceID is the instance, empty if it may be any.
 	InstanceID string
 }
 
-// Machine says which machine a call is about, as its VirtualMachine has it.
+// Machine identifies the machine of a call, with the data of its VirtualMachine.
 type Machine struct {
 	// NamespacedName is the name of the VirtualMachine.
 	types.NamespacedName
-	// UID is the UID of the VirtualMachine, never empty. It is the owner's marker: by it, and by nothing else, a runtime
-	// tells what belongs to the machine, since names come back and instances can be copied.
+	// UID is the UID of the VirtualMachine, never empty. It is the owner mark: a runtime identifies what belongs to the machine by
+	// nothing else, since names are reused and instances can be copied.
 	UID types.UID
-	// InstanceID is what Ensure gave. It is empty before that. It saves a search, and tells a machine from a copy that
-	// carries the same marker; it gives no right to an instance without the marker.
+	// InstanceID is the result of Ensure. It is empty before that. It avoids a search, and distinguishes a machine from a copy with
+	// the same mark; without the mark it gives no right to an instance.
 	InstanceID string
-	// Spec is the spec of the VirtualMachine, whose blockDeviceRefs have the disk of spec.diskImage, too. A runtime does not change it.
+	// Spec is the spec of the VirtualMachine, with the disk of spec.diskImage added to blockDeviceRefs. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
-	// Labels are those for what the runtime creates for the machine: the labels of the VirtualMachine without Sallyport's own, except those
-	// of the pool that controls it. A runtime does not change them. Only Ensure needs them.
+	// Labels are the labels for objects created for the machine: those of the VirtualMachine without Sallyport's own, except those of
+	// its pool. A runtime does not change them. Only Ensure needs them.
 	Labels map[string]string
-	// CloudInit is what the guest of a machine that is made is given. Only Ensure needs it.
+	// CloudInit is the user data of a machine to create. Only Ensure needs it.
 	CloudInit CloudInit
-	// Template is what the spec's templateRef names. Only Ensure needs it.
+	// Template is the template of the spec's templateRef. Only Ensure needs it.
 	Template *Template
 	// Migration is the move by hibernation that has begun. Only a [Hibernator] needs it.
 	Migration *v1alpha1.Migration
-	// Earlier is what Ensure does about a machine that is marked for the same name with another UID.
+	// Earlier decides about a machine that is marked for the same name with another UID.
 	Earlier Earlier
-	// Disks are the VirtualDisks that the instance was last observed with, as their objects have them. A runtime that moves a file when it
-	// detaches a disk does so only for one of these: a mark on the instance does not prove which file is the disk. Only Detach and Delete
-	// need them.
+	// Disks are the VirtualDisks with which the instance was last observed. A runtime that moves a file when it detaches a disk does
+	// so only for one of these: a mark on the instance does not prove which file is the disk. Only Detach and Delete need them.
 	Disks []Disk
 }
 
@@ -257,24 +256,24 @@ func (m Machine) Disk(uid types.UID) (Disk, bool) {
 	return Disk{}, false
 }
 
-// Template is the template of a VSphereTemplate, as that has it when a machine is made.
+// Template is the template of a VSphereTemplate at the time when a machine is created.
 type Template struct {
-	// Name and UID are the VSphereTemplate's, and Former the UIDs of those whose templates it took over. Nothing is made from what bears the
-	// mark of another one.
+	// Name and UID are the VSphereTemplate's, Former the UIDs of those whose templates it took over. A template with another mark is
+	// not used.
 	Name   string
 	UID    types.UID
 	Former []string
-	// Path is where its template is in the inventory.
+	// Path is its path in the inventory.
 	Path v1alpha1.InventoryPath
 	// Imported are the instance UUIDs of what was imported there for it. The mark alone is no proof.
 	Imported []string
 }
 
-// CloudInit is what cloud-init in a guest is given.
+// CloudInit is the input of cloud-init in a guest.
 type CloudInit struct {
-	// UserData is handed on as it is.
+	// UserData is passed on unchanged.
 	UserData Secret
-	// MetaData is an object in YAML or JSON, or nothing.
+	// MetaData is an object in YAML or JSON, or empty.
 	MetaData Secret
 }
 
@@ -291,44 +290,43 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 	}
 }
 
-// Observation is a machine as a runtime sees it at one moment.
+// Observation is the observed state of a machine.
 type Observation struct {
-	// Exists says whether there is an instance with the owner's marker. An instance that is still being made does not
-	// exist, and neither does one that the spec names and Ensure has not adopted. Without it, only InFlight and
-	// LastFailure are set.
+	// Exists is set if there is an instance with the owner mark. An instance that is still being created does not exist, and neither
+	// does one that the spec names and Ensure has not adopted. If it is not set, only InFlight and LastFailure are.
 	Exists bool
-	// InstanceID is what the runtime calls the instance.
+	// InstanceID is the runtime's ID of the instance.
 	InstanceID string
 	// Power is whether the instance is on, off or paused.
 	Power v1alpha1.PowerState
-	// Incarnation is a value of the runtime that is new with every power-on, no matter who powered on. It is empty until
-	// the instance was on for the first time. Compare it only between moments at which the instance was on: equal values
-	// mean that it was not off in between. Its format is up to the runtime.
+	// Incarnation is a value of the runtime that is new with every power-on, whoever requested it. It is empty until the first
+	// power-on. Compare it only between moments at which the instance was on: equal values mean that it was not off in between. Its
+	// format depends on the runtime.
 	Incarnation string
-	// NodeName is the node or ESXi host that the instance is on, by name. It may be empty while the instance is off.
+	// NodeName is the node or ESXi host of the instance, by name. It may be empty while the instance is off.
 	NodeName string
-	// Adopted says that Ensure found the instance and did not make it, so that Delete releases it.
+	// Adopted is set if Ensure adopted the instance, so that Delete releases it.
 	Adopted bool
-	// Template is what the instance was made from, and nil if its spec names no VSphereTemplate.
+	// Template is what the instance was created from, nil if its spec names no VSphereTemplate.
 	Template *v1alpha1.VSphereTemplateRelease
 	// Disks are the VirtualDisks that are attached to the instance, by the marks that Attach left.
 	Disks []v1alpha1.AttachedDisk
-	// Differences is how the size of an instance that was made differs from its spec.
+	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference
-	// InFlight are the tasks of the machine that the runtime runs or has accepted, no matter who requested them. A guest
-	// shutdown is not one of them.
+	// InFlight are the tasks of the machine that the runtime runs or has accepted, whoever requested them. A guest shutdown is not one
+	// of them.
 	InFlight []Task
-	// LastFailure is the error message of the last task of the machine if it failed and the runtime still knows it. It
-	// is for users; no decision depends on it.
+	// LastFailure is the error message of the machine's last task if it failed and the runtime still knows it. It is for users; no
+	// decision depends on it.
 	LastFailure string
-	// Guest is what the guest says of itself. It says nothing while the machine is not on.
+	// Guest is what the guest reports. It is empty while the machine is not on.
 	Guest Guest
-	// Hibernation is what a move by hibernation rests on, as a [Hibernator] sees it, and nil of any other runtime.
+	// Hibernation is for moves by hibernation, nil if the runtime is not a [Hibernator].
 	Hibernation *Hibernation
 	// Question is a question of the runtime that blocks the machine until a user answers it, nil if there is none.
 	Question *v1alpha1.PendingQuestion
-	// Unusable says what somebody has made of the instance on the runtime, so that it can be neither powered on nor moved nor deleted, and
-	// how to undo that: one sentence for users. It is empty for an instance that can be used.
+	// Unusable is why the instance can be neither powered on nor moved nor deleted because of a change on the runtime, and how to undo
+	// that: one sentence for users. It is empty for a usable instance.
 	Unusable string
 }
 
@@ -338,7 +336,7 @@ type Difference struct {
 	Field string
 	// Is and Wanted are the value of the machine and that of the spec.
 	Is, Wanted string
-	// Live says that the change can be applied while the machine is on.
+	// Live is set if the change can be applied while the machine is on.
 	Live bool
 }
 
@@ -349,20 +347,19 @@ func (d Difference) String() string {
 
 // Guest is what a guest reports about itself through an agent in it. It is not verified.
 type Guest struct {
-	// Addresses are its IP addresses, as VirtualMachineStatus has them: those that matter first, and in the same order as long as
-	// they are the same.
+	// Addresses are its IP addresses as documented in VirtualMachineStatus: most relevant first, in a stable order.
 	Addresses []string
 	// Hostname is the host name of the guest.
 	Hostname string
-	// Tools says whether the agent runs. It is empty if the runtime does not report it.
+	// Tools is the state of the agent. It is empty if the runtime does not report it.
 	Tools v1alpha1.ToolsState
 }
 
-// MaxAddresses is how many addresses the status of a VirtualMachine has room for; the schema says the same.
+// MaxAddresses limits the addresses in the status of a VirtualMachine; the schema has the same limit.
 const MaxAddresses = 32
 
-// Quiet reports whether nothing is in flight for the machine, so that nothing that was sent earlier changes it any more.
-// What a guest does of its own accord, which heeding a shutdown request is, may still change it.
+// Quiet reports whether nothing is in flight for the machine, so that no earlier request changes it any more. The guest may still
+// change it on its own, for example by complying with a shutdown request.
 func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
 
 // Doing describes the first task in flight, and the question that blocks it, in messages.
@@ -382,13 +379,13 @@ func Asking(q *v1alpha1.PendingQuestion) string {
 type Task struct {
 	// ID is the task ID of the runtime.
 	ID string
-	// Kind is what is being done.
+	// Kind is what the task does.
 	Kind TaskKind
-	// Ours says that the runtime knows for certain that a call through this interface started the task. It is false if
-	// that is not certain, for example because another client uses the same account.
+	// Ours is set if the task was certainly started by a call through this interface. It is false if that is uncertain, for example
+	// because another client uses the same account.
 	Ours bool
-	// By is who else started the task, for messages, such as a user of the vCenter. It is empty if the task is Ours, or
-	// if that is unknown.
+	// By is who else started the task, for messages, such as a user of vCenter. It is empty if the task is Ours, or if that is
+	// unknown.
 	By string
 	// Progress is the progress in percent, nil if the runtime does not report it.
 	Progress *int32
@@ -414,15 +411,13 @@ const (
 	TaskPowerOff TaskKind = "PowerOff"
 	// TaskRelocate moves it to another node.
 	TaskRelocate TaskKind = "Relocate"
-	// TaskReconfigure changes the configuration of the machine: for example, it attaches or detaches
-	// disks.
+	// TaskReconfigure changes the configuration of the machine: for example, it attaches or detaches disks.
 	TaskReconfigure TaskKind = "Reconfigure"
 	// TaskDelete deletes it.
 	TaskDelete TaskKind = "Delete"
 	// TaskOther is any other task that blocks calls, such as a snapshot that an administrator takes.
 	TaskOther TaskKind = "Other"
-	// TaskTakingOver stands for requests that another process may still be sending. No runtime reports it; it
-	// has no ID.
+	// TaskTakingOver stands for requests that another process may still be sending. No runtime reports it; it has no ID.
 	TaskTakingOver TaskKind = "TakingOver"
 )
 
@@ -454,18 +449,17 @@ const (
 	Forced Mode = "Forced"
 )
 
-// Target says where a machine is moved to: to NodeName if it is set, and otherwise away from Leave, to any other connected
-// node that has the labels of NodeSelector.
+// Target is the target of a move: NodeName if set, otherwise any connected node other than Leave that has the labels of NodeSelector.
 type Target struct {
 	// NodeName is the node or ESXi host to move to, by name.
 	NodeName string
-	// NodeSelector are labels that the node to move to must have, all of them, beside those of the machine's spec.
+	// NodeSelector are labels that the target node must have, all of them, in addition to those of the machine's spec.
 	NodeSelector map[string]v1alpha1.LabelValue
-	// Leave is the node that the machine was on when the move was decided. A machine that is elsewhere has been moved,
-	// so that a repeated request does not move it twice. Empty means the node that it is on now.
+	// Leave is the node of the machine when the move was decided. A machine on another node has been moved already, so that a repeated
+	// request does not move it twice. Empty means its current node.
 	Leave string
-	// Force uses the strongest means of the runtime to move the machine, at the cost of others or of the guest. A runtime
-	// without stronger means ignores it.
+	// Force uses the strongest means of the runtime to move the machine, at the cost of others or of the guest. A runtime without
+	// stronger means ignores it.
 	Force bool
 }
 

@@ -2,16 +2,16 @@ package runtime
 
 import "fmt"
 
-// Secret is a text that does not show where a value is printed, logged or encoded. Who needs it converts it to a string.
+// Secret is a text that is hidden when it is printed, logged or encoded. Convert it to a string to use it.
 type Secret string
 
-// Hidden is what shows of a secret.
+// Hidden is printed instead of a secret.
 const Hidden = "(hidden)"
 
-// Format prints that there is one, whatever the verb.
+// Format prints [Hidden] for every verb.
 func (Secret) Format(to fmt.State, _ rune) {
-	_, _ = to.Write([]byte(Hidden)) // fmt gives errors to nobody either
+	_, _ = to.Write([]byte(Hidden)) // fmt ignores errors too
 }
 
-// MarshalText encodes that there is one.
+// MarshalText returns [Hidden].
 func (Secret) MarshalText() ([]byte, error) { return []byte(Hidden), nil }

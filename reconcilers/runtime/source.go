@@ -6,17 +6,17 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// DiskSource is the data that a disk is made from.
+// DiskSource is the data that a disk is created from.
 type DiskSource struct {
 	// Image is the UID of the VMDiskImage.
 	Image types.UID
 	// Snapshot is the name of the VolumeSnapshot with the data, in the namespace of the disk.
 	Snapshot string
-	// Claim is the PersistentVolumeClaim that the snapshot is of. Whatever the spec of the disk does not say is as in it.
+	// Claim is the PersistentVolumeClaim that the snapshot is of. It provides what the spec of the disk does not set.
 	Claim types.NamespacedName
 }
 
-// NoSource is the error of EnsureDisk for a disk that is to be made from a source, and was given none.
+// NoSource returns the error of EnsureDisk for a disk that needs a source and has none.
 func NoSource(d Disk) error {
 	return NewInvalidState(nil, "VirtualDisk %s is copied from an image, which is not known to be ready", d.Name)
 }

@@ -16,8 +16,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// credentials reads those that the machine names, and names the Secret. Whoever named it was allowed to read it. What is wrong with it
-// names the field, and nothing of what is in it.
+// credentials reads the registry credentials of the machine's Secret, and returns the Secret's key. The creator of
+// the machine was authorized to read it. Errors name the field and reveal nothing of the content.
 func (s *Store) credentials(ctx context.Context, m runtime.Machine) (_ authn.Authenticator, from string, _ error) {
 	if m.Spec.Runtime.Pod == nil || m.Spec.Runtime.Pod.SnapshotSecretRef == nil {
 		return authn.Anonymous, "", nil
@@ -41,7 +41,7 @@ func (s *Store) credentials(ctx context.Context, m runtime.Machine) (_ authn.Aut
 	var config struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
-	if json.Unmarshal(secret.Data[corev1.DockerConfigJsonKey], &config) != nil { // the error could show what is in it
+	if json.Unmarshal(secret.Data[corev1.DockerConfigJsonKey], &config) != nil { // the error could reveal the content
 		return nil, "", wrong(nil, "has no Docker configuration in "+corev1.DockerConfigJsonKey)
 	}
 	registry := s.prefix.RegistryStr()
@@ -52,7 +52,8 @@ func (s *Store) credentials(ctx context.Context, m runtime.Machine) (_ authn.Aut
 	return authn.FromConfig(entry), key.String(), nil
 }
 
-// entryFor gives the entry for that registry and no other, as Docker looks it up: that of its very name, or of an address of its host.
+// entryFor returns the entry of that registry only, as Docker looks it up: by its exact name, or by an address of its
+// host.
 func entryFor(registry string, auths map[string]authn.AuthConfig) authn.AuthConfig {
 	if entry, is := auths[registry]; is {
 		return entry

@@ -15,12 +15,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// wrong is what a registry did that none should.
-type wrong string
+// protocolError describes a response that violates the registry protocol or our limits.
+type protocolError string
 
-func (w wrong) Error() string { return "the registry " + string(w) }
+func (w protocolError) Error() string { return "the registry " + string(w) }
 
-// status is that of an answer which is an error, and 0 of anything else.
+// status returns the HTTP status of an error response, or 0.
 func status(err error) int {
 	if answer, is := errors.AsType[*transport.Error](err); is {
 		return answer.StatusCode
@@ -28,11 +28,11 @@ func status(err error) int {
 	return 0
 }
 
-// missing are the codes by which registries say that something is not there. The last is Harbor's.
+// missing are the error codes for a missing repository or manifest. The last is Harbor's.
 var missing = []transport.ErrorCode{transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode, "NOT_FOUND"}
 
-// absent reports whether a registry has said that the repository, or what was asked of it, is not there. A 404 alone says no such thing:
-// whatever stands before the registry gives that, too.
+// absent reports whether the registry says that the repository or manifest does not exist. A plain 404 is not enough:
+// a proxy in front of the registry can return it too.
 func (a *access) absent(err error) bool {
 	answer, is := errors.AsType[*transport.Error](err)
 	return is && answer.StatusCode == http.StatusNotFound && answer.Request != nil &&
@@ -40,8 +40,9 @@ func (a *access) absent(err error) bool {
 		slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return slices.Contains(missing, d.Code) })
 }
 
-// failed tells what an error of a request means that takes the right. What a registry wrote is left out: it knows the credentials.
-func (a *access) failed(err error, right string) error {
+// translate converts the error of a request that needs the right. The registry's own text is left out: the registry
+// knows the credentials.
+func (a *access) translate(err error, right string) error {
 	if err == nil {
 		return nil
 	}
@@ -68,9 +69,9 @@ func (a *access) failed(err error, right string) error {
 		return runtime.NewUnavailable(away, "registry %s cannot be reached", registry)
 	}
 	if _, is := errors.AsType[*http.MaxBytesError](err); is {
-		err = wrong(fmt.Sprintf("returned more than %d bytes", maxAnswer))
+		err = protocolError(fmt.Sprintf("returned more than %d bytes", maxAnswer))
 	}
-	if w, is := errors.AsType[wrong](err); is {
+	if w, is := errors.AsType[protocolError](err); is {
 		return runtime.NewUnavailable(nil, "registry %s %s", registry, string(w))
 	}
 	return runtime.NewUnavailable(nil, "the response of registry %s is invalid", registry)

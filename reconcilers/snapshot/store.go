@@ -1,6 +1,7 @@
-// Package snapshot looks after the snapshots of machines in an OCI registry, which agents on nodes push and pull. A machine has a
-// repository of its own, by its namespace and UID, in which each move has a tag: nothing of one machine, or of one move, can be taken
-// for that of another. The registry is spoken to over TLS only, with nobody's credentials but those that the machine names.
+// Package snapshot manages the snapshots of machines in an OCI registry, which agents on nodes push and pull. Each
+// machine has a repository of its own, named after its namespace and UID, and each move a tag in it, so that
+// snapshots of machines or moves cannot be confused. The registry is only contacted over TLS, with the credentials
+// that the machine names.
 package snapshot
 
 import (
@@ -19,8 +20,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// maxTags is how many tags one Discard removes: a machine that nobody meddles with has one or two. maxPages is how many pages their
-// list may come in.
+// maxTags limits the tags that one Discard removes; a machine usually has one or two. maxPages limits the pages of
+// their list.
 const maxTags, maxPages = 1000, 100
 
 // Store is the registry with the snapshots of all machines. It is safe for concurrent use.
@@ -30,11 +31,12 @@ type Store struct {
 	transport http.RoundTripper
 }
 
-// New returns the Store whose repositories begin with that, such as registry.example.com/machines. live reads Secrets past every cache. A
-// nil transport is that of net/http. Requests, and with them credentials, go to the registry's own host and to tokenHosts only.
+// New returns a Store whose repositories have the prefix repository, such as registry.example.com/machines. live
+// reads Secrets without a cache. A nil transport means http.DefaultTransport. Requests and credentials go only to the
+// registry's own host and to tokenHosts.
 func New(repository string, live client.Reader, transport http.RoundTripper, tokenHosts ...string) (*Store, error) {
 	prefix, err := name.NewRepository(repository, name.StrictValidation)
-	if err == nil { // that of a machine with the longest names has to be one, too
+	if err == nil { // the longest repository name must be valid too
 		_, err = name.NewRepository(path.Join(repository, strings.Repeat("n", 63), strings.Repeat("u", 64)), name.StrictValidation)
 	}
 	if err != nil || path.Clean(repository) != repository {
@@ -53,18 +55,18 @@ func New(repository string, live client.Reader, transport http.RoundTripper, tok
 	return &Store{prefix: prefix, live: live, transport: bounded{transport, hosts}}, nil
 }
 
-// repository is where the snapshots of the machine are.
+// repository returns the repository of the machine's snapshots.
 func (s *Store) repository(m runtime.Machine) name.Repository {
 	return s.prefix.Repo(s.prefix.RepositoryStr(), m.Namespace, string(m.UID))
 }
 
-// Ref is where an agent is asked to push the snapshot of the machine's Migration to, which must be set.
+// Ref returns the reference to which an agent pushes the snapshot of the machine's Migration, which must be set.
 func (s *Store) Ref(m runtime.Machine) string {
 	return s.repository(m).Tag(string(m.Migration.ID)).Name()
 }
 
-// Digest asks the registry for the snapshot of the machine's Migration, which must be set. It is empty if the registry says for certain
-// that there is none: any doubt is an error.
+// Digest returns the digest of the snapshot of the machine's Migration, which must be set. It is empty only if the
+// registry certainly has none: any doubt is an error.
 func (s *Store) Digest(ctx context.Context, m runtime.Machine) (string, error) {
 	a, err := s.open(ctx, m)
 	if err != nil {
@@ -73,7 +75,7 @@ func (s *Store) Digest(ctx context.Context, m runtime.Machine) (string, error) {
 	return a.digest(ctx, a.repository.Tag(string(m.Migration.ID)))
 }
 
-// Left returns one of the snapshots that the machine's repository has, or nothing if it has none.
+// Left returns one of the snapshots in the machine's repository, or "" if it has none.
 func (s *Store) Left(ctx context.Context, m runtime.Machine) (string, error) {
 	a, err := s.open(ctx, m)
 	if err != nil {
@@ -86,8 +88,8 @@ func (s *Store) Left(ctx context.Context, m runtime.Machine) (string, error) {
 	return tags[0].Name(), nil
 }
 
-// Discard removes whatever the machine's repository has, also what an earlier Discard that failed has left. It is success if that is
-// nothing.
+// Discard removes everything in the machine's repository, including leftovers of a failed Discard. An empty
+// repository is not an error.
 func (s *Store) Discard(ctx context.Context, m runtime.Machine) error {
 	a, err := s.open(ctx, m)
 	if err != nil {
@@ -108,16 +110,16 @@ func (s *Store) Discard(ctx context.Context, m runtime.Machine) error {
 	return nil
 }
 
-// access is a machine's repository with what it takes to get at it, for one call.
+// access is a machine's repository with its credentials, for one call.
 type access struct {
 	repository name.Repository
-	// secret names the Secret with the credentials, and is empty if there are none.
+	// secret is the key of the Secret with the credentials, or empty.
 	secret  string
 	options []remote.Option
 	puller  *remote.Puller
 }
 
-// open reads the machine's credentials. Requests are made once: whoever calls decides what is tried again.
+// open reads the machine's credentials. Requests are not retried: the caller decides.
 func (s *Store) open(ctx context.Context, m runtime.Machine) (*access, error) {
 	credentials, secret, err := s.credentials(ctx, m)
 	if err != nil {
@@ -133,23 +135,23 @@ func (s *Store) open(ctx context.Context, m runtime.Machine) (*access, error) {
 	return a, nil
 }
 
-// digest gets the manifest, because only an answer to that says why there is none, and because what is made of its content needs no
-// trust in a header.
+// digest fetches the manifest: only its response says why there is none, and a digest computed from the content needs
+// no trust in a header.
 func (a *access) digest(ctx context.Context, ref name.Reference) (string, error) {
 	got, err := a.puller.Get(ctx, ref)
 	switch {
 	case a.absent(err):
 		return "", nil
 	case err != nil:
-		return "", a.failed(err, "pull")
+		return "", a.translate(err, "pull")
 	case !got.MediaType.IsImage() && !got.MediaType.IsIndex():
-		return "", a.failed(wrong("returned something that is not a manifest"), "pull")
+		return "", a.translate(protocolError("returned something that is not a manifest"), "pull")
 	}
 	digest, _, err := v1.SHA256(bytes.NewReader(got.Manifest))
 	return digest.String(), err
 }
 
-// tags lists the repository, and says whether these are all.
+// tags lists the repository, and reports whether the list is complete.
 func (a *access) tags(ctx context.Context) (tags []name.Tag, all bool, err error) {
 	pages, err := a.puller.Lister(ctx, a.repository)
 	if a.absent(err) {
@@ -166,19 +168,19 @@ func (a *access) tags(ctx context.Context) (tags []name.Tag, all bool, err error
 			}
 			tag, err := name.NewTag(a.repository.Name()+":"+text, name.StrictValidation)
 			if err != nil {
-				return nil, false, a.failed(wrong("lists an invalid tag"), "pull")
+				return nil, false, a.translate(protocolError("lists an invalid tag"), "pull")
 			}
 			tags = append(tags, tag)
 		}
 	}
 	if err != nil {
-		return nil, false, a.failed(err, "pull")
+		return nil, false, a.translate(err, "pull")
 	}
 	return tags, !pages.HasNext(), nil
 }
 
-// remove removes what the tag stands for, and the tag after it: without its tag nobody would find it again. To many registries the tag
-// goes with it, and cannot be removed by itself.
+// remove removes the manifest first and its tag second, because without the tag it could not be found again. Many
+// registries remove the tag with the manifest and reject its removal.
 func (a *access) remove(ctx context.Context, tag name.Tag) error {
 	digest, err := a.digest(ctx, tag)
 	if err != nil {
@@ -186,13 +188,13 @@ func (a *access) remove(ctx context.Context, tag name.Tag) error {
 	}
 	if digest != "" {
 		if err := remote.Delete(a.repository.Digest(digest), a.options...); err != nil && !a.absent(err) {
-			return a.failed(err, "delete")
+			return a.translate(err, "delete")
 		}
 	}
 	switch err := remote.Delete(tag, a.options...); status(err) {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return nil
 	default:
-		return a.failed(err, "delete")
+		return a.translate(err, "delete")
 	}
 }

@@ -7,23 +7,24 @@ import (
 	"strings"
 )
 
-// maxAnswer is how many bytes an answer may have: what registries take as a manifest.
+// maxAnswer limits the bytes of a response to the limit of registries for manifests.
 const maxAnswer = 4 << 20
 
-// bounded sends nothing without TLS and nothing to other hosts, follows no redirect, and reads no more than maxAnswer. A registry names the
-// host that tokens come from (the realm of WWW-Authenticate), which is sent the credentials of the machine.
+// bounded sends requests only with TLS and only to known hosts, follows no redirect, and reads at most maxAnswer
+// bytes. The registry names the host for tokens (the realm of WWW-Authenticate), which receives the machine's
+// credentials.
 type bounded struct {
 	inner http.RoundTripper
-	hosts []string // of the registry, and of the services whose tokens it takes; with a port unless that is 443
+	hosts []string // the registry and its token services; with a port unless that is 443
 }
 
-// RoundTrip makes the request.
+// RoundTrip sends the request.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" {
-		return nil, wrong("can only be used with TLS")
+		return nil, protocolError("can only be used with TLS")
 	}
 	if host := strings.ToLower(strings.TrimSuffix(r.URL.Host, ":443")); !slices.Contains(b.hosts, host) {
-		return nil, wrong(fmt.Sprintf("names host %q, which Sallyport sends no credentials to: an administrator can list it in "+
+		return nil, protocolError(fmt.Sprintf("names host %q, which Sallyport sends no credentials to: an administrator can list it in "+
 			"runtimes.pod.snapshots.tokenHosts of the chart", host[:min(len(host), 253)]))
 	}
 	answer, err := b.inner.RoundTrip(r)
@@ -31,8 +32,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
-		_ = answer.Body.Close() // nothing of it is read
-		return nil, wrong("redirects to another host, which is not followed")
+		_ = answer.Body.Close() // the body is not read
+		return nil, protocolError("redirects to another host, which is not followed")
 	}
 	answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
 	return answer, nil

@@ -10,26 +10,20 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// errTaken marks the errors of a name that something else has.
-var errTaken = errors.New("the name is taken")
-
-// NewTaken is the error of a name that something else in the folder has.
+// NewTaken returns the error of a name that another object in the folder has.
 func NewTaken(cause error, name string) error {
-	return runtime.NewInvalidState(errors.Join(errTaken, cause), "the folder contains another object named %s: rename or remove it", name)
+	return runtime.NewInvalidState(cause, "the folder contains another object named %s: rename or remove it", name)
 }
 
-// IsTaken reports whether a name was refused because something else in the folder has it.
-func IsTaken(err error) bool { return errors.Is(err, errTaken) }
-
-// errTooSlow marks the errors of a download that is too slow.
+// errTooSlow marks errors of downloads that are too slow.
 var errTooSlow = errors.New("the download is too slow")
 
-// NewTooSlow is the error of a download that is given up because it is too slow.
+// NewTooSlow returns the error of a download that was aborted because it is too slow.
 func NewTooSlow(format string, args ...any) error {
 	return runtime.NewUnavailable(errTooSlow, format, args...)
 }
 
-// errOverdue is the error of an import that is given up because it takes too long.
+// errOverdue is the error of an import that was aborted because it takes too long.
 var errOverdue = runtime.NewUnavailable(nil, "the import did not complete in %s", duration.HumanDuration(patience))
 
 // reasonOf returns the reason of a condition that reports the error.
@@ -43,12 +37,12 @@ func reasonOf(err error) v1alpha1.ConditionReason {
 	return runtime.Reason(err)
 }
 
-// refusal is why nothing is done in a failure domain until people, or time, change something.
-type refusal struct {
+// blockReason is why a failure domain waits until a user or time changes something.
+type blockReason struct {
 	reason  string
 	message string
 }
 
-func refused(reason, format string, args ...any) *refusal {
-	return &refusal{reason: reason, message: fmt.Sprintf(format, args...)}
+func blocked(reason, format string, args ...any) *blockReason {
+	return &blockReason{reason: reason, message: fmt.Sprintf(format, args...)}
 }

@@ -12,13 +12,13 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// maxImported is how many instance UUIDs a status keeps; the schema says the same. Of more, the oldest are forgotten.
+// maxImported limits the instance UUIDs in a status; the schema has the same limit. The oldest are dropped.
 const maxImported = 64
 
-// own moves items to the others that were not imported by us. The mark of an item does not prove it: whoever may edit a machine in the folder
-// can write the mark, with the release of a template that was never verified. Of a status from before UUIDs were recorded, which has a
-// template, the items are taken as they are, once.
-func (p *place) own(v *View) {
+// separateForeign moves items that Sallyport did not import to v.Others. The mark of an item is no proof: users who
+// may edit machines in the folder can write it, with the release of a template that was never verified. In a status
+// from before UUIDs were recorded the items are accepted once.
+func (p *place) separateForeign(v *View) {
 	if len(p.status.Imported) == 0 && p.status.InstanceUUID != "" {
 		for _, item := range v.Items {
 			p.status.Imported = appended(p.status.Imported, item.InstanceUUID)
@@ -33,7 +33,7 @@ func (p *place) own(v *View) {
 	})
 }
 
-// appended adds a UUID to those that were recorded.
+// appended adds a UUID to the recorded ones.
 func appended(all []string, id string) []string {
 	if id == "" || slices.Contains(all, id) {
 		return all
@@ -42,7 +42,7 @@ func appended(all []string, id string) []string {
 	return all[max(0, len(all)-maxImported):]
 }
 
-// importedIn gives what was imported into a folder, by whatever name its failure domain has in the status.
+// importedIn returns the UUIDs imported into a folder, under whatever name its failure domain has in the status.
 func importedIn(s *v1alpha1.VSphereTemplateStatus, folder string) []string {
 	for i := range s.FailureDomains {
 		if s.FailureDomains[i].Folder != folder {
@@ -56,9 +56,9 @@ func importedIn(s *v1alpha1.VSphereTemplateStatus, folder string) []string {
 	return nil
 }
 
-// record writes the instance UUIDs into the status before the last of them is imported. The others are those that the pass knows: it may not
-// have written them yet, and its write conflicts with this one.
-func (r *Reconciler) record(ctx context.Context, t *v1alpha1.VSphereTemplate, d *v1alpha1.VSphereFailureDomain, ids []string) error {
+// recordImport writes the instance UUIDs into the status before the last of them is imported. The others are those
+// that the pass knows: they may not be written yet, and the pass's own write conflicts with this one.
+func (r *Reconciler) recordImport(ctx context.Context, t *v1alpha1.VSphereTemplate, d *v1alpha1.VSphereFailureDomain, ids []string) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now := &v1alpha1.VSphereTemplate{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(t), now); err != nil {

@@ -14,7 +14,7 @@ import (
 var domainsDesc = prometheus.NewDesc("sallyport_template_failure_domains",
 	"Number of failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.", []string{"reason"}, nil)
 
-// Metrics tells of templates. Its labels are reasons and results, never a name. Nil tells nothing.
+// Metrics counts templates. Labels are reasons and results, never a name. A nil *Metrics records nothing.
 type Metrics struct {
 	registry prometheus.Registerer
 	swaps    *prometheus.CounterVec
@@ -39,21 +39,21 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// watch has the failure domains counted, by the replica that leads.
-func (m *Metrics) watch(templates client.Reader, elected <-chan struct{}) error {
+// register registers the gauge of the failure domains, which only the leader reports.
+func (m *Metrics) register(templates client.Reader, elected <-chan struct{}) error {
 	if m == nil {
 		return nil
 	}
 	return m.registry.Register(&gauge.Collector[*v1alpha1.VSphereTemplateList]{
 		Cache: templates, Elected: elected, Descs: []*prometheus.Desc{domainsDesc},
-		New: func() *v1alpha1.VSphereTemplateList { return &v1alpha1.VSphereTemplateList{} }, Of: tellDomains,
+		New: func() *v1alpha1.VSphereTemplateList { return &v1alpha1.VSphereTemplateList{} }, Of: reportDomains,
 	})
 }
 
 const succeeded, failed = "Succeeded", "Failed"
 
-// swapped counts an exchange of names.
-func (m *Metrics) swapped(err error) {
+// countSwap counts a swap of names.
+func (m *Metrics) countSwap(err error) {
 	if m == nil {
 		return
 	}
@@ -64,8 +64,8 @@ func (m *Metrics) swapped(err error) {
 	m.swaps.WithLabelValues(result).Inc()
 }
 
-// imported times an import.
-func (m *Metrics) imported(took time.Duration, err error) {
+// observeImport records the duration of an import.
+func (m *Metrics) observeImport(took time.Duration, err error) {
 	if m == nil {
 		return
 	}
@@ -76,8 +76,8 @@ func (m *Metrics) imported(took time.Duration, err error) {
 	m.imports.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// tellDomains counts the failure domains.
-func tellDomains(list *v1alpha1.VSphereTemplateList, tell gauge.Tell) {
+// reportDomains reports the number of failure domains by reason.
+func reportDomains(list *v1alpha1.VSphereTemplateList, tell gauge.Tell) {
 	count := map[string]int{}
 	for i := range list.Items {
 		for j := range list.Items[i].Status.FailureDomains {

@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	registry, elected := prometheus.NewRegistry(), make(chan struct{})
 	p.r.Metrics = NewMetrics(registry)
-	must(t, p.r.Metrics.watch(p, elected))
+	must(t, p.r.Metrics.register(p, elected))
 	told := func(want string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_template_swaps_total", "sallyport_template_failure_domains"); err != nil {

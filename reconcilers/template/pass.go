@@ -19,17 +19,17 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// maxSteps bounds what one pass does in a failure domain. Whatever is left is for the next one.
+// maxSteps limits the steps of one pass in a failure domain. The next pass does the rest.
 const maxSteps = 24
 
-// maxFormer is how many UIDs of earlier VSphereTemplates a status has.
+// maxFormer limits the UIDs of earlier VSphereTemplates in a status.
 const maxFormer = 8
 
 // place is a failure domain during one pass.
 type place struct {
 	Domain
 	key    string
-	gone   bool // the templates are to go
+	gone   bool // its templates must be removed
 	status v1alpha1.VSphereFailureDomainStatus
 	ended  bool // nothing is left of it
 
@@ -40,13 +40,14 @@ type place struct {
 	again      time.Duration
 }
 
-// places are the failure domains of the spec, and those whose folders only the status has still: the templates there are to go.
+// places returns the failure domains of the spec, and those whose folders are only left in the status: their
+// templates must be removed.
 func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 	folders := map[string]bool{}
 	add := func(domain *v1alpha1.VSphereFailureDomain, gone bool) {
 		folders[string(domain.Folder)] = true
 		status := domainStatus(&t.Status, domain.Name)
-		if status.Folder == "" { // another name of the failure domain whose folder this is
+		if status.Folder == "" { // the folder belonged to a failure domain with another name
 			status.Imported = importedIn(&t.Status, string(domain.Folder))
 		}
 		status.Name, status.Folder = domain.Name, string(domain.Folder)
@@ -70,7 +71,7 @@ func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 	return all
 }
 
-// domainStatus gives a copy of what a status has of a failure domain.
+// domainStatus returns a copy of a failure domain's status.
 func domainStatus(s *v1alpha1.VSphereTemplateStatus, name string) v1alpha1.VSphereFailureDomainStatus {
 	for i := range s.FailureDomains {
 		if s.FailureDomains[i].Name == name {
@@ -80,8 +81,8 @@ func domainStatus(s *v1alpha1.VSphereTemplateStatus, name string) v1alpha1.VSphe
 	return v1alpha1.VSphereFailureDomainStatus{}
 }
 
-// wants is what the failure domain is to have.
-func (p *place) wants() *wanted {
+// wanted returns the wanted content of the failure domain.
+func (p *place) wanted() *wanted {
 	w := &wanted{
 		Mark:   Mark{Release: p.Spec.Release, Digest: digest(p.Owner, p.Spec)},
 		object: types.NamespacedName{Namespace: p.Namespace, Name: p.Object}, earlier: p.earlier,
@@ -90,13 +91,13 @@ func (p *place) wants() *wanted {
 	return w
 }
 
-// pass takes one failure domain as far as it goes without waiting. After an error only what brings a template under its name again is done:
-// that is not left for later.
+// pass advances one failure domain as far as possible without waiting. After an error it only takes the step that
+// puts a template under its name again, which must not be delayed.
 func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *place) {
-	w := p.wants()
+	w := p.wanted()
 	w.overdue = r.overdue(p)
-	under := r.importing(p, w)
-	if p.trouble == nil && r.waits(p) {
+	under := r.currentJob(p, w)
+	if p.trouble == nil && r.backingOff(p) {
 		return
 	}
 	last := step{do: none}
@@ -111,13 +112,13 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			p.trouble = cmp.Or(p.trouble, err)
 			break
 		}
-		p.own(&view)
+		p.separateForeign(&view)
 		last = w.next(view)
-		p.show(w, view)
+		p.recordContent(w, view)
 		if last.do == none || last.do == hold || last.do == vanished || p.trouble != nil && last.do != promote {
 			break
 		}
-		if err := r.current(ctx, t); err != nil {
+		if err := r.checkUnchanged(ctx, t); err != nil {
 			p.trouble = cmp.Or(p.trouble, err)
 			break
 		}
@@ -125,7 +126,7 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			under = r.begin(t, p, w, store)
 			break
 		}
-		if last.do == inherit { // and the next pass acts on it, once it is written down
+		if last.do == inherit { // the next pass acts on it, once it is persisted
 			p.status.FormerUIDs = append(p.status.FormerUIDs, string(last.owner))
 			p.status.FormerUIDs = p.status.FormerUIDs[max(0, len(p.status.FormerUIDs)-maxFormer):]
 			for _, name := range slices.Sorted(maps.Keys(view.Earlier)) {
@@ -137,32 +138,33 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 		}
 		err := carryOut(ctx, store, p.Domain, w, last)
 		if last.do == replace {
-			r.Metrics.swapped(err)
+			r.Metrics.countSwap(err)
 		}
 		p.trouble = cmp.Or(p.trouble, err)
 	}
-	if p.trouble == nil { // a vCenter that does not answer says nothing of it
-		r.holds(p, last.do == hold && last.item != nil && w.named(last.item))
+	if p.trouble == nil { // if vCenter does not answer, the state is unknown
+		r.recordHeldSwap(p, last.do == hold && last.item != nil && w.named(last.item))
 	}
-	p.sum(r, last, under)
+	p.recordProgress(r, last, under)
 }
 
-// holds notes whether a failure domain holds back the exchange of its names. Another process begins to count anew.
-func (r *Reconciler) holds(p *place, swap bool) {
+// recordHeldSwap records since when a failure domain holds back a swap of names. After a restart of the process the
+// time starts again.
+func (r *Reconciler) recordHeldSwap(p *place, swap bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !swap {
-		delete(r.held, p.key)
-	} else if r.held[p.key].IsZero() {
-		r.held[p.key] = r.Now()
+		delete(r.heldSince, p.key)
+	} else if r.heldSince[p.key].IsZero() {
+		r.heldSince[p.key] = r.Now()
 	}
 }
 
-// overdue reports whether a failure domain has held back the exchange of its names for long enough.
+// overdue reports whether a failure domain has held back a swap of names for long enough.
 func (r *Reconciler) overdue(p *place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since, is := r.held[p.key]
+	since, is := r.heldSince[p.key]
 	return is && r.Now().Sub(since) >= swapPatience
 }
 
@@ -177,9 +179,9 @@ func carryOut(ctx context.Context, store Store, d Domain, w *wanted, s step) err
 		return err
 	case remove:
 		item := *s.item
-		if item.Name != doomed(&item) {
+		if item.Name != doomedName(&item) {
 			var err error
-			if item, err = store.Rename(ctx, d, item, doomed(&item)); err != nil {
+			if item, err = store.Rename(ctx, d, item, doomedName(&item)); err != nil {
 				return err
 			}
 		}
@@ -197,15 +199,16 @@ func carryOut(ctx context.Context, store Store, d Domain, w *wanted, s step) err
 	return err
 }
 
-// importing gives what is being imported, and tells of an import that has failed. One of what is not wanted any more is ended.
-func (r *Reconciler) importing(p *place, w *wanted) *job {
-	under, ended := r.jobs.under(p.key)
+// currentJob returns the running import of the failure domain, and records the error of one that failed. An import
+// that is no longer wanted is canceled.
+func (r *Reconciler) currentJob(p *place, w *wanted) *job {
+	under, ended := r.jobs.find(p.key)
 	switch {
 	case under == nil:
 		return nil
 	case ended && under.mark.Release == w.Release && under.mark.Digest == w.Digest && !w.gone:
 		if under.err != nil {
-			p.fails(r, under.err)
+			p.recordError(r, under.err)
 		}
 		return nil
 	case ended:
@@ -218,9 +221,9 @@ func (r *Reconciler) importing(p *place, w *wanted) *job {
 	return under
 }
 
-// begin begins an import.
+// begin starts an import.
 func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, store Store) *job {
-	what := Import{Name: w.temporary(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
+	what := Import{Name: w.temporaryName(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
 	what.Mark.Made = r.Now().Truncate(time.Millisecond)
 	t = t.DeepCopy()
 	d := p.Domain
@@ -228,7 +231,7 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 	imported := slices.Clone(p.status.Imported)
 	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) (err error) {
 		begun := r.Now()
-		defer func() { r.Metrics.imported(r.Now().Sub(begun), err) }()
+		defer func() { r.Metrics.observeImport(r.Now().Sub(begun), err) }()
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, errOverdue)
 		defer cancel()
 		defer func() {
@@ -241,11 +244,11 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 			return err
 		}
 		defer func() { _ = what.Archive.Close() }()
-		if err := r.current(ctx, t); err != nil {
+		if err := r.checkUnchanged(ctx, t); err != nil {
 			return err
 		}
 		what.InstanceUUID = string(uuid.NewUUID())
-		if err := r.record(ctx, t, d.Domain, append(imported, what.InstanceUUID)); err != nil {
+		if err := r.recordImport(ctx, t, d.Domain, append(imported, what.InstanceUUID)); err != nil {
 			return err
 		}
 		_, err = store.Import(ctx, d, what, func(percent int32) { under.at(v1alpha1.VSphereTemplateImporting, percent) })
@@ -253,15 +256,15 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 	}, func() {
 		select {
 		case r.ended <- event.GenericEvent{Object: t}:
-		case <-r.jobs.living.Done():
+		case <-r.jobs.ctx.Done():
 		}
 	})
-	under, _ := r.jobs.under(p.key)
+	under, _ := r.jobs.find(p.key)
 	return under
 }
 
-// fails notes an error, and when to try again.
-func (p *place) fails(r *Reconciler, err error) {
+// recordError records an error and schedules the retry.
+func (p *place) recordError(r *Reconciler, err error) {
 	p.trouble = cmp.Or(p.trouble, err)
 	p.again = r.retries.When(p.key)
 	r.mu.Lock()
@@ -269,8 +272,8 @@ func (p *place) fails(r *Reconciler, err error) {
 	r.due[p.key] = r.Now().Add(p.again)
 }
 
-// waits reports whether an error was too short ago to try again. A changed spec is tried at once.
-func (r *Reconciler) waits(p *place) bool {
+// backingOff reports whether the last error was too recent to retry. A changed spec is retried at once.
+func (r *Reconciler) backingOff(p *place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ready := v1alpha1.ConditionReady.In(p.status.Conditions)
@@ -283,15 +286,15 @@ func (r *Reconciler) waits(p *place) bool {
 	return p.again > 0
 }
 
-// show writes down what is in the folder.
-func (p *place) show(w *wanted, v View) {
+// recordContent writes the content of the folder into the status.
+func (p *place) recordContent(w *wanted, v View) {
 	s := &p.status
 	s.Versions = nil
 	s.Release, s.MoRef, s.InstanceUUID, s.Size = "", "", "", nil
 	whole := slices.Clone(v.Items)
 	slices.SortStableFunc(whole, func(a, b Item) int { return b.Made.Compare(a.Made) })
 	for _, item := range whole {
-		if item.Stage != Whole || item.Name == doomed(&item) {
+		if item.Stage != Whole || item.Name == doomedName(&item) {
 			continue
 		}
 		s.Versions = append(s.Versions, v1alpha1.VSphereTemplateVersion{Release: item.Release, Name: item.Name})
@@ -304,8 +307,8 @@ func (p *place) show(w *wanted, v View) {
 	s.Versions = s.Versions[:min(len(s.Versions), 16)]
 }
 
-// sum writes down how far the failure domain is.
-func (p *place) sum(r *Reconciler, last step, under *job) {
+// recordProgress writes the progress of the failure domain into the status.
+func (p *place) recordProgress(r *Reconciler, last step, under *job) {
 	poll := cmp.Or(r.Poll, defaultPoll)
 	p.status.Progress = nil
 	switch {
@@ -314,9 +317,9 @@ func (p *place) sum(r *Reconciler, last step, under *job) {
 		return
 	case p.trouble != nil:
 		if p.again == 0 {
-			p.fails(r, p.trouble)
+			p.recordError(r, p.trouble)
 		}
-		p.set(v1alpha1.VSphereTemplateWaiting, reasonOf(p.trouble), runtime.Message(p.trouble))
+		p.setReady(v1alpha1.VSphereTemplateWaiting, reasonOf(p.trouble), runtime.Message(p.trouble))
 		return
 	}
 	if under == nil {
@@ -324,29 +327,29 @@ func (p *place) sum(r *Reconciler, last step, under *job) {
 	}
 	switch {
 	case last.do == vanished:
-		// One of that name may be wanted in another folder, and has waited for this.
+		// A failure domain with the same name but another folder may have waited for this.
 		p.ended, p.again = true, time.Millisecond
 	case under != nil:
 		at, percent := under.step.Load().(v1alpha1.VSphereTemplateStep), under.percent.Load()/10*10
 		p.status.Progress, p.again = &percent, poll
-		p.set(at, v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is in progress", p.Spec.Release))
-		// What went wrong the last time stays there to be read while it is tried again.
-		if was := v1alpha1.ConditionReady.In(p.status.Conditions); was != nil && wrong(was) && was.ObservedGeneration == p.generation && was.Status != metav1.ConditionTrue {
+		p.setReady(at, v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is in progress", p.Spec.Release))
+		// The last error stays visible during the retry.
+		if was := v1alpha1.ConditionReady.In(p.status.Conditions); was != nil && warns(was) && was.ObservedGeneration == p.generation && was.Status != metav1.ConditionTrue {
 			p.ready.Status, p.ready.Reason, p.ready.Message = was.Status, was.Reason, was.Message
 		}
 	case last.do == hold:
 		p.again = 30 * time.Second
-		p.set(v1alpha1.VSphereTemplateWaiting, v1alpha1.ConditionReason(last.why.reason), last.why.message)
+		p.setReady(v1alpha1.VSphereTemplateWaiting, v1alpha1.ConditionReason(last.why.reason), last.why.message)
 	case last.do == none:
-		p.set(v1alpha1.VSphereTemplateDone, v1alpha1.ReasonTemplateReady, "")
+		p.setReady(v1alpha1.VSphereTemplateDone, v1alpha1.ReasonTemplateReady, "")
 	default:
 		p.again = time.Millisecond
-		p.set(stepOf(last.do), v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is in progress", p.Spec.Release))
+		p.setReady(reportedStep(last.do), v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is in progress", p.Spec.Release))
 	}
 }
 
-// stepOf is what people are told of an action that is still to be done.
-func stepOf(a action) v1alpha1.VSphereTemplateStep {
+// reportedStep returns the step in the status for a pending action.
+func reportedStep(a action) v1alpha1.VSphereTemplateStep {
 	switch a {
 	case finish:
 		return v1alpha1.VSphereTemplateFinishing
@@ -356,8 +359,9 @@ func stepOf(a action) v1alpha1.VSphereTemplateStep {
 	return v1alpha1.VSphereTemplateReplacing
 }
 
-// set writes the condition of a failure domain. It is ready as soon as the name has the release, whatever is left to be tidied up.
-func (p *place) set(at v1alpha1.VSphereTemplateStep, reason v1alpha1.ConditionReason, message string) {
+// setReady sets the condition of a failure domain. It is ready as soon as the name has the release, even if old
+// versions remain to be cleaned up.
+func (p *place) setReady(at v1alpha1.VSphereTemplateStep, reason v1alpha1.ConditionReason, message string) {
 	p.status.Step = at
 	status := metav1.ConditionFalse
 	switch {
@@ -373,8 +377,8 @@ func (p *place) set(at v1alpha1.VSphereTemplateStep, reason v1alpha1.ConditionRe
 	p.ready = v1alpha1.ConditionReady.Condition(status, reason, p.generation, message)
 }
 
-// sum writes the failure domains into the status, and whether all of them are ready.
-func (r *Reconciler) sum(t *v1alpha1.VSphereTemplate, places []*place) {
+// updateStatus writes the failure domains and condition Ready into the status.
+func (r *Reconciler) updateStatus(t *v1alpha1.VSphereTemplate, places []*place) {
 	t.Status.ObservedGeneration = t.Generation
 	t.Status.FailureDomains = nil
 	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, t.Generation, "")

@@ -6,7 +6,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// ReadOnly returns a store that shows what is in folders, and changes nothing: what would gives [runtime.ErrReadOnly].
+// ReadOnly returns a store that reads folders and rejects changes with [runtime.ErrReadOnly].
 func ReadOnly(of Store) Store { return readOnly{of} }
 
 type readOnly struct {
@@ -15,28 +15,28 @@ type readOnly struct {
 	}
 }
 
-// Look shows what is in the folder.
+// Look returns the content of the folder.
 func (r readOnly) Look(ctx context.Context, d Domain) (View, error) { return r.looks.Look(ctx, d) }
 
-// Import changes nothing.
+// Import returns [runtime.ErrReadOnly].
 func (readOnly) Import(context.Context, Domain, Import, func(int32)) (Item, error) {
 	return Item{}, runtime.ErrReadOnly
 }
 
-// Finish changes nothing.
+// Finish returns [runtime.ErrReadOnly].
 func (readOnly) Finish(context.Context, Domain, Item) (Item, error) {
 	return Item{}, runtime.ErrReadOnly
 }
 
-// Rename changes nothing.
+// Rename returns [runtime.ErrReadOnly].
 func (readOnly) Rename(context.Context, Domain, Item, string) (Item, error) {
 	return Item{}, runtime.ErrReadOnly
 }
 
-// Replace changes nothing.
+// Replace returns [runtime.ErrReadOnly].
 func (readOnly) Replace(context.Context, Domain, Item, string, Item) error {
 	return runtime.ErrReadOnly
 }
 
-// Destroy changes nothing.
+// Destroy returns [runtime.ErrReadOnly].
 func (readOnly) Destroy(context.Context, Domain, Item) error { return runtime.ErrReadOnly }

@@ -1,8 +1,8 @@
-// Package template keeps templates of vCenters in step with their VSphereTemplates: a release is imported beside the one before, and takes
-// its name once it is whole.
+// Package template reconciles VSphereTemplates with the templates in vCenter: a release is imported beside the
+// previous one, and takes its name once it is complete.
 //
-// The content of the folder determines the next step, see [wanted.next]; a process keeps no state. Each change names the version that was
-// read, so that of two concurrent processes one fails and reads again.
+// The content of the folder determines the next step, see [wanted.next]; no state is kept in memory. Each change
+// names the version that was read, so that of two concurrent processes one fails and reads again.
 package template
 
 import (
@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,7 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -31,41 +29,42 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 const (
 	defaultPoll = 2 * time.Second
-	// resync is how often a folder is looked at in which nothing is to be done, in case somebody changed something there.
+	// resync is the interval at which an idle folder is read, in case its content was changed.
 	resync = 10 * time.Minute
-	// firstRetry and lastRetry are the waits after an error in a failure domain.
+	// firstRetry and lastRetry bound the wait after an error in a failure domain.
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
-	// patience is how long an import may take, with its download.
+	// patience limits an import including its download.
 	patience = 3 * time.Hour
-	// swapPatience is how long the names are not exchanged because machines are being made from the present template. Where one is always
-	// being made the next release would never come.
+	// swapPatience limits how long the names are not swapped because machines are being created from the current
+	// template. Where there always is one, the next release would otherwise never be used.
 	swapPatience = 30 * time.Minute
 )
 
-// Source begins to download the OVA that the spec names. The download ends with ctx.
+// Source starts the download of the OVA in the spec. The download ends with ctx.
 type Source func(ctx context.Context, d Domain) (Archive, error)
 
-// Reconciler is the reconciler of VSphereTemplates.
+// Reconciler reconciles VSphereTemplates.
 type Reconciler struct {
 	// Client writes.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Stores gives where the templates are.
+	// Stores returns the store with the templates.
 	Stores func(context.Context, *v1alpha1.VSphereTemplate) (Store, error)
-	// Fetch gets what they are made from.
+	// Fetch opens the OVA of a release.
 	Fetch Source
-	// Events tells people.
+	// Events records events.
 	Events events.EventRecorder
-	// Metrics, if it is set, tells what becomes of templates.
+	// Metrics counts swaps and imports; it may be nil.
 	Metrics *Metrics
 	// Now is the clock.
 	Now func() time.Time
-	// Poll is how long to wait before looking again at what is under way. Default 2 s.
+	// Poll is the interval at which a running import is checked. Default 2 s.
 	Poll time.Duration
 
 	once    sync.Once
@@ -73,15 +72,15 @@ type Reconciler struct {
 	retries workqueue.TypedRateLimiter[string]
 	ended   chan event.GenericEvent
 
-	mu   sync.Mutex
-	due  map[string]time.Time // when a failure domain is tried again that had an error
-	held map[string]time.Time // since when one of them holds back an exchange of names
+	mu        sync.Mutex
+	due       map[string]time.Time // when a failure domain with an error is retried
+	heldSince map[string]time.Time // since when a failure domain holds back a swap of names
 }
 
 func (r *Reconciler) init() {
 	r.once.Do(func() {
 		r.jobs, r.ended = newJobs(), make(chan event.GenericEvent, 64)
-		r.due, r.held = map[string]time.Time{}, map[string]time.Time{}
+		r.due, r.heldSince = map[string]time.Time{}, map[string]time.Time{}
 		r.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	})
 }
@@ -92,7 +91,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.jobs); err != nil {
 		return fmt.Errorf("adding the imports of templates: %w", err)
 	}
-	if err := r.Metrics.watch(mgr.GetClient(), mgr.Elected()); err != nil {
+	if err := r.Metrics.register(mgr.GetClient(), mgr.Elected()); err != nil {
 		return fmt.Errorf("registering the metrics of templates: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -103,7 +102,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile takes the templates of one VSphereTemplate further.
+// Reconcile advances the templates of one VSphereTemplate.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	r.init()
 	t := &v1alpha1.VSphereTemplate{}
@@ -111,22 +110,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	again, err := r.act(ctx, t)
-	if apierrors.IsConflict(err) { // somebody else was faster: look again
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
-	}
-	return ctrl.Result{RequeueAfter: again}, client.IgnoreNotFound(err)
+	return persist.Result(again, client.IgnoreNotFound(err))
 }
 
 func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (again time.Duration, err error) {
 	deleted := !t.DeletionTimestamp.IsZero()
-	if !controllerutil.ContainsFinalizer(t, v1alpha1.VSphereTemplateFinalizer) {
-		if deleted {
-			return 0, nil // somebody else's finalizer keeps it
-		}
-		// The policy `defaults` adds it at creation, if it is there.
-		if err := r.finalize(ctx, t, controllerutil.AddFinalizer); err != nil {
-			return 0, err
-		}
+	if held, err := persist.Hold(ctx, r.Client, t, v1alpha1.VSphereTemplateFinalizer); !held {
+		return 0, err
 	}
 	read := t.Status.DeepCopy()
 	places := r.places(t)
@@ -135,43 +125,30 @@ func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (agai
 		all.Go(func() { r.pass(ctx, t, p) })
 	}
 	all.Wait()
-	r.sum(t, places)
+	r.updateStatus(t, places)
 	if deleted && len(t.Status.FailureDomains) == 0 {
-		return 0, r.finalize(ctx, t, controllerutil.RemoveFinalizer)
+		return 0, persist.Release(ctx, r.Client, t, v1alpha1.VSphereTemplateFinalizer)
 	}
 	again = wait.Jitter(resync, 0.2)
 	for _, p := range places {
-		if p.again > 0 && (!deleted || !p.ended) { // nothing comes back in a VSphereTemplate that goes
+		if p.again > 0 && (!deleted || !p.ended) { // a deleted VSphereTemplate needs no retry for a removed domain
 			again = min(again, p.again)
 		}
 	}
-	if equality.Semantic.DeepEqual(read, &t.Status) {
-		return again, nil
+	changed, err := persist.Status(ctx, r.Client, t, read, &t.Status)
+	if changed {
+		r.recordEvents(t, read)
 	}
-	if err := r.Client.Status().Update(ctx, t); err != nil {
-		return 0, fmt.Errorf("writing the status of VSphereTemplate %s: %w", t.Name, err)
-	}
-	r.tell(t, read)
-	return again, nil
+	return again, err
 }
 
-// finalize writes what change does to the finalizers, over the object as it was read.
-func (r *Reconciler) finalize(ctx context.Context, t *v1alpha1.VSphereTemplate, change func(client.Object, string) bool) error {
-	before := t.DeepCopy()
-	change(t, v1alpha1.VSphereTemplateFinalizer)
-	err := r.Client.Patch(ctx, t, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing the finalizers of VSphereTemplate %s: %w", t.Name, err)
-	}
-	return nil
-}
-
-// errChanged is why nothing more is done in a pass: it is about a spec that is no more.
+// errChanged ends a pass whose spec is outdated.
 var errChanged = errors.New("the VSphereTemplate has changed in the meantime")
 
-// current looks whether the spec is still the one that was acted on. It is asked between a look at a folder and a change there: whoever
-// acts on a later spec either has changed the item since, and the change is refused, or will look after it.
-func (r *Reconciler) current(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
+// checkUnchanged returns errChanged if the spec has changed. It is called between a read of a folder and a change
+// there: a process with a later spec either has changed the item since, so that this change fails, or reads the
+// folder after it.
+func (r *Reconciler) checkUnchanged(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 	now := &v1alpha1.VSphereTemplate{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(t), now); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -185,8 +162,8 @@ func (r *Reconciler) current(ctx context.Context, t *v1alpha1.VSphereTemplate) e
 	return nil
 }
 
-// tell tells people of what changed.
-func (r *Reconciler) tell(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereTemplateStatus) {
+// recordEvents records events for what has changed.
+func (r *Reconciler) recordEvents(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereTemplateStatus) {
 	for i := range t.Status.FailureDomains {
 		now := &t.Status.FailureDomains[i]
 		was := domainStatus(before, now.Name)
@@ -195,14 +172,14 @@ func (r *Reconciler) tell(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereT
 				"failure domain %s: %s has release %s now", now.Name, t.Spec.Name, now.Release)
 		}
 		ready, earlier := v1alpha1.ConditionReady.In(now.Conditions), v1alpha1.ConditionReady.In(was.Conditions)
-		if wrong(ready) && (earlier == nil || earlier.Reason != ready.Reason) {
+		if warns(ready) && (earlier == nil || earlier.Reason != ready.Reason) {
 			r.Events.Eventf(t, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "failure domain %s: %s", now.Name, ready.Message)
 		}
 	}
 }
 
-// wrong reports whether people should be told by an event.
-func wrong(ready *metav1.Condition) bool {
+// warns reports whether the condition is worth a Warning event.
+func warns(ready *metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonTemplateReady, v1alpha1.ReasonTemplateInProgress, v1alpha1.ReasonPaused, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly, v1alpha1.ReasonTerminating:
 		return false
@@ -210,5 +187,5 @@ func wrong(ready *metav1.Condition) bool {
 	return true
 }
 
-// keyOf tells the failure domains of all VSphereTemplates apart.
+// keyOf returns the key of a failure domain, unique across VSphereTemplates.
 func keyOf(uid types.UID, folder string) string { return string(uid) + " " + folder }

@@ -27,9 +27,9 @@ func parsed(w *wanted, text string) (v View) {
 		case who == "P":
 			item.Name = w.name
 		case who == "T":
-			item.Name = (&wanted{Mark: item.Mark}).temporary()
+			item.Name = (&wanted{Mark: item.Mark}).temporaryName()
 		case who == "O":
-			item.Name = doomed(&item)
+			item.Name = doomedName(&item)
 		case strings.HasPrefix(who, "K"):
 			item.Name = w.name + "-" + strings.TrimPrefix(who, "K")
 		default:
@@ -58,7 +58,7 @@ func said(w *wanted, s step) string {
 	}
 	if s.name != "" && s.name != w.name {
 		text += " as " + strings.ReplaceAll(s.name, w.name, "P")
-		if s.old != nil && s.name == doomed(s.old) {
+		if s.old != nil && s.name == doomedName(s.old) {
 			text = strings.TrimSuffix(text, s.name) + "O"
 		}
 	}
@@ -82,7 +82,7 @@ func TestNext(t *testing.T) {
 		{seen: "T=2?", want: "finish T=2?"},
 		{seen: "P=2 T=2?", want: "remove T=2?"},
 		{seen: "P=2 T=2??", want: "remove T=2??"},
-		{seen: "P=1 T=2??", want: "none", change: func(w *wanted) { w.importing = w.temporary() }},
+		{seen: "P=1 T=2??", want: "none", change: func(w *wanted) { w.importing = w.temporaryName() }},
 		{seen: "P=2 T=3", want: "remove T=3"},
 		// The swap, and what a crash leaves of it.
 		{seen: "P=1 T=2", want: "replace P=1 by T=2 as O"},

@@ -10,38 +10,37 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Store is the folder of a vCenter with the templates of one failure domain. It never changes or removes objects that do not belong to the
-// given VSphereTemplate.
+// Store is the vCenter folder with the templates of one failure domain. It never changes or removes objects that do
+// not belong to the given VSphereTemplate.
 //
-// A change names the item as it was read. If the item has changed since, nothing is done and the error is InvalidState of package runtime:
-// read again. Other errors are those of package runtime, and [Taken]; after one of them it is unknown whether the change was made, unless
-// the error says that it was refused.
+// A change passes the item as read. If the item has changed since, nothing is done and the error is InvalidState of
+// package runtime: read again. Other errors are those of package runtime and [IsTaken]; after one of them it is
+// unknown whether the change was made, unless the error says that it was rejected.
 type Store interface {
-	// Look shows what is in the folder.
+	// Look returns the content of the folder.
 	Look(ctx context.Context, d Domain) (View, error)
-	// Import makes a machine of what is in the archive, called so and bearing the mark from its first moment on, and gives it, Imported, once
-	// the whole archive was read without an error. It takes long, tells how much of it is done in percent, and ends with ctx. What an import that fails leaves behind is an item that is
-	// not Imported, if anything.
+	// Import creates a machine from the archive under the import's name, with the mark from the start, and returns it
+	// with stage Imported once the whole archive was read without an error. It takes long, reports its progress in
+	// percent, and ends with ctx. A failed import leaves at most an item that is not Imported.
 	Import(ctx context.Context, d Domain, what Import, progress func(percent int32)) (Item, error)
-	// Finish gives what was imported its firmware and its tags, and makes it a template, last. What is done already is not done again.
+	// Finish sets firmware and tags of an imported item, and then makes it a template. It skips what is done already.
 	Finish(ctx context.Context, d Domain, item Item) (Item, error)
-	// Rename gives the item another name in the folder. A name that something else has is an error that
-	// [IsTaken] tells.
+	// Rename renames the item in the folder. If another object has the name, the error is that of [NewTaken].
 	Rename(ctx context.Context, d Domain, item Item, name string) (Item, error)
-	// Replace has an item give its name to another one, and be called as from then on. Between the two changes nothing has the name: both
-	// items are looked at before the first one. If the second is refused, the first stays as it is, for the next look to see.
+	// Replace renames old to as, and item to old's name. Between the two changes no item has the name; both items are
+	// checked before the first one. If the second is rejected, the first is not undone; the next read shows it.
 	Replace(ctx context.Context, d Domain, old Item, as string, item Item) error
-	// Destroy removes the item with its files. One from which something is being made is left, with an error of [runtime.InvalidState].
-	// One that is gone is no error.
+	// Destroy removes the item with its files. An item that is being cloned stays, with an error of
+	// [runtime.InvalidState]. A missing item is not an error.
 	Destroy(ctx context.Context, d Domain, item Item) error
 }
 
-// Domain is a failure domain of a VSphereTemplate, as its spec says.
+// Domain is a failure domain of a VSphereTemplate.
 type Domain struct {
-	// Owner is the VSphereTemplate's UID, and Former those of earlier ones of its name whose items it took over.
+	// Owner is the VSphereTemplate's UID, Former those of earlier ones whose items it took over.
 	Owner  types.UID
 	Former []string
-	// Namespace and Object are its namespace and name, which people in vCenter read.
+	// Namespace and Object are its namespace and name, shown in vCenter.
 	Namespace, Object string
 	// Spec is its spec, and Domain the failure domain.
 	Spec   *v1alpha1.VSphereTemplateSpec
@@ -50,74 +49,75 @@ type Domain struct {
 
 // Import describes a template to import.
 type Import struct {
-	// Name is what it is called until it takes the template's name.
+	// Name is its name until it takes the template's name.
 	Name string
-	// InstanceUUID is the instance UUID that it gets.
+	// InstanceUUID is the instance UUID to set.
 	InstanceUUID string
-	// Mark says what it is.
+	// Mark identifies the version.
 	Mark Mark
-	// DiskType is how its disks are laid out.
+	// DiskType is the layout of its disks.
 	DiskType v1alpha1.VSphereDiskType
 	// Archive is the OVA. The import must not complete before all of it was read.
 	Archive Archive
 }
 
-// Archive is an OVA that is being downloaded. Reading it returns io.EOF only if all of the content is what the spec asks for, and otherwise an
-// error of package runtime: what was read before is not verified. Close ends the download, and a Read that waits.
+// Archive is an OVA being downloaded. Read returns io.EOF only if all of the content matches the spec, and otherwise
+// an error of package runtime: content read before is unverified. Close ends the download and unblocks Read.
 type Archive interface {
 	io.ReadCloser
-	// Size is how many bytes it has as its source says, which may be wrong, or less than zero if that does not say.
+	// Size returns the size in bytes as its source reports it, which may be wrong, or less than zero if unknown.
 	Size() int64
 }
 
-// Mark says which version of a template an item is. It stays with the item, in a place that a copy of the item does not inherit.
+// Mark identifies the version of a template. It is stored with the item where copies of the item do not inherit it.
 type Mark struct {
 	// Release is the release.
 	Release string
-	// Digest tells what it is made of, by a hash.
+	// Digest is a hash of its content's description.
 	Digest string
 	// Made is when its import began, in whole milliseconds.
 	Made time.Time
 }
 
-// Item is a machine or a template in the folder that is the VSphereTemplate's: it bears its mark, and is no copy of what does.
+// Item is a machine or template in the folder that belongs to the VSphereTemplate: it has its mark and is not a copy.
 type Item struct {
 	Mark
-	// MoRef and InstanceUUID are what vCenter calls it.
+	// MoRef and InstanceUUID identify it in vCenter.
 	MoRef, InstanceUUID string
-	// Name is what it is called in the folder.
+	// Name is its name in the folder.
 	Name string
-	// Stage is how far it has come.
+	// Stage is its stage.
 	Stage Stage
-	// Busy tells that something is being made from it, or done to it.
+	// Busy is set while it is being cloned or changed.
 	Busy bool
-	// DiskType is how its disks are laid out.
+	// DiskType is the layout of its disks.
 	DiskType v1alpha1.VSphereDiskType
-	// Bytes is how much of its datastore it takes.
+	// Bytes is the space that it uses.
 	Bytes int64
-	// Version is the item's own version, which each of its changes changes.
+	// Version changes with each change of the item.
 	Version string
 }
 
-// Stage is how far an item has come.
+// Stage is the stage of an item.
 type Stage int
 
 const (
 	// Partial is an import that is running or was aborted.
 	Partial Stage = iota
-	// Imported has all of its content, and is not finished.
+	// Imported has all content but is unfinished.
 	Imported
-	// Whole is a template with everything that its spec asks for.
+	// Whole is a complete template.
 	Whole
 )
 
-// View is what is in the folder.
+// View is the content of the folder.
 type View struct {
 	// Items are those of the VSphereTemplate, in the order of their names.
 	Items []Item
-	// Others are the names that something else has in the folder.
+	// Others are the names of other objects in the folder.
 	Others map[string]bool
-	// Earlier are the owners of those of them that are marked for a VSphereTemplate of the same namespace and name with another UID.
+	// Earlier are those of them marked for a VSphereTemplate of the same namespace and name with another UID, by
+	// name.
 	Earlier map[string]EarlierItem
 }
 

@@ -239,7 +239,7 @@ func (w *world) process() *process {
 // renew begins another process in its place.
 func (p *process) renew() {
 	if p.r != nil {
-		p.r.jobs.die()
+		p.r.jobs.cancel()
 		p.r.jobs.ending.Wait()
 	}
 	p.Begin()

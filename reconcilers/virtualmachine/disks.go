@@ -21,23 +21,23 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// diskTrouble is why the disks of a machine are not as its spec wants them.
+// diskTrouble is the reason why the disks of a machine differ from its spec.
 type diskTrouble struct {
 	reason  v1alpha1.ConditionReason
 	message string
 }
 
-// diskChanged drops what changes nothing for a machine that waits for a disk: that it was taken once more, above all, which is written
-// before each attempt to attach it.
+// diskChanged drops updates that do not matter to a machine that waits for a disk, above all its reservation, which
+// is written before each attempt to attach it.
 var diskChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, was := e.ObjectOld.(*v1alpha1.VirtualDisk)
 	now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
 	return was && is && (before.Status.DiskID != now.Status.DiskID || before.Status.Phase != now.Status.Phase ||
-		holderOf(before) != holderOf(now) || now.Status.DiskID == "" && readyOf(before) != readyOf(now))
+		holderOf(before) != holderOf(now) || now.Status.DiskID == "" && readyText(before) != readyText(now))
 }}
 
-// readyOf is what the condition Ready says.
-func readyOf(d *v1alpha1.VirtualDisk) string {
+// readyText returns the reason and message of condition Ready.
+func readyText(d *v1alpha1.VirtualDisk) string {
 	ready := v1alpha1.ConditionReady.In(d.Status.Conditions)
 	if ready == nil {
 		return ""
@@ -52,8 +52,8 @@ func holderOf(d *v1alpha1.VirtualDisk) types.UID {
 	return d.Status.AttachedTo.UID
 }
 
-// ofDisk gives the machines that have a disk or whose spec names it, by the cache.
-func (r *Reconciler) ofDisk(ctx context.Context, o client.Object) []reconcile.Request {
+// machinesOfDisk returns requests for the machines that have a disk or whose spec names it, from the cache.
+func (r *Reconciler) machinesOfDisk(ctx context.Context, o client.Object) []reconcile.Request {
 	var list v1alpha1.VirtualMachineList
 	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byDisk: o.GetName()}); err != nil {
 		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a disk", "VirtualDisk", o.GetName())
@@ -70,11 +70,11 @@ func (r *Reconciler) ofDisk(ctx context.Context, o client.Object) []reconcile.Re
 	return requests
 }
 
-// disks brings about that the machine has the VirtualDisks that its spec names and no others, one at a time. Like a change of size it
-// needs no claim: it changes neither power nor place, and whoever holds the machine waits until nothing is in flight. A disk is taken
-// before it is attached, in a write over what was read of it, so that two machines never attach the same one; it is given back once it
-// was seen not to be attached.
-func (r *Reconciler) disks(ctx context.Context, l *look) (bool, error) {
+// reconcileDisks attaches and detaches VirtualDisks one at a time until the machine has those that its spec names.
+// Like a change of size it needs no claim: it changes neither power nor node, and a holder waits until nothing is in
+// flight. A disk is reserved with its resourceVersion before it is attached, so that two machines never attach the
+// same one; it is released once it was observed to be detached.
+func (r *Reconciler) reconcileDisks(ctx context.Context, l *view) (bool, error) {
 	switch {
 	case l.seen.Adopted, !l.seen.Exists && !runtime.Can[runtime.FixedDisks](l.Runtime()):
 		return false, nil
@@ -86,17 +86,17 @@ func (r *Reconciler) disks(ctx context.Context, l *look) (bool, error) {
 		l.Later()
 		return false, nil
 	}
-	if did, err := r.giveBack(ctx, l); did || err != nil {
+	if did, err := r.releaseDisk(ctx, l); did || err != nil {
 		return did, err
 	}
 	if did, err := r.detach(ctx, l); did || err != nil {
 		return did, err
 	}
-	unclaimed, err := r.unclaimed(ctx, l)
+	unreserved, err := r.unreservedDisks(ctx, l)
 	if err != nil {
 		return false, err
 	}
-	for _, name := range append(unclaimed, claim.MissingDisks(l.VM, &l.seen)...) {
+	for _, name := range append(unreserved, claim.MissingDisks(l.VM, &l.seen)...) {
 		did, err := r.attach(ctx, l, name)
 		if did || err != nil {
 			return did, err
@@ -105,9 +105,9 @@ func (r *Reconciler) disks(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// giveBack gives a disk back that the machine has, was not seen with, and is not to have: its spec does not name it any more, or the disk
-// is being deleted, and waits for nothing else.
-func (r *Reconciler) giveBack(ctx context.Context, l *look) (bool, error) {
+// releaseDisk releases a disk that is reserved for the machine and not attached, if the spec no longer names it or
+// the disk is being deleted.
+func (r *Reconciler) releaseDisk(ctx context.Context, l *view) (bool, error) {
 	var held v1alpha1.VirtualDiskList
 	err := r.Client.List(ctx, &held, client.InNamespace(l.VM.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: l.VM.Name})
 	if err != nil {
@@ -128,11 +128,12 @@ func (r *Reconciler) giveBack(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// unclaimed are the disks that the machine has and that do not say so, as after both were taken over from objects of before a restore.
-func (r *Reconciler) unclaimed(ctx context.Context, l *look) (names []string, err error) {
+// unreservedDisks returns attached disks that are not reserved for the machine, as after a restore of both objects
+// from a backup.
+func (r *Reconciler) unreservedDisks(ctx context.Context, l *view) (names []string, err error) {
 	for _, on := range l.seen.Disks {
 		d := &v1alpha1.VirtualDisk{}
-		err := r.Client.Get(ctx, l.beside(on.Name), d)
+		err := r.Client.Get(ctx, l.key(on.Name), d)
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
@@ -144,22 +145,22 @@ func (r *Reconciler) unclaimed(ctx context.Context, l *look) (names []string, er
 	return names, nil
 }
 
-func attached(l *look, uid types.UID) bool {
+func attached(l *view, uid types.UID) bool {
 	return slices.ContainsFunc(l.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return d.UID == uid })
 }
 
-// detach takes a disk off the machine that its spec does not name.
-func (r *Reconciler) detach(ctx context.Context, l *look) (bool, error) {
+// detach detaches a disk that the spec does not name.
+func (r *Reconciler) detach(ctx context.Context, l *view) (bool, error) {
 	for _, d := range l.seen.Disks {
 		if l.VM.HasDisk(d.Name) {
 			continue
 		}
-		disk := runtime.Disk{NamespacedName: l.beside(d.Name), UID: d.UID}
+		disk := runtime.Disk{NamespacedName: l.key(d.Name), UID: d.UID}
 		proven, err := l.Disk(ctx, d)
 		if err != nil {
 			return false, err
 		}
-		return r.tellOfDisk(ctx, l, runtime.VerbDetach, disk, func(
+		return r.callForDisk(ctx, l, runtime.VerbDetach, disk, func(
 			ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
 		) error {
 			if proven != nil {
@@ -171,32 +172,32 @@ func (r *Reconciler) detach(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// attach takes a disk for the machine, and has it attached.
-func (r *Reconciler) attach(ctx context.Context, l *look, name string) (bool, error) {
+// attach reserves a disk for the machine and attaches it.
+func (r *Reconciler) attach(ctx context.Context, l *view, name string) (bool, error) {
 	d := &v1alpha1.VirtualDisk{}
-	if err := r.Live.Get(ctx, l.beside(name), d); apierrors.IsNotFound(err) {
+	if err := r.Live.Get(ctx, l.key(name), d); apierrors.IsNotFound(err) {
 		l.diskTrouble = &diskTrouble{v1alpha1.ReasonDiskNotFound, fmt.Sprintf("VirtualDisk %s does not exist", name)}
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("reading VirtualDisk %s: %w", name, err)
 	}
-	if l.diskTrouble = l.cannotTake(d); l.diskTrouble != nil {
+	if l.diskTrouble = l.diskUnavailable(d); l.diskTrouble != nil {
 		return false, nil
 	}
-	d.Status.AttachedTo = &v1alpha1.DiskHolder{Name: l.VM.Name, UID: l.VM.UID, Since: l.micro()}
+	d.Status.AttachedTo = &v1alpha1.DiskHolder{Name: l.VM.Name, UID: l.VM.UID, Since: l.now()}
 	d.Status.FreeSince, d.Status.Phase = nil, d.CurrentPhase()
 	if err := r.Client.Status().Update(ctx, d); err != nil {
 		return false, fmt.Errorf("reserving VirtualDisk %s for VirtualMachine %s: %w", name, l.Key(), err)
 	}
-	return r.tellOfDisk(ctx, l, runtime.VerbAttach, runtime.DiskOf(d), func(
+	return r.callForDisk(ctx, l, runtime.VerbAttach, runtime.DiskOf(d), func(
 		ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
 	) error {
 		return able.Attach(ctx, m, d)
 	})
 }
 
-// cannotTake says why the machine cannot have a disk.
-func (l *look) cannotTake(d *v1alpha1.VirtualDisk) *diskTrouble {
+// diskUnavailable returns why the machine cannot have a disk, or nil.
+func (l *view) diskUnavailable(d *v1alpha1.VirtualDisk) *diskTrouble {
 	switch holder := d.Status.AttachedTo; {
 	case !d.Spec.Runtime.Beside(&l.VM.Spec.Runtime):
 		return &diskTrouble{v1alpha1.ReasonDiskElsewhere, fmt.Sprintf("VirtualDisk %s is on another runtime or server than the machine", d.Name)}
@@ -211,15 +212,16 @@ func (l *look) cannotTake(d *v1alpha1.VirtualDisk) *diskTrouble {
 	return nil
 }
 
-// tellOfDisk tells the runtime to attach or detach a disk. What goes wrong is shown, and tried again; the machine goes on without it.
-func (r *Reconciler) tellOfDisk(
-	ctx context.Context, l *look, verb runtime.Verb, d runtime.Disk,
+// callForDisk calls the runtime to attach or detach a disk. An error is reported and retried; the machine's
+// reconciliation continues without the disk.
+func (r *Reconciler) callForDisk(
+	ctx context.Context, l *view, verb runtime.Verb, d runtime.Disk,
 	call func(context.Context, runtime.Disks, runtime.Machine, runtime.Disk) error,
 ) (bool, error) {
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	err := l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+	err := l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		return runtime.UseDisk(ctx, l.Runtime(), verb, d, m, func(ctx context.Context, able runtime.Disks) error { return call(ctx, able, m, d) })
 	})
 	if err == nil {
@@ -230,13 +232,13 @@ func (r *Reconciler) tellOfDisk(
 	return false, nil
 }
 
-// beside is an object in the namespace of the machine.
-func (l *look) beside(name string) types.NamespacedName {
+// key returns the key of an object in the machine's namespace.
+func (l *view) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: l.VM.Namespace, Name: name}
 }
 
-// disksAttached shows whether the machine has the disks that its spec wants. Of a machine that was not looked at it stays what it was.
-func (l *look) disksAttached() {
+// setDisksAttached sets condition DisksAttached. Without an observation it keeps its value.
+func (l *view) setDisksAttached() {
 	t := v1alpha1.ConditionDisksAttached
 	missing := claim.MissingDisks(l.VM, &l.seen)
 	surplus := slices.ContainsFunc(l.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return !l.VM.HasDisk(d.Name) })
@@ -245,10 +247,10 @@ func (l *look) disksAttached() {
 	case len(l.VM.BlockDevices()) == 0 && !surplus:
 		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(t))
 	case l.diskTrouble != nil && (len(missing) > 0 || surplus):
-		l.set(t.Condition(metav1.ConditionFalse, l.diskTrouble.reason, l.VM.Generation, l.diskTrouble.message))
+		l.setCondition(t.Condition(metav1.ConditionFalse, l.diskTrouble.reason, l.VM.Generation, l.diskTrouble.message))
 	case len(missing) > 0 || surplus:
-		l.set(t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAttaching, l.VM.Generation, ""))
+		l.setCondition(t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAttaching, l.VM.Generation, ""))
 	default:
-		l.set(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonDisksAttached, l.VM.Generation, ""))
+		l.setCondition(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonDisksAttached, l.VM.Generation, ""))
 	}
 }

@@ -13,135 +13,135 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// holding is who holds the machine and is no operation. What the driver has it write down is in the claim.
-type holding struct {
+// claimHolder is a [drive.Holder] that is not an operation. It persists the driver's progress in the claim.
+type claimHolder struct {
 	*Reconciler
-	*look
-	wants drive.Intent
+	*view
+	intent drive.Intent
 }
 
-// holding gives who holds the machine, for what it wants.
-func (r *Reconciler) holding(l *look, wants *drive.Intent) *holding {
-	h := &holding{Reconciler: r, look: l}
-	if wants != nil {
-		h.wants = *wants
+// holderFor returns the holder of the claim, with the intent of its source.
+func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *claimHolder {
+	h := &claimHolder{Reconciler: r, view: l}
+	if intent != nil {
+		h.intent = *intent
 	}
 	return h
 }
 
-// held is the claim. A write may replace it.
-func (h *holding) held() *v1alpha1.ActiveOperation { return h.VM.Status.ActiveOperation }
+// active returns the claim. A write may replace it.
+func (h *claimHolder) active() *v1alpha1.ActiveOperation { return h.VM.Status.ActiveOperation }
 
-// String is what people call it, such as "Start by run policy AlwaysOn".
-func (h *holding) String() string {
-	switch h.held().Origin {
+// String returns the name used in messages, such as "Start by run policy AlwaysOn".
+func (h *claimHolder) String() string {
+	switch h.active().Origin {
 	case v1alpha1.OriginRunPolicy:
-		return fmt.Sprintf("%s by run policy %s", h.held().Type, h.VM.Spec.RunPolicy)
+		return fmt.Sprintf("%s by run policy %s", h.active().Type, h.VM.Spec.RunPolicy)
 	case v1alpha1.OriginRollout:
-		return fmt.Sprintf("%s for a change of the spec", h.held().Type)
+		return fmt.Sprintf("%s for a change of the spec", h.active().Type)
 	case v1alpha1.OriginPlacement:
-		return fmt.Sprintf("%s to node %s", h.held().Type, placedOn(h.VM))
+		return fmt.Sprintf("%s to node %s", h.active().Type, wantedNode(h.VM))
 	}
-	return fmt.Sprintf("%s by %s", h.held().Type, h.held().Origin)
+	return fmt.Sprintf("%s by %s", h.active().Type, h.active().Origin)
 }
 
-// Intent is what the machine was taken for. Starts are not too close to each other.
-func (h *holding) Intent() drive.Intent {
-	in := h.wants
-	in.Type, in.Force = h.held().Type, h.held().Force
+// Intent returns the intent of the claim. Starts and moves back off.
+func (h *claimHolder) Intent() drive.Intent {
+	in := h.intent
+	in.Type, in.Force = h.active().Type, h.active().Force
 	in.Brief = true
-	in.Hold = func(k runtime.TaskKind) bool { return h.tooSoon(h.look, k) }
+	in.Hold = func(k runtime.TaskKind) bool { return h.tooSoon(h.view, k) }
 	return in
 }
 
-// Record is what the claim has.
-func (h *holding) Record() drive.Record {
-	held := h.held()
-	return drive.Record{Was: held.Baseline, Step: held.Step, Signal: held.Signal, GuestAskedAt: held.GuestAskedAt}
+// Record returns the progress stored in the claim.
+func (h *claimHolder) Record() drive.Record {
+	active := h.active()
+	return drive.Record{Was: active.Baseline, Step: active.Step, Signal: active.Signal, GuestAskedAt: active.GuestAskedAt}
 }
 
-// Saw has the status show what was seen. It is written with what comes of it.
-func (h *holding) Saw(_ context.Context, seen *runtime.Observation, done bool) error {
+// Saw updates the status in memory. The next write of the claim persists it.
+func (h *claimHolder) Saw(_ context.Context, seen *runtime.Observation, done bool) error {
 	h.seen, h.observed = *seen, true
 	claim.Record(h.VM, seen, done)
 	return nil
 }
 
-// Write keeps in the claim how far it has come.
-func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
-	held := h.held()
+// Write persists the progress in the claim.
+func (h *claimHolder) Write(ctx context.Context, p drive.Progress) (bool, error) {
+	active := h.active()
 	switch p.State {
 	case drive.Begins:
-		held.Baseline, held.Step = p.Was, p.Step
+		active.Baseline, active.Step = p.Was, p.Step
 	case drive.Steps:
-		held.Step, held.Signal, held.GuestAskedAt = p.Step, "", nil
+		active.Step, active.Signal, active.GuestAskedAt = p.Step, "", nil
 	case drive.Sending:
-		if held.Step == p.Step && held.Signal == v1alpha1.SignalSending {
-			return false, nil // or what went wrong before would come and go with each attempt
+		if active.Step == p.Step && active.Signal == v1alpha1.SignalSending {
+			return false, nil // otherwise each attempt would hide the previous error and show it again
 		}
-		held.Step, held.Signal = p.Step, v1alpha1.SignalSending
-		if p.Step == v1alpha1.StepPowerOff && !held.Force && held.GuestAskedAt == nil {
-			held.GuestAskedAt = new(metav1.MicroTime)
-			*held.GuestAskedAt = h.micro()
+		active.Step, active.Signal = p.Step, v1alpha1.SignalSending
+		if p.Step == v1alpha1.StepPowerOff && !active.Force && active.GuestAskedAt == nil {
+			active.GuestAskedAt = new(metav1.MicroTime)
+			*active.GuestAskedAt = h.now()
 		}
 	case drive.Sent:
-		held.Signal = v1alpha1.SignalSent
-		h.sent(p.Step)
+		active.Signal = v1alpha1.SignalSent
+		h.countAttempt(p.Step)
 	case drive.Forces:
-		held.Force, held.Signal = true, ""
+		active.Force, active.Signal = true, ""
 	case drive.Done:
-		h.sent(p.Step)
+		h.countAttempt(p.Step)
 		return h.finish(ctx)
 	case drive.Hopeless:
-		h.unmoved = p.Message
-		h.tell(h.look, corev1.EventTypeWarning, v1alpha1.ReasonMigrationNeeded, string(held.Type), "%s: the move failed: %s", h, p.Message)
+		h.moveFailure = p.Message
+		h.recordEvent(h.view, corev1.EventTypeWarning, v1alpha1.ReasonMigrationNeeded, string(active.Type), "%s: the move failed: %s", h, p.Message)
 		h.attempts().Next(h.Key().String(), h.Time)
 		return h.withdraw(ctx, v1alpha1.EndFailed)
-	case drive.Busy, drive.Waits: // shown with the rest, as is what the runtime says of an attempt that failed
+	case drive.Busy, drive.Waits: // shown in the status; a failed attempt is already in the observation
 		if h.err = p.Err; p.Reason != v1alpha1.ReasonAttemptFailed {
-			h.waits = p.Message
+			h.waitMessage = p.Message
 		}
 		return false, nil
 	}
-	return h.save(ctx, h.look)
+	return h.save(ctx, h.view)
 }
 
-// sent counts the attempt that a step is.
-func (h *holding) sent(step v1alpha1.OperationStep) {
+// countAttempt counts a start or move for the backoff.
+func (h *claimHolder) countAttempt(step v1alpha1.OperationStep) {
 	if step == v1alpha1.StepPowerOn || step == v1alpha1.StepRelocate {
 		h.attempts().Next(h.Key().String(), h.Time)
 	}
 }
 
-// finish lets a machine go that is where it is wanted, or its object if that is being deleted.
-func (h *holding) finish(ctx context.Context) (bool, error) {
-	if h.held().Origin == v1alpha1.OriginDeletion {
-		return h.release(ctx, h.look)
+// finish releases the claim of a machine that has reached its goal, or the finalizer if the machine is deleted.
+func (h *claimHolder) finish(ctx context.Context) (bool, error) {
+	if h.active().Origin == v1alpha1.OriginDeletion {
+		return h.release(ctx, h.view)
 	}
-	held, who := *h.held(), h.String()
-	if err := claim.Finish(&h.VM.Status, held.ID); err != nil {
+	active, name := *h.active(), h.String()
+	if err := claim.Finish(&h.VM.Status, active.ID); err != nil {
 		return false, fmt.Errorf("releasing VirtualMachine %s: %w", h.Key(), err)
 	}
 	claim.Record(h.VM, &h.seen, true)
-	if claim.Leaves(held.Type) == v1alpha1.PowerStopped { // it did not go off by itself
+	if claim.Leaves(active.Type) == v1alpha1.PowerStopped { // it was stopped on purpose, so the next start need not back off
 		h.attempts().Reset(h.Key().String())
 	}
-	did, err := h.save(ctx, h.look)
+	did, err := h.save(ctx, h.view)
 	if err == nil {
 		state := string(h.seen.Power)
-		if claim.Moves(held.Type) {
+		if claim.Moves(active.Type) {
 			state = "on node " + h.seen.NodeName
 		}
-		h.tell(h.look, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s finished: the machine is %s", who, state)
+		h.recordEvent(h.view, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(active.Type), "%s finished: the machine is %s", name, state)
 	}
 	return did, err
 }
 
-// withdraw lets the machine go without success: what was begun is undone.
-func (h *holding) withdraw(ctx context.Context, end v1alpha1.UndoEnd) (bool, error) {
-	if err := claim.Withdraw(&h.VM.Status, h.held().ID, end); err != nil {
+// withdraw releases the claim without success: what was begun is undone.
+func (h *claimHolder) withdraw(ctx context.Context, end v1alpha1.UndoEnd) (bool, error) {
+	if err := claim.Withdraw(&h.VM.Status, h.active().ID, end); err != nil {
 		return false, fmt.Errorf("withdrawing the claim on VirtualMachine %s: %w", h.Key(), err)
 	}
 	h.VM.Status.Phase = claim.Phase(h.VM, nil, false)
-	return h.save(ctx, h.look)
+	return h.save(ctx, h.view)
 }

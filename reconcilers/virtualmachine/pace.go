@@ -13,44 +13,44 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// The bounds of the pause between two attempts at one machine, as kubelet has them for containers. After twice the longest one
-// without an attempt the first is the shortest again.
+// Bounds of the pause between two attempts for one machine, as in kubelet's CrashLoopBackOff. After twice
+// longestPause without an attempt the pause starts at shortestPause again.
 const shortestPause, longestPause = 10 * time.Second, 5 * time.Minute
 
-// pace keeps a machine that goes off right after its start, or cannot be started or moved, from being started or moved over and
-// over. It is forgotten at the end of the process: one attempt too many does no harm.
-type pace struct {
+// retryPause delays repeated starts and moves of a machine that fails or stops right afterwards. It is in memory
+// only: one attempt too many after a restart of the process does no harm.
+type pause struct {
 	once    sync.Once
 	backoff *flowcontrol.Backoff
 }
 
-// attempts gives the pace of starts and moves that are no operations.
+// attempts returns the backoff of starts and moves that are not operations.
 func (r *Reconciler) attempts() *flowcontrol.Backoff {
-	r.pace.once.Do(func() {
-		r.pace.backoff = flowcontrol.NewBackOff(shortestPause, longestPause)
-		r.pace.backoff.Clock = clockOf{now: r.Now}
+	r.pause.once.Do(func() {
+		r.pause.backoff = flowcontrol.NewBackOff(shortestPause, longestPause)
+		r.pause.backoff.Clock = clockOf{now: r.Now}
 	})
-	return r.pace.backoff
+	return r.pause.backoff
 }
 
-// tooSoon reports whether a step has just been tried, and has it looked at again when it may be again. To get a machine off is
-// never too soon.
-func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
+// tooSoon reports whether a step must back off, and schedules a pass for the end of the pause. Powering off never
+// backs off.
+func (r *Reconciler) tooSoon(l *view, k runtime.TaskKind) bool {
 	starts, moves := k == runtime.TaskPowerOn, k == runtime.TaskRelocate
 	soon := (starts || moves) && r.attempts().IsInBackOffSinceUpdate(l.Key().String(), l.Time)
 	if soon {
 		l.Wait(r.pauseLeft(l.Key().String(), l.Time))
 	}
-	l.paused = soon && starts && l.seen.Power != v1alpha1.PowerRunning
+	l.backingOff = soon && starts && l.seen.Power != v1alpha1.PowerRunning
 	return soon
 }
 
-// makingOf is what attempts to make a machine are counted under: the first start does not wait for them.
-func makingOf(key types.NamespacedName) string { return key.String() + " making" }
+// creationKey returns the backoff key for creations: the first start does not wait for them.
+func creationKey(key types.NamespacedName) string { return key.String() + " making" }
 
-// failedJustNow reports whether the runtime began to make the machine, and could not, and has it tried again after a pause.
-func (r *Reconciler) failedJustNow(l *look) bool {
-	key := makingOf(l.Key())
+// creationBackingOff reports whether a creation failed recently, and schedules the next attempt.
+func (r *Reconciler) creationBackingOff(l *view) bool {
+	key := creationKey(l.Key())
 	if l.seen.LastFailure == "" || !r.attempts().IsInBackOffSinceUpdate(key, l.Time) {
 		return false
 	}
@@ -66,7 +66,7 @@ func (r *Reconciler) pauseLeft(key string, now time.Time) time.Duration {
 	}))
 }
 
-// clockOf is a clock that is read from a function.
+// clockOf is a clock that reads the time from a function.
 type clockOf struct {
 	clock.RealClock
 	now func() time.Time

@@ -15,33 +15,34 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// placement is the source that moves machines to the nodes on which they are wanted.
+// placement is the source that moves machines to the wanted node.
 type placement struct{}
 
-// Origin is that of its claims.
+// Origin returns the origin of its claims.
 func (placement) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginPlacement }
 
-// Wants is a move to the node that is wanted, if it is known that the machine is on another one. A move that has begun is brought to its
-// end as long as a node is wanted.
+// Wants returns a move to the wanted node if the machine is known to be on another one. A move that has begun is
+// finished while a node is wanted.
 func (p placement) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
 	held := vm.Status.ActiveOperation
 	begun := held != nil && held.Origin == p.Origin()
-	node := placedOn(vm)
+	node := wantedNode(vm)
 	if node == "" || !begun && seen.NodeName == "" {
 		return nil
 	}
 	return &drive.Intent{Type: v1alpha1.OperationMigrate, Target: v1alpha1.MigrateTarget{NodeName: node}}
 }
 
-// refusal is why the policies do not admit a move.
-type refusal struct {
+// denial is the reason why a move is not admitted.
+type moveDenial struct {
 	reason  v1alpha1.ConditionReason
 	message string
 }
 
-// admitted reports whether the policies admit a move to the node now. One that they refuse is asked about again after a pause. A machine
-// that is between two nodes already is not asked about: the limit of moves would keep it off as long as others are, and they it.
-func (r *Reconciler) admitted(ctx context.Context, l *look, node string) bool {
+// moveAdmitted reports whether the policies admit a move to the node now. A denied move is evaluated again after a
+// pause. A machine that is already between two nodes is not evaluated: a limit of concurrent moves could otherwise
+// block machines in each other's favor for ever.
+func (r *Reconciler) moveAdmitted(ctx context.Context, l *view, node string) bool {
 	if r.AdmitsMove == nil || l.VM.Status.Migration.Travels() {
 		return true
 	}
@@ -50,28 +51,28 @@ func (r *Reconciler) admitted(ctx context.Context, l *look, node string) bool {
 	reason, message, err := r.AdmitsMove(ctx, vm, node)
 	switch {
 	case err != nil:
-		l.refusal = refusal{v1alpha1.ReasonMoveNotDecided, err.Error()}
+		l.moveDenial = moveDenial{v1alpha1.ReasonMoveNotDecided, err.Error()}
 		l.Trouble(fmt.Errorf("evaluating the policies for the move of VirtualMachine %s to node %s: %w", l.Key(), node, err))
 	case reason != "":
-		l.refusal = refusal{reason, message}
+		l.moveDenial = moveDenial{reason, message}
 		l.Wait(shortestPause)
 	}
-	return l.refusal.reason == ""
+	return l.moveDenial.reason == ""
 }
 
-// placedOn is the node that is wanted: the one that an operation chose, or else the one that the spec names. An operation's choice ends
-// when the spec is changed.
-func placedOn(vm *v1alpha1.VirtualMachine) string {
+// wantedNode returns the node chosen by an operation, or else by the spec. A change of the spec overrides the
+// operation's choice.
+func wantedNode(vm *v1alpha1.VirtualMachine) string {
 	if p := vm.Status.Placement; p != nil && p.InPlaceOf == vm.Spec.NodeName {
 		return p.NodeName
 	}
 	return vm.Spec.NodeName
 }
 
-// settled shows whether the machine is on the node that is wanted.
-func (l *look) settled() {
+// setPlacementSettled sets condition PlacementSettled.
+func (l *view) setPlacementSettled() {
 	status := &l.VM.Status
-	want := placedOn(l.VM)
+	want := wantedNode(l.VM)
 	if status.Placement != nil && status.Placement.InPlaceOf != l.VM.Spec.NodeName {
 		status.Placement = nil
 	}
@@ -79,9 +80,9 @@ func (l *look) settled() {
 	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.VM.Generation, "")
 	switch {
 	case status.Migration != nil && status.Migration.Step != v1alpha1.MigrationDiscard:
-		c = t.Condition(metav1.ConditionFalse, moving(status.Migration), l.VM.Generation, movingText(status.Migration))
+		c = t.Condition(metav1.ConditionFalse, migrationReason(status.Migration), l.VM.Generation, migrationMessage(status.Migration))
 	case status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type):
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.doing())
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.inProgressMessage())
 	case status.Placement != nil && status.Placement.By == "":
 		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonRolledBack, l.VM.Generation, fmt.Sprintf(
 			"the move to node %s was rolled back to node %s: change spec.nodeName, or create a Migrate operation", l.VM.Spec.NodeName, status.NodeName))
@@ -90,18 +91,18 @@ func (l *look) settled() {
 	case status.NodeName == "":
 		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.VM.Generation, "")
 	case status.NodeName != want:
-		c = l.elsewhere(want)
+		c = l.onOtherNode(want)
 	}
-	l.set(c)
+	l.setCondition(c)
 }
 
-// moving is why a move by hibernation takes time.
-func moving(m *v1alpha1.Migration) v1alpha1.ConditionReason {
+// migrationReason returns the reason of the condition during a move by hibernation.
+func migrationReason(m *v1alpha1.Migration) v1alpha1.ConditionReason {
 	return v1alpha1.ConditionReason(cmp.Or(m.Reason, string(v1alpha1.ReasonMigrating)))
 }
 
-// movingText says which step a move by hibernation is in, and what is waited for.
-func movingText(m *v1alpha1.Migration) string {
+// migrationMessage returns the step of a move by hibernation, and what it waits for.
+func migrationMessage(m *v1alpha1.Migration) string {
 	text := fmt.Sprintf("move %s from %s, step %s", m.ID, m.Was.NodeName, m.Step)
 	if m.Message != "" {
 		text += ": " + m.Message
@@ -109,22 +110,22 @@ func movingText(m *v1alpha1.Migration) string {
 	return text
 }
 
-// elsewhere says that the machine is on another node than the one that is wanted, and why it could not be moved the last time, as long as
-// that is about these two nodes.
-func (l *look) elsewhere(want string) metav1.Condition {
+// onOtherNode returns the condition of a machine that is not on the wanted node. It keeps the error of the last move
+// between the same two nodes.
+func (l *view) onOtherNode(want string) metav1.Condition {
 	t := v1alpha1.ConditionPlacementSettled
 	nodes := fmt.Sprintf("the machine is on node %s, not on node %s", l.VM.Status.NodeName, want)
-	if l.refusal.reason != "" {
-		text := nodes + ", and the move is not admitted yet: " + l.refusal.message
-		return t.Condition(metav1.ConditionFalse, l.refusal.reason, l.VM.Generation, text)
+	if l.moveDenial.reason != "" {
+		text := nodes + ", and the move is not admitted yet: " + l.moveDenial.message
+		return t.Condition(metav1.ConditionFalse, l.moveDenial.reason, l.VM.Generation, text)
 	}
 	text := nodes
 	switch before := meta.FindStatusCondition(l.VM.Status.Conditions, string(t)); {
-	case l.stays:
+	case l.cannotMove:
 		text += ", and its runtime does not support migration: change spec.nodeName back, " +
 			"or delete the VirtualMachine and create it on node " + want
-	case l.unmoved != "":
-		text += ", and the last move failed: " + l.unmoved
+	case l.moveFailure != "":
+		text += ", and the last move failed: " + l.moveFailure
 	case before != nil && before.Reason == string(v1alpha1.ReasonMigrationNeeded) && strings.HasPrefix(before.Message, nodes+", "):
 		text = before.Message
 	}

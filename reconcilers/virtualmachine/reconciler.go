@@ -1,10 +1,10 @@
-// Package virtualmachine keeps machines on their runtimes in step with their VirtualMachines: it has them made or adopted,
-// shows what is seen of them, keeps their power as the run policy has it, and removes them with their VirtualMachine.
+// Package virtualmachine reconciles VirtualMachines: it creates or adopts their machines, updates their status, keeps
+// the power state of the run policy, and removes machines with their VirtualMachine.
 //
-// What changes power or existence takes the claim first, as operations do: the run policy as origin RunPolicy, the deletion
-// as origin Deletion, and whatever else wants something of machines as its own. While an operation holds the machine, or anybody is being undone, that is the operation reconciler's
-// business, and it shows what it sees; here the machine is left alone but for two things: it is made, off, for a Start to find, and
-// is given the disks without which it is not powered on.
+// A change of power or existence needs the claim, as operations do: the run policy claims with origin RunPolicy, a
+// deletion with origin Deletion, other sources with their own. While an operation holds the machine or a former
+// holder is being undone, the operation reconciler observes and changes the machine. This reconciler then only
+// creates it (powered off, for a Start to find) and attaches the disks without which it is not powered on.
 package virtualmachine
 
 import (
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,13 +29,14 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 const (
-	// defaultResync is how often a machine is looked at that nothing is told of, in case that was missed.
+	// defaultResync is how often a machine is observed without a change event, in case one was missed.
 	defaultResync = 10 * time.Hour
-	// blindResync is that for a machine whose runtime tells of nothing.
+	// blindResync is the interval for a runtime that does not report changes.
 	blindResync = 30 * time.Second
 
 	// lastRetry is the longest wait after an error.
@@ -45,32 +47,35 @@ const (
 type Reconciler struct {
 	// Driver carries out what is wanted of machines.
 	*drive.Driver
-	// Events tells people.
+	// Events records events.
 	Events events.EventRecorder
-	// Changes are what runtimes tell of.
+	// Changes are the changes that runtimes report.
 	Changes <-chan event.TypedGenericEvent[runtime.Change]
-	// Owned are the kinds of objects in this cluster that machines are, by their controller references: a change of one is a change of its
-	// machine.
+	// Owned are the kinds of objects in this cluster that implement machines, by their controller references: a
+	// change of one reconciles its machine.
 	Owned []client.Object
-	// AdmitsMove has the policies judge whether a machine may be moved now from the node in its status to another one. An empty reason
-	// admits the move; any other is the denial's. An error means that no ruling could be made. Nil admits every move.
+	// AdmitsMove evaluates the policies for a move of a machine from the node in its status to another one. An empty
+	// reason admits the move; any other is that of the denial. An error means that the policies could not be
+	// evaluated. Nil admits every move.
 	AdmitsMove func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (reason v1alpha1.ConditionReason, message string, err error)
-	// Resync is how long to wait before looking again at a machine that is as it should be, and of which nothing was told. Default
-	// 10 h, and never more than 30 s if its runtime does not tell of changes.
+	// Resync is how long to wait before a ready machine without change events is observed again. Default 10 h, and at
+	// most 30 s if its runtime does not report changes.
 	Resync time.Duration
+	// Metrics is where metrics of the machines are registered, nil for none.
+	Metrics prometheus.Registerer
 
-	pace pace
+	pause pause
 }
 
-// byInstance is the index of VirtualMachines by where their machines are: each, and all of a VSphereServer.
+// byInstance indexes VirtualMachines by their VSphereServer, and by server and instance.
 const byInstance = "instance"
 
-// byDisk is the index of VirtualMachines by the VirtualDisks that their specs name.
+// byDisk indexes VirtualMachines by the VirtualDisks that their specs name.
 const byDisk = "disk"
 
 func instanceKey(of runtime.Change) string { return of.Server + "/" + of.InstanceID }
 
-// SetupWithManager registers the reconciler, and an index that it needs.
+// SetupWithManager registers the reconciler and its indexes.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byInstance, func(o client.Object) []string {
 		vm, is := o.(*v1alpha1.VirtualMachine)
@@ -101,26 +106,29 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byImage, imageKeys); err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their images: %w", err)
 	}
+	if err := r.addMetrics(mgr); err != nil {
+		return err
+	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	for _, kind := range r.Owned {
 		b = b.Owns(kind)
 	}
 	return b.
 		For(&v1alpha1.VirtualMachine{}).
-		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.ofDisk), builder.WithPredicates(diskChanged)).
-		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.ofImage), builder.WithPredicates(drive.ImageChanged)).
-		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.ofTemplate), builder.WithPredicates(templateChanged)).
+		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfDisk), builder.WithPredicates(diskChanged)).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfImage), builder.WithPredicates(drive.ImageChanged)).
+		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfTemplate), builder.WithPredicates(templateChanged)).
 		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			return r.changed(ctx, runtime.Change{Server: o.GetName()})
-		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // who may have machines there
-		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.changed))).
+			return r.machinesOfChange(ctx, runtime.Change{Server: o.GetName()})
+		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // spec.tenants may have changed
+		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.machinesOfChange))).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
 }
 
-// changed gives the machines that a change is of, by the cache. One that is not in the index yet is looked at when the write that puts
-// it there arrives, which is later than the change.
-func (r *Reconciler) changed(ctx context.Context, of runtime.Change) []reconcile.Request {
+// machinesOfChange returns requests for the machines that a change affects, from the cache. A machine that is not
+// indexed yet is reconciled when the write that indexes it arrives, which is later than the change.
+func (r *Reconciler) machinesOfChange(ctx context.Context, of runtime.Change) []reconcile.Request {
 	var list v1alpha1.VirtualMachineList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{byInstance: instanceKey(of)}); err != nil {
 		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a change", "VSphereServer", of.Server)
@@ -133,33 +141,34 @@ func (r *Reconciler) changed(ctx context.Context, of runtime.Change) []reconcile
 	return requests
 }
 
-// Reconcile takes one machine further, until nothing is due or it has had its share.
+// Reconcile advances one machine until nothing is due or the pass has reached its limit of actions.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	return r.Pass(ctx, request.NamespacedName, func(ctx context.Context, t *drive.Turn) (bool, error) {
 		if t.VM == nil {
 			r.forget(t.Key())
 			return false, nil
 		}
-		l := &look{Turn: t, read: t.VM.Status.DeepCopy()}
+		l := &view{Turn: t, before: t.VM.Status.DeepCopy()}
 		if !t.VM.DeletionTimestamp.IsZero() {
 			return r.remove(ctx, l)
 		}
-		return r.keep(ctx, l)
+		return r.reconcile(ctx, l)
 	})
 }
 
-// keep takes a machine further that is not being deleted.
-func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
-	// Nothing is on a runtime that would stay when the VirtualMachine goes. The policy `defaults` adds it at creation, if it is there.
-	if did, err := r.Finalize(ctx, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
+// reconcile advances a machine that is not being deleted.
+func (r *Reconciler) reconcile(ctx context.Context, l *view) (bool, error) {
+	// Nothing on a runtime may outlive its VirtualMachine. Policy `defaults` adds the finalizer at creation, if it is
+	// enabled.
+	if did, err := persist.Finalizer(ctx, r.Client, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
 		return did, err
 	}
-	if l.missing() && runtime.EarlierOf(l.VM) == runtime.TakeOver {
+	if l.mayNeedCreation() && runtime.EarlierOf(l.VM) == runtime.TakeOver {
 		if did, err := drive.DropLostOwners(ctx, r.Live, r.Client, l.VM); did || err != nil {
 			return did, client.IgnoreNotFound(err)
 		}
 	}
-	if !l.ours() && !l.missing() && !l.lacksDisks() {
+	if !l.ours() && !l.mayNeedCreation() && !l.lacksDisks() {
 		return r.report(ctx, l)
 	}
 	if l.observe(ctx); l.err == nil {
@@ -171,8 +180,8 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		if did, err := l.Tidy(ctx, &l.seen); did || err != nil {
 			return did, err
 		}
-		l.adopt()
-		if did, err := r.run(ctx, l); did || err != nil {
+		l.recordAdoptedPower()
+		if did, err := r.advanceSource(ctx, l); did || err != nil {
 			return did, err
 		}
 		if did, err := r.adjust(ctx, l); did || err != nil {
@@ -182,69 +191,69 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 	return r.report(ctx, l)
 }
 
-// provide has the machine and its disks made. The disks come first, because some machines have to be made with them.
-func (r *Reconciler) provide(ctx context.Context, l *look) (bool, error) {
-	if did, err := r.bootDisk(ctx, l); did || err != nil || l.imageTrouble != nil {
+// provide creates the machine and its disks. Disks come first, because some runtimes need them at creation.
+func (r *Reconciler) provide(ctx context.Context, l *view) (bool, error) {
+	if did, err := r.reconcileBootDisk(ctx, l); did || err != nil || l.imageTrouble != nil {
 		return did, err
 	}
-	if did, err := r.disks(ctx, l); did || err != nil {
+	if did, err := r.reconcileDisks(ctx, l); did || err != nil {
 		return did, err
 	}
-	return r.ensure(ctx, l)
+	return r.ensureInstance(ctx, l)
 }
 
-// ensure has a machine made or adopted that was never seen, and one adopted again that has lost its marker: there is nothing
-// to lose by that. It needs no claim: it changes nothing of a machine that is there, and whoever holds one that is not waits
-// for it.
-func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
+// ensureInstance creates or adopts a machine that was never observed, and adopts one again that has lost its owner
+// mark, which is safe. It needs no claim: it does not change an existing machine, and a holder of one that does not
+// exist waits for it.
+func (r *Reconciler) ensureInstance(ctx context.Context, l *view) (bool, error) {
 	adopts := l.VM.Spec.Adopts() && l.ours() && l.VM.Status.ActiveOperation == nil
 	switch {
-	case l.seen.Exists, !l.missing() && !adopts:
+	case l.seen.Exists, !l.mayNeedCreation() && !adopts:
 		return false, nil
 	case !l.seen.Quiet(), l.Sent():
 		l.Later()
 		return false, nil
-	case r.failedJustNow(l):
+	case r.creationBackingOff(l):
 		return false, nil
 	case runtime.Can[runtime.FixedDisks](l.Runtime()) && l.diskTrouble != nil:
-		l.waits = l.diskTrouble.message // it is made with its disks
+		l.waitMessage = l.diskTrouble.message // it is created with its disks
 		return false, nil
 	}
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	l.err = r.make(ctx, l)
+	l.err = r.createInstance(ctx, l)
 	switch {
 	case l.err != nil:
 		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, l.err)
 		return false, nil
-	case l.waits != "":
+	case l.waitMessage != "":
 		return false, nil
 	}
-	r.attempts().Next(makingOf(l.Key()), l.Time)
+	r.attempts().Next(creationKey(l.Key()), l.Time)
 	return true, nil
 }
 
-// make has the runtime make or adopt the machine, unless that has to wait.
-func (r *Reconciler) make(ctx context.Context, l *look) error {
-	template, waits, err := r.template(ctx, l.VM)
-	if err != nil || waits != "" {
-		l.waits = waits
+// createInstance creates or adopts the machine on its runtime, unless it must wait.
+func (r *Reconciler) createInstance(ctx context.Context, l *view) error {
+	template, waitMessage, err := r.findTemplate(ctx, l.VM)
+	if err != nil || waitMessage != "" {
+		l.waitMessage = waitMessage
 		return err
 	}
-	given, err := r.cloudInit(ctx, l.VM)
+	userData, err := r.cloudInit(ctx, l.VM)
 	if err != nil {
 		return err
 	}
-	return l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
-		m.CloudInit, m.Template = given, template
+	return l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
+		m.CloudInit, m.Template = userData, template
 		_, err := l.Runtime().Ensure(ctx, m)
 		return err
 	})
 }
 
-// forget drops what is remembered of a machine that is gone.
+// forget drops the backoff of a deleted machine.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.attempts().Reset(key.String())
-	r.attempts().Reset(makingOf(key))
+	r.attempts().Reset(creationKey(key))
 }

@@ -13,48 +13,49 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
-// remove takes a machine further whose VirtualMachine is being deleted: the deletion takes it from whoever holds it, waits
-// until that is undone, gets it off, and has it removed, or released if it was adopted. The runtime is asked what there is,
-// whatever the status says: a crash may have kept an instance out of it.
-func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
+// remove advances the deletion of a machine: the deletion supersedes the holder, waits until that is undone, powers
+// the machine off, and removes it, or releases it if it was adopted. The runtime is asked whatever the status says: a
+// crash may have prevented the record of an instance.
+func (r *Reconciler) remove(ctx context.Context, l *view) (bool, error) {
 	if !controllerutil.ContainsFinalizer(l.VM, v1alpha1.VirtualMachineFinalizer) {
-		return false, nil // somebody else's finalizer keeps it
+		return false, nil // another finalizer keeps it
 	}
 	present, held := claim.Current(&l.VM.Status)
 	switch {
 	case l.abandoned():
 		return r.release(ctx, l)
 	case !held || present.Origin != v1alpha1.OriginDeletion:
-		return r.takeAway(ctx, l)
+		return r.claimForDeletion(ctx, l)
 	case len(l.VM.Status.Undoing) > 0:
 		return r.report(ctx, l)
 	}
 	grace := l.VM.Spec.TerminationGracePeriod()
-	did, err := l.Advance(ctx, r.holding(l, &drive.Intent{Grace: &grace}))
+	did, err := l.Advance(ctx, r.holderFor(l, &drive.Intent{Grace: &grace}))
 	if did || err != nil || !controllerutil.ContainsFinalizer(l.VM, v1alpha1.VirtualMachineFinalizer) {
 		return did, err
 	}
 	return r.report(ctx, l)
 }
 
-// abandoned reports whether the instance is given up on: whoever is sure that its backend will not come back says so, by the
-// UID of the VirtualMachine, so that the annotation is of no effect on another one.
-func (l *look) abandoned() bool {
+// abandoned reports whether the user has given up the instance because its backend will not come back. The annotation
+// contains the UID, so that it has no effect on another VirtualMachine.
+func (l *view) abandoned() bool {
 	return l.VM.Annotations[v1alpha1.AnnotationAbandonInstance] == string(l.VM.UID)
 }
 
-// takeAway has the deletion take the machine from whoever holds it.
-func (r *Reconciler) takeAway(ctx context.Context, l *look) (bool, error) {
+// claimForDeletion claims the machine for its deletion and supersedes the holder.
+func (r *Reconciler) claimForDeletion(ctx context.Context, l *view) (bool, error) {
 	next := claim.Holder{ID: string(uuid.NewUUID()), Origin: v1alpha1.OriginDeletion, Type: v1alpha1.OperationDelete}
 	var yield []claim.Holder
 	if present, held := claim.Current(&l.VM.Status); held {
 		yield = append(yield, present)
 	}
-	err := claim.Take(&l.VM.Status, next, yield, l.micro())
+	err := claim.Take(&l.VM.Status, next, yield, l.now())
 	if errors.Is(err, claim.ErrFull) {
-		l.waits = err.Error()
+		l.waitMessage = err.Error()
 		return r.report(ctx, l)
 	}
 	if err != nil {
@@ -64,22 +65,22 @@ func (r *Reconciler) takeAway(ctx context.Context, l *look) (bool, error) {
 	return r.save(ctx, l)
 }
 
-// release takes the finalizer off: nothing is left to undo, and no snapshot of a move. The patch carries the resourceVersion of the
-// live look.
-func (r *Reconciler) release(ctx context.Context, l *look) (bool, error) {
+// release removes the finalizer once nothing is left to undo and the snapshots of moves are removed. The patch
+// carries the resourceVersion of the live read.
+func (r *Reconciler) release(ctx context.Context, l *view) (bool, error) {
 	if !l.abandoned() {
 		if l.err = l.DiscardSnapshots(ctx); l.err != nil {
 			l.Troubled("removing the snapshots of VirtualMachine "+l.VM.Name, l.err)
 			return r.report(ctx, l)
 		}
 	}
-	_, err := r.Finalize(ctx, l.VM, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineFinalizer)
+	err := persist.Release(ctx, r.Client, l.VM, v1alpha1.VirtualMachineFinalizer)
 	if client.IgnoreNotFound(err) != nil {
 		return false, err
 	}
 	r.forget(l.Key())
 	if l.abandoned() {
-		r.tell(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon",
+		r.recordEvent(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon",
 			"instance %q was abandoned and may still exist on its runtime", l.VM.Status.InstanceID)
 	}
 	return false, nil

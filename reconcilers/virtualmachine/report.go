@@ -16,8 +16,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// report shows in the status what was seen, and whether that is as it should be. What went wrong is tried again.
-func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
+// report writes what was observed into the status. Errors are retried.
+func (r *Reconciler) report(ctx context.Context, l *view) (bool, error) {
 	if l.observed && l.ours() {
 		claim.Record(l.VM, &l.seen, false)
 	}
@@ -37,8 +37,8 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 	return false, nil
 }
 
-// resync is when a machine is looked at again that is as it should be. Not all of them at once.
-func (r *Reconciler) resync(l *look) time.Duration {
+// resync returns the interval at which a ready machine is observed. The caller adds jitter.
+func (r *Reconciler) resync(l *view) time.Duration {
 	every := cmp.Or(r.Resync, defaultResync)
 	if !runtime.Can[runtime.Watcher](l.Runtime()) && len(r.Owned) == 0 {
 		every = min(every, blindResync)
@@ -46,8 +46,8 @@ func (r *Reconciler) resync(l *look) time.Duration {
 	return every
 }
 
-// wrong reports whether people should be told by an event.
-func wrong(ready metav1.Condition) bool {
+// warns reports whether the condition is worth a Warning event.
+func warns(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
 		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly, v1alpha1.ReasonImageImporting:
@@ -56,13 +56,13 @@ func wrong(ready metav1.Condition) bool {
 	return true
 }
 
-// ready sums up whether the machine is as its spec wants it.
-func (l *look) ready() metav1.Condition {
-	status, reason, message := l.judge()
+// ready returns condition Ready.
+func (l *view) ready() metav1.Condition {
+	status, reason, message := l.readiness()
 	return v1alpha1.ConditionReady.Condition(status, reason, l.VM.Generation, message)
 }
 
-func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string) {
+func (l *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, string) {
 	no := metav1.ConditionFalse
 	lost := l.VM.Status.InstanceID != "" && l.observed && !l.seen.Exists && l.seen.Quiet()
 	switch {
@@ -70,26 +70,26 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
 	case l.seen.Unusable != "":
 		return no, v1alpha1.ReasonInstanceUnusable, l.seen.Unusable
-	case lost && runtime.IsNotFound(l.err): // as whoever would adopt it again is told
+	case lost && runtime.IsNotFound(l.err): // as the error says if the machine is to be adopted again
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case l.err != nil:
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.VM.DeletionTimestamp.IsZero():
-		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waiting()
+		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waitSuffix()
 	case l.VM.Status.Question != nil:
 		return no, v1alpha1.ReasonQuestionPending, runtime.Asking(l.VM.Status.Question)
-	case l.paused:
-		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failure(l.seen)
+	case l.backingOff:
+		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failureSuffix(l.seen)
 	case l.VM.Busy():
-		return no, v1alpha1.ReasonOperationInProgress, l.doing() + l.waiting() + failure(l.seen)
+		return no, v1alpha1.ReasonOperationInProgress, l.inProgressMessage() + l.waitSuffix() + failureSuffix(l.seen)
 	case lost:
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case l.imageTrouble != nil:
 		return no, l.imageTrouble.reason, l.imageTrouble.message
 	case !l.seen.Exists:
-		return no, v1alpha1.ReasonProvisioning, "the machine is being created" + done(l.seen) + l.waiting() + failure(l.seen)
-	case l.differs() != "":
-		return no, v1alpha1.ReasonPowerStateDiffers, l.differs() + l.waiting()
+		return no, v1alpha1.ReasonProvisioning, "the machine is being created" + progressSuffix(l.seen) + l.waitSuffix() + failureSuffix(l.seen)
+	case l.powerDifference() != "":
+		return no, v1alpha1.ReasonPowerStateDiffers, l.powerDifference() + l.waitSuffix()
 	case claim.ToolsGone(&l.VM.Status):
 		return no, v1alpha1.ReasonToolsNotRunning, "the machine is on, but the tools in its guest have stopped running since the last power-on"
 	case meta.IsStatusConditionFalse(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
@@ -99,19 +99,19 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	return metav1.ConditionTrue, v1alpha1.ReasonAsWanted, ""
 }
 
-// waiting says what is waited for, if anything is.
-func (l *look) waiting() string {
-	if l.waits == "" && len(l.VM.Status.Undoing) > 0 {
+// waitSuffix returns what the machine waits for, for the end of a message.
+func (l *view) waitSuffix() string {
+	if l.waitMessage == "" && len(l.VM.Status.Undoing) > 0 {
 		return fmt.Sprintf(": waiting for %s to be undone", claim.Former(&l.VM.Status.Undoing[0]))
 	}
-	if l.waits == "" {
+	if l.waitMessage == "" {
 		return ""
 	}
-	return ": " + l.waits
+	return ": " + l.waitMessage
 }
 
-// done says how much of the making is done. It goes in tens, since each change is a write.
-func done(seen runtime.Observation) string {
+// progressSuffix returns the progress of the creation in steps of ten percent, since each change is a write.
+func progressSuffix(seen runtime.Observation) string {
 	for _, task := range seen.InFlight {
 		if task.Kind == runtime.TaskCreate && task.Progress != nil && *task.Progress >= 10 {
 			return fmt.Sprintf(" (%d%% done)", *task.Progress/10*10)
@@ -120,25 +120,25 @@ func done(seen runtime.Observation) string {
 	return ""
 }
 
-// failure says what the runtime says of the last attempt, if it failed.
-func failure(seen runtime.Observation) string {
+// failureSuffix returns the runtime's error of the last attempt, for the end of a message.
+func failureSuffix(seen runtime.Observation) string {
 	if seen.LastFailure == "" {
 		return ""
 	}
 	return ": " + seen.LastFailure
 }
 
-// doing says who holds the machine, or is being undone.
-func (l *look) doing() string {
+// inProgressMessage returns the message for a machine that is claimed or being undone.
+func (l *view) inProgressMessage() string {
 	if present, held := claim.Current(&l.VM.Status); held {
 		return present.String() + " is in progress"
 	}
 	return "the machine is not free yet"
 }
 
-// differs says how the machine is on or off against what is wanted of it, or was last asked for.
-func (l *look) differs() string {
-	want, intent := wanted(l.VM), l.VM.Status.PowerIntent
+// powerDifference returns how the power state differs from the run policy or the last request, or "".
+func (l *view) powerDifference() string {
+	want, intent := requiredPower(l.VM), l.VM.Status.PowerIntent
 	switch {
 	case want == l.seen.Power:
 		return ""
@@ -156,12 +156,11 @@ func (l *look) differs() string {
 		l.seen.Power, intent.State, intent.By, l.VM.Spec.RunPolicy)
 }
 
-// set sets a condition.
-func (l *look) set(c metav1.Condition) {
+func (l *view) setCondition(c metav1.Condition) {
 	v1alpha1.SetCondition(&l.VM.Status.Conditions, c, l.Time)
 }
 
-// tell tells people by an event on the machine.
-func (r *Reconciler) tell(l *look, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
+// recordEvent records an event on the machine.
+func (r *Reconciler) recordEvent(l *view, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
 	r.Events.Eventf(l.VM, nil, kind, string(reason), action, format, args...)
 }

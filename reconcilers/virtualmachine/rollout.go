@@ -12,29 +12,30 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// rollout is the source that restarts machines whose spec asks for what they cannot be given while they are on.
+// rollout is the source that restarts machines to apply changes of the spec that need a power cycle.
 type rollout struct{}
 
-// Origin is that of its claims.
+// Origin returns the origin of its claims.
 func (rollout) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRollout }
 
-// Wants is a restart, if that was approved once and for all. It is brought to its end once it was begun: on its way the machine is off,
-// and differs from nothing any more before it is on again. A machine that somebody pauses meanwhile would lose its memory by that.
+// Wants returns a restart if restarts are approved automatically. Once begun, it is finished: halfway the machine is
+// off, where nothing differs any more. A machine that is paused meanwhile is left alone, because it would lose its
+// memory.
 func (r rollout) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
 	held := vm.Status.ActiveOperation
 	begun := held != nil && held.Origin == r.Origin()
 	due := vm.Spec.RestartApprovalMode == v1alpha1.RestartAutomatic && len(restarts(seen)) > 0
-	if !begun && !due || wanted(vm) == v1alpha1.PowerStopped || seen.Power == v1alpha1.PowerPaused {
+	if !begun && !due || requiredPower(vm) == v1alpha1.PowerStopped || seen.Power == v1alpha1.PowerPaused {
 		return nil
 	}
 	grace := vm.Spec.TerminationGracePeriod()
 	return &drive.Intent{Type: v1alpha1.OperationRestart, Grace: &grace}
 }
 
-// restarts gives the differences that take a restart.
+// restarts returns the differences that need a restart.
 func restarts(seen *runtime.Observation) (all []runtime.Difference) {
 	if !seen.Exists || seen.Power != v1alpha1.PowerRunning {
-		return nil // they end with the next power-on
+		return nil // the next power-on applies them
 	}
 	for _, d := range seen.Differences {
 		if !d.Live {
@@ -44,16 +45,16 @@ func restarts(seen *runtime.Observation) (all []runtime.Difference) {
 	return all
 }
 
-// adjust gives a machine that is on, and that nobody holds, what it can be given at once. It needs no claim: it changes neither power nor
-// host, and whoever takes the machine next finds nothing in flight.
-func (r *Reconciler) adjust(ctx context.Context, l *look) (bool, error) {
+// adjust applies changes of the spec that a running, unclaimed machine can take at once. It needs no claim: it
+// changes neither power nor node, and the next holder finds nothing in flight.
+func (r *Reconciler) adjust(ctx context.Context, l *view) (bool, error) {
 	if l.VM.Busy() || !l.seen.Exists || l.seen.Power != v1alpha1.PowerRunning || !l.seen.Quiet() || l.Sent() ||
 		len(l.seen.Differences) == len(restarts(&l.seen)) || !runtime.Can[runtime.Adjuster](l.Runtime()) {
 		return false, nil
 	}
-	did, refused, message, err := l.Allocate(ctx)
-	if refused != "" {
-		l.oversize = message
+	did, denied, message, err := l.Allocate(ctx)
+	if denied != "" {
+		l.sizeDenial = message
 		return false, nil
 	}
 	if did || err != nil {
@@ -62,7 +63,7 @@ func (r *Reconciler) adjust(ctx context.Context, l *look) (bool, error) {
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	l.err = l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+	l.err = l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		return runtime.Use(ctx, l.Runtime(), runtime.VerbAdjust, m, func(ctx context.Context, able runtime.Adjuster) error {
 			return able.Adjust(ctx, m)
 		})
@@ -73,8 +74,8 @@ func (r *Reconciler) adjust(ctx context.Context, l *look) (bool, error) {
 	return l.err == nil, nil
 }
 
-// restartRequired shows whether the machine has to be restarted to be as its spec says, once that is known of one that was made.
-func (l *look) restartRequired() {
+// setRestartRequired sets condition RestartRequired of a machine that was created by Sallyport and observed.
+func (l *view) setRestartRequired() {
 	if !l.observed || !l.seen.Exists || l.seen.Adopted {
 		return
 	}
@@ -88,8 +89,8 @@ func (l *look) restartRequired() {
 		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, l.VM.Generation,
 			strings.Join(texts, "; ")+": restart required ("+commands.Line("kubectl", "sallyport", "restart", l.VM.Name, "-n", l.VM.Namespace)+")")
 	}
-	if l.oversize != "" {
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, l.VM.Generation, l.oversize)
+	if l.sizeDenial != "" {
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, l.VM.Generation, l.sizeDenial)
 	}
-	l.set(c)
+	l.setCondition(c)
 }

@@ -6,12 +6,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// byAdoption is who has set the power intent of a machine that was found in that state.
+// byAdoption is the author of a power intent that was derived from the state in which a machine was found.
 const byAdoption = "Adoption"
 
-// adopt takes the state in which a machine was found for what is wanted of it, until somebody wants something else: of one that was
-// adopted, or taken over, which has been on before, as one that was just made has not.
-func (l *look) adopt() {
+// recordAdoptedPower sets the power intent of an adopted or taken-over machine to the state in which it was found. A
+// taken-over machine counts as found if it was powered on before; one that was just created was not.
+func (l *view) recordAdoptedPower() {
 	found := l.seen.Adopted || runtime.EarlierOf(l.VM) == runtime.TakeOver && l.seen.Incarnation != ""
 	if !l.seen.Exists || !found || l.VM.Status.PowerIntent != nil || l.VM.Status.ActiveOperation != nil {
 		return
@@ -20,19 +20,19 @@ func (l *look) adopt() {
 	if l.seen.Power != v1alpha1.PowerStopped {
 		state = v1alpha1.PowerRunning
 	}
-	l.VM.Status.PowerIntent = &v1alpha1.PowerIntent{State: state, By: byAdoption, At: l.micro()}
+	l.VM.Status.PowerIntent = &v1alpha1.PowerIntent{State: state, By: byAdoption, At: l.now()}
 }
 
 // runPolicy is the source that keeps machines on or off.
 type runPolicy struct{}
 
-// Origin is that of its claims.
+// Origin returns the origin of its claims.
 func (runPolicy) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRunPolicy }
 
-// Wants is the power state that the run policy keeps. A machine that somebody has paused is not off: only AlwaysOn resumes it, unless it
-// was hibernated for a move. A guest that is asked to shut down has no longer than the machine's grace period.
+// Wants returns the change to the power state of the run policy. A paused machine is not off: only AlwaysOn resumes
+// it, unless it was hibernated for a move. A stop has the machine's grace period.
 func (runPolicy) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
-	switch wanted(vm) {
+	switch requiredPower(vm) {
 	case v1alpha1.PowerStopped:
 		grace := vm.Spec.TerminationGracePeriod()
 		return &drive.Intent{Type: v1alpha1.OperationStop, Grace: &grace}
@@ -44,13 +44,13 @@ func (runPolicy) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *
 	return nil
 }
 
-// hibernated reports whether a machine is paused because it was hibernated, which a power-on does not end.
+// hibernated reports whether a machine is paused by hibernation, which a power-on does not end.
 func hibernated(seen *runtime.Observation) bool {
 	return seen.Hibernation != nil && seen.Hibernation.Instance == runtime.InstanceAsleep
 }
 
-// wanted is the power state that the run policy of a machine keeps, and nothing if it leaves the machine as it is.
-func wanted(vm *v1alpha1.VirtualMachine) v1alpha1.PowerState {
+// requiredPower returns the power state that the run policy requires, or "" if it leaves the machine alone.
+func requiredPower(vm *v1alpha1.VirtualMachine) v1alpha1.PowerState {
 	switch vm.Spec.RunPolicy {
 	case v1alpha1.RunPolicyAlwaysOn:
 		return v1alpha1.PowerRunning
@@ -60,7 +60,7 @@ func wanted(vm *v1alpha1.VirtualMachine) v1alpha1.PowerState {
 		return ""
 	}
 	if intent := vm.Status.PowerIntent; intent != nil && intent.State == v1alpha1.PowerStopped && intent.By != string(v1alpha1.OriginRunPolicy) {
-		return "" // somebody stopped it; the run policy itself did when it was AlwaysOff
+		return "" // stopped by a user; an intent of the run policy stems from AlwaysOff
 	}
 	return v1alpha1.PowerRunning
 }

@@ -18,16 +18,17 @@ import (
 )
 
 const (
-	// maxOrphans is how many orphaned machines the status lists; the schema says the same.
+	// maxOrphans limits the orphaned machines in the status; the schema has the same limit.
 	maxOrphans = 20
-	// maxConfirmed is how many machines that no cached VirtualMachine has are looked up live. Of more, the rest counts as orphaned.
+	// maxConfirmed limits the live reads for machines without a cached VirtualMachine. Further ones count as
+	// orphaned.
 	maxConfirmed = 100
-	// maxOrphanPath and maxOrphanName are what the schema has room for. What a mark says, anybody may have written.
+	// The limits of the schema. The text of a mark is not trusted: users of vCenter can write it.
 	maxOrphanPath, maxOrphanUID, maxOrphanName = 512, 64, 317
 )
 
-// orphans shows the machines whose mark names a VirtualMachine that does not exist. They are only reported: the mark does not prove whose they
-// are, and VirtualMachines of another cluster may have them.
+// orphans reports machines whose mark names a VirtualMachine that does not exist. They are only reported: the mark
+// does not prove the owner, and they may belong to another cluster.
 func (r *Reconciler) orphans(ctx context.Context, server *v1alpha1.VSphereServer, marked []Marked) error {
 	var machines v1alpha1.VirtualMachineList
 	if err := r.Client.List(ctx, &machines, client.UnsafeDisableDeepCopy); err != nil {
@@ -74,7 +75,7 @@ func (r *Reconciler) orphans(ctx context.Context, server *v1alpha1.VSphereServer
 	return nil
 }
 
-// exists reads live whether there is a VirtualMachine of that name and UID, which the cache may not have yet.
+// exists reads live whether a VirtualMachine with that name and UID exists, which the cache may not contain yet.
 func (r *Reconciler) exists(ctx context.Context, m Marked) (bool, error) {
 	namespace, name, is := strings.Cut(m.Name, "/")
 	if !is || namespace == "" || name == "" {
@@ -94,7 +95,7 @@ func (r *Reconciler) exists(ctx context.Context, m Marked) (bool, error) {
 var orphansDesc = prometheus.NewDesc("sallyport_vsphere_orphaned_machines",
 	"Number of machines in vCenters that have the mark of a VirtualMachine that does not exist. See status.orphans of the VSphereServers.", nil, nil)
 
-// Orphans counts orphaned machines, in the replica that leads.
+// Orphans returns a collector of the number of orphaned machines, which only the leader reports.
 func Orphans(servers client.Reader, elected <-chan struct{}) prometheus.Collector {
 	return &gauge.Collector[*v1alpha1.VSphereServerList]{
 		Cache: servers, Elected: elected, Descs: []*prometheus.Desc{orphansDesc},

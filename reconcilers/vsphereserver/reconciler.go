@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,37 +27,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/persist"
 )
 
 const (
 	defaultResync = time.Minute
 	defaultCall   = 10 * time.Second
 
-	// The bounds of the wait after an error.
+	// firstRetry and lastRetry bound the wait after an error.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 )
 
-// Reconciler is the reconciler of VSphereServers.
+// Reconciler reconciles VSphereServers.
 type Reconciler struct {
 	// Client writes, and lists VSphereServers from its cache.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Namespace is where the Secrets with credentials are: the one that Sallyport is installed in.
+	// Namespace is the namespace of the Secrets with credentials, which is the one of the installation.
 	Namespace string
-	// Servers keeps the connections.
+	// Servers manages the connections.
 	Servers Servers
-	// Events tells people.
+	// Events records events.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
-	// Resync is how long to wait before looking again at a vCenter that is as it was. Default 60 s.
+	// Resync is the interval at which a connected vCenter is checked. Default 60 s.
 	Resync time.Duration
-	// Call is how long the vCenter has for an answer. Default 10 s.
+	// Call limits each call to vCenter. Default 10 s.
 	Call time.Duration
 }
 
-// SetupWithManager registers the reconciler, with a watch on the Secrets of its namespace. Of them only metadata is kept.
+// SetupWithManager registers the reconciler, with a watch on the metadata of Secrets in its namespace.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -74,16 +74,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VSphereServer{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(source.Kind(secrets, secret, handler.TypedEnqueueRequestsFromMapFunc(r.users))).
+		WatchesRawSource(source.Kind(secrets, secret, handler.TypedEnqueueRequestsFromMapFunc(r.serversOfSecret))).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 8, // a vCenter that hangs holds up itself only
+			MaxConcurrentReconciles: 8, // a vCenter that hangs blocks only itself
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
 		Complete(r)
 }
 
-// users gives the VSphereServers that have their credentials from a Secret.
-func (r *Reconciler) users(ctx context.Context, secret *metav1.PartialObjectMetadata) []reconcile.Request {
+// serversOfSecret returns requests for the VSphereServers whose credentials are in a Secret.
+func (r *Reconciler) serversOfSecret(ctx context.Context, secret *metav1.PartialObjectMetadata) []reconcile.Request {
 	servers := &v1alpha1.VSphereServerList{}
 	if err := r.Client.List(ctx, servers); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the VSphereServers that use a Secret, which are therefore reconciled later", "secret", secret.Name)
@@ -98,7 +98,7 @@ func (r *Reconciler) users(ctx context.Context, secret *metav1.PartialObjectMeta
 	return requests
 }
 
-// Reconcile looks at one vCenter and shows what it sees.
+// Reconcile checks one vCenter and updates the status.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	server := &v1alpha1.VSphereServer{}
 	err := r.Live.Get(ctx, request.NamespacedName, server)
@@ -110,24 +110,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("reading VSphereServer %s: %w", request.Name, err)
 	}
 	before := server.DeepCopy()
-	trouble := r.look(ctx, server)
-	r.judge(server, trouble)
+	trouble := r.connect(ctx, server)
+	r.setReady(server, trouble)
 	switch err := r.save(ctx, before, server); {
-	case apierrors.IsConflict(err): // it was changed meanwhile: look again
+	case apierrors.IsConflict(err): // conflict: read again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("writing the status of VSphereServer %s: %w", request.Name, err)
+		return ctrl.Result{}, err
 	case trouble != nil && trouble.passes:
 		return ctrl.Result{}, errors.New(trouble.log)
 	}
 	return ctrl.Result{RequeueAfter: r.resync()}, nil
 }
 
-// look connects the vCenter and takes into the status what it says.
-func (r *Reconciler) look(ctx context.Context, server *v1alpha1.VSphereServer) *trouble {
+// connect connects to vCenter and copies version and inventory into the status.
+func (r *Reconciler) connect(ctx context.Context, server *v1alpha1.VSphereServer) *trouble {
 	connection, trouble := r.connection(ctx, server)
 	if trouble != nil {
-		if trouble.withdrawn { // without its credentials nobody is to be connected any more
+		if trouble.withdrawn { // without its credentials the session must end
 			r.Servers.Forget(server.Name)
 		}
 		return trouble
@@ -136,41 +136,38 @@ func (r *Reconciler) look(ctx context.Context, server *v1alpha1.VSphereServer) *
 		return r.Servers.Connect(ctx, server.Name, connection)
 	})
 	if err != nil {
-		return refused(err, connection)
+		return connectTrouble(err, connection)
 	}
 	inventory, err := limited(ctx, r.call(), func(ctx context.Context) (Inventory, error) {
 		return r.Servers.Inventory(ctx, server.Name, server.Spec.Tenants)
 	})
 	if err != nil {
-		return failed(err, connection)
+		return callTrouble(err, connection)
 	}
 	server.Status.Version, server.Status.InstanceUUID = about.Version, about.InstanceUUID
-	server.Status.Hosts = listed(inventory.Hosts)
-	server.Status.Inventory = inOrder(inventory.Places)
+	server.Status.Hosts = sortedHosts(inventory.Hosts)
+	server.Status.Inventory = sortedInventory(inventory.Places)
 	if err := r.orphans(ctx, server, inventory.Marked); err != nil {
-		// That is for the next look: the vCenter is as it is shown.
+		// It does not affect readiness; the next pass tries again.
 		ctrl.LoggerFrom(ctx).Error(err, "looking for machines without a VirtualMachine", "VSphereServer", server.Name)
 	}
 	return nil
 }
 
-// limited gives a call to a vCenter a limited time.
+// limited makes a call with a timeout.
 func limited[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return call(ctx)
 }
 
-// save writes the status if it has changed, and then tells people if they should know.
+// save writes the status if it has changed, and then records an event.
 func (r *Reconciler) save(ctx context.Context, before, server *v1alpha1.VSphereServer) error {
-	if equality.Semantic.DeepEqual(before.Status, server.Status) {
-		return nil
+	changed, err := persist.Status(ctx, r.Client, server, &before.Status, &server.Status)
+	if changed {
+		r.recordEvent(before, server)
 	}
-	if err := r.Client.Status().Update(ctx, server); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	r.tell(before, server)
-	return nil
+	return client.IgnoreNotFound(err)
 }
 
 func (r *Reconciler) resync() time.Duration {

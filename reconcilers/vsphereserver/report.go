@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxHosts is how many hosts a vCenter can have, and the status.
+	// maxHosts limits the hosts in the status; a vCenter cannot have more.
 	maxHosts = 2500
-	// maxPlaces is how many places of a kind the status has room for; the schema says the same.
+	// maxPlaces limits the places of each kind; the schema has the same limit.
 	maxPlaces = 300
 )
 
-// listed puts hosts in order, each once: the status is a map by their names.
-func listed(hosts []v1alpha1.VSphereHost) []v1alpha1.VSphereHost {
+// sortedHosts returns the hosts sorted by name, without duplicates: the status is a map by their names.
+func sortedHosts(hosts []v1alpha1.VSphereHost) []v1alpha1.VSphereHost {
 	hosts = slices.Clone(hosts)
 	slices.SortStableFunc(hosts, func(a, b v1alpha1.VSphereHost) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Cluster, b.Cluster))
@@ -29,8 +29,9 @@ func listed(hosts []v1alpha1.VSphereHost) []v1alpha1.VSphereHost {
 	return hosts[:min(len(hosts), maxHosts)]
 }
 
-// inOrder puts each list in order, every path once. A list that is too long is cut, and says that it is not complete.
-func inOrder(inventory v1alpha1.VSphereInventory) *v1alpha1.VSphereInventory {
+// sortedInventory sorts each list and removes duplicates. A list that is too long is truncated and marked as
+// incomplete.
+func sortedInventory(inventory v1alpha1.VSphereInventory) *v1alpha1.VSphereInventory {
 	for _, places := range []*v1alpha1.VSpherePlaces{
 		&inventory.Templates, &inventory.Folders, &inventory.ResourcePools, &inventory.Datastores, &inventory.Networks,
 	} {
@@ -43,8 +44,8 @@ func inOrder(inventory v1alpha1.VSphereInventory) *v1alpha1.VSphereInventory {
 	return &inventory
 }
 
-// judge shows whether the vCenter is ready.
-func (r *Reconciler) judge(server *v1alpha1.VSphereServer, t *trouble) {
+// setReady sets condition Ready.
+func (r *Reconciler) setReady(server *v1alpha1.VSphereServer, t *trouble) {
 	server.Status.ObservedGeneration = server.Generation
 	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonConnected, server.Generation, "")
 	if t != nil {
@@ -53,8 +54,8 @@ func (r *Reconciler) judge(server *v1alpha1.VSphereServer, t *trouble) {
 	v1alpha1.SetCondition(&server.Status.Conditions, ready, r.Now())
 }
 
-// tell tells people, by an event on the VSphereServer, what has become of it.
-func (r *Reconciler) tell(before, server *v1alpha1.VSphereServer) {
+// recordEvent records an event if condition Ready has changed.
+func (r *Reconciler) recordEvent(before, server *v1alpha1.VSphereServer) {
 	was := meta.FindStatusCondition(before.Status.Conditions, string(v1alpha1.ConditionReady))
 	is := meta.FindStatusCondition(server.Status.Conditions, string(v1alpha1.ConditionReady))
 	if was != nil && was.Reason == is.Reason && was.Message == is.Message {

@@ -9,25 +9,25 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Servers keeps the connections to vCenters, by the names of their VSphereServers. Its errors are those of package runtime
-// where there is one that fits: Unavailable for a vCenter that does not answer, Permission for one that refuses. An error for
-// a certificate that is not trusted wraps the one of package crypto/tls or crypto/x509 that says so. No error holds a secret.
+// Servers manages the connections to vCenters by the names of their VSphereServers. Errors are those of package
+// runtime where one fits: Unavailable if vCenter does not answer, Permission if it denies access. The error of an
+// untrusted certificate wraps that of crypto/tls or crypto/x509. No error contains a secret.
 type Servers interface {
-	// Connect sees to it that there is a session with the vCenter, made with that very connection, and asks it what it is. A
-	// session that was made with another connection is ended. A Permission error says that the login was refused.
+	// Connect ensures a session that was opened with exactly this connection, and returns vCenter's version and ID. A
+	// session with another connection is closed. A Permission error means that the login failed.
 	Connect(ctx context.Context, name string, connection Connection) (About, error)
-	// Inventory gives what a vCenter has that Connect has connected, each list in any order and of any length. Places are only those
-	// that one of the tenants allows. A Permission error names what is lacking.
+	// Inventory returns the inventory of a connected vCenter, in any order and length. Places are limited to those
+	// that the tenants allow. A Permission error names the missing privilege.
 	Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error)
-	// Forget ends the session with the vCenter, if there is one, and keeps nothing of its credentials.
+	// Forget closes the session, if any, and drops the credentials.
 	Forget(name string)
 }
 
-// Connection is how a vCenter is reached. Exactly one of CABundle and Thumbprint is set.
+// Connection is the address, trust and login of a vCenter. Exactly one of CABundle and Thumbprint is set.
 type Connection struct {
-	// URL is where it is, without a user.
+	// URL is its address, without a user.
 	URL string
-	// CABundle are certificates of authorities in PEM.
+	// CABundle contains certificates of authorities in PEM.
 	CABundle string
 	// Thumbprint is the SHA-256 of its certificate, in hex with colons.
 	Thumbprint string
@@ -37,25 +37,25 @@ type Connection struct {
 	Password runtime.Secret
 }
 
-// About is what a vCenter says of itself.
+// About identifies a vCenter.
 type About struct {
-	// Version is such as 8.0.3.
+	// Version is the version, such as 8.0.3.
 	Version string
-	// InstanceUUID tells it from every other vCenter.
+	// InstanceUUID is the vCenter's unique ID.
 	InstanceUUID string
 }
 
-// Inventory is what a vCenter has.
+// Inventory is the inventory of a vCenter.
 type Inventory struct {
 	// Hosts are its ESXi hosts.
 	Hosts []v1alpha1.VSphereHost
-	// Places are what machines can be made from and placed in.
+	// Places are the places for machines.
 	Places v1alpha1.VSphereInventory
-	// Marked are machines that bear the mark of a VirtualMachine.
+	// Marked are machines with the mark of a VirtualMachine.
 	Marked []Marked
 }
 
-// Marked is a machine that bears the mark of a VirtualMachine.
+// Marked is a machine with the mark of a VirtualMachine.
 type Marked struct {
 	// Path is its inventory path.
 	Path string

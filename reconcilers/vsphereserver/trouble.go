@@ -22,38 +22,38 @@ import (
 type trouble struct {
 	status    metav1.ConditionStatus
 	reason    v1alpha1.ConditionReason
-	message   string // for people; it stays the same as long as the trouble does
+	message   string // must stay the same while the trouble lasts
 	log       string
-	passes    bool // it may pass by itself, and is tried again soon
-	withdrawn bool // what it is connected with has been taken away
+	passes    bool // it may resolve by itself and is retried soon
+	withdrawn bool // its credentials were removed
 }
 
-func wrong(reason v1alpha1.ConditionReason, format string, args ...any) *trouble {
+func newTrouble(reason v1alpha1.ConditionReason, format string, args ...any) *trouble {
 	return &trouble{status: metav1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// connection reads how the vCenter is to be reached.
+// connection reads how to reach and log in to vCenter.
 func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereServer) (Connection, *trouble) {
 	c := Connection{URL: server.Spec.URL, CABundle: server.Spec.Trust.CABundle, Thumbprint: server.Spec.Trust.Thumbprint}
 	if c.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(c.CABundle)) {
-		return c, wrong(v1alpha1.ReasonTrustInvalid, "spec.trust.caBundle: it contains no readable PEM certificate")
+		return c, newTrouble(v1alpha1.ReasonTrustInvalid, "spec.trust.caBundle: it contains no readable PEM certificate")
 	}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: server.Spec.CredentialsSecretRef.Name}
 	secret := &corev1.Secret{}
 	err := r.Live.Get(ctx, key, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		t := wrong(v1alpha1.ReasonSecretNotFound, "spec.credentialsSecretRef: Secret %s does not exist", key)
+		t := newTrouble(v1alpha1.ReasonSecretNotFound, "spec.credentialsSecretRef: Secret %s does not exist", key)
 		t.withdrawn = true
 		return c, t
-	case err != nil: // whether it is there is not known
-		t := wrong(v1alpha1.ReasonSecretUnreadable, "spec.credentialsSecretRef: reading Secret %s failed: %s", key, apierrors.ReasonForError(err))
+	case err != nil: // it is unknown whether it exists
+		t := newTrouble(v1alpha1.ReasonSecretUnreadable, "spec.credentialsSecretRef: reading Secret %s failed: %s", key, apierrors.ReasonForError(err))
 		t.status, t.passes, t.log = metav1.ConditionUnknown, true, fmt.Sprintf("reading Secret %s: %v", key, err)
 		return c, t
 	}
 	for _, k := range []string{v1alpha1.CredentialsUsernameKey, v1alpha1.CredentialsPasswordKey} {
 		if len(secret.Data[k]) == 0 {
-			t := wrong(v1alpha1.ReasonSecretIncomplete, "spec.credentialsSecretRef: Secret %s has no value for key %s", key, k)
+			t := newTrouble(v1alpha1.ReasonSecretIncomplete, "spec.credentialsSecretRef: Secret %s has no value for key %s", key, k)
 			t.withdrawn = true
 			return c, t
 		}
@@ -63,9 +63,9 @@ func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereSer
 	return c, nil
 }
 
-// refused is the trouble of a vCenter that cannot be connected.
-func refused(err error, c Connection) *trouble {
-	t := failed(err, c)
+// connectTrouble returns the trouble of a failed connection.
+func connectTrouble(err error, c Connection) *trouble {
+	t := callTrouble(err, c)
 	if runtime.IsPermission(err) {
 		t.reason = v1alpha1.ReasonLoginRefused
 	}
@@ -73,7 +73,7 @@ func refused(err error, c Connection) *trouble {
 	return t
 }
 
-// field names what of the spec would have to be otherwise, or leads to what would.
+// field returns the field of the spec that must change, or leads to what must.
 func field(reason v1alpha1.ConditionReason, c Connection) string {
 	switch {
 	case reason == v1alpha1.ReasonLoginRefused:
@@ -88,11 +88,11 @@ func field(reason v1alpha1.ConditionReason, c Connection) string {
 	return ""
 }
 
-// failed is the trouble of a vCenter that does not do what it is asked. What it refuses is not asked again at once: a few
-// logins with a wrong password lock the account.
-func failed(err error, c Connection) *trouble {
-	t := wrong(runtime.Reason(err), "%s", c.without(runtime.Message(err)))
-	t.log = c.without(err.Error())
+// callTrouble returns the trouble of a failed call. Denied calls are not retried soon: a few logins with a wrong
+// password lock the account.
+func callTrouble(err error, c Connection) *trouble {
+	t := newTrouble(runtime.Reason(err), "%s", c.redact(runtime.Message(err)))
+	t.log = c.redact(err.Error())
 	t.passes = !runtime.IsPermission(err)
 	if untrusted(err) {
 		t.reason, t.passes = v1alpha1.ReasonCertificateNotTrusted, false
@@ -100,7 +100,7 @@ func failed(err error, c Connection) *trouble {
 	return t
 }
 
-// untrusted reports whether the certificate was the trouble.
+// untrusted reports whether the certificate caused the error.
 func untrusted(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
@@ -115,8 +115,8 @@ func untrusted(err error) bool {
 	return ok
 }
 
-// without takes the password out of a text that comes from elsewhere, whose author should have done so.
-func (c *Connection) without(text string) string {
+// redact removes the password from a text of another component, which should not contain it.
+func (c *Connection) redact(text string) string {
 	password := string(c.Password)
 	return strings.NewReplacer(
 		password, runtime.Hidden, url.QueryEscape(password), runtime.Hidden, url.PathEscape(password), runtime.Hidden, url.UserPassword("", password).String()[1:], runtime.Hidden,

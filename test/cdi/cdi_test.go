@@ -19,6 +19,8 @@ func TestCDI(t *testing.T) {
 	t.Run("import", func(t *testing.T) { s.in(t).imported() })
 	t.Run("sources", func(t *testing.T) { s.in(t).sources() })
 	t.Run("deletions", func(t *testing.T) { s.in(t).deletions() })
+	t.Run("allowed", func(t *testing.T) { s.in(t).allowed() })
+	t.Run("machines", func(t *testing.T) { s.in(t).machines() })
 	t.Run("restarts", func(t *testing.T) { s.in(t).restarts() })
 }
 

@@ -3,6 +3,7 @@
 package cdi
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -33,12 +35,14 @@ type driver struct {
 
 	mu    sync.Mutex
 	sizes map[string]int64 // of volumes and snapshots
-	times map[string]*timestamppb.Timestamp
+	// blocks are the volumes and snapshots that are block devices, not file systems.
+	blocks map[string]bool
+	times  map[string]*timestamppb.Timestamp
 }
 
 // newDriver serves a driver until the test ends, and returns the path of its socket.
 func newDriver(t *testing.T) (d *driver, socket string) {
-	d = &driver{folder: t.TempDir(), sizes: map[string]int64{}, times: map[string]*timestamppb.Timestamp{}}
+	d = &driver{folder: t.TempDir(), sizes: map[string]int64{}, blocks: map[string]bool{}, times: map[string]*timestamppb.Timestamp{}}
 	sockets, err := os.MkdirTemp("", "csi") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +64,15 @@ func newDriver(t *testing.T) (d *driver, socket string) {
 // path returns the folder of a volume or snapshot.
 func (d *driver) path(id string) string { return filepath.Join(d.folder, filepath.Base(id)) }
 
-// disk returns the file of a volume or snapshot that has the data.
-func (d *driver) disk(id string) string { return filepath.Join(d.path(id), "disk.img") }
+// disk returns the file of a volume or snapshot that has the data, and whether that is a block device.
+func (d *driver) disk(id string) (file string, block bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.blocks[id] {
+		return filepath.Join(d.path(id), "device"), true
+	}
+	return filepath.Join(d.path(id), "disk.img"), false
+}
 
 // stored lists the volumes and snapshots.
 func (d *driver) stored() (ids []string, err error) {
@@ -117,21 +128,23 @@ func (d *driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 		from = v.GetVolumeId()
 	}
 	id := identifier("volume-", r.GetName())
-	size, _, err := d.create(id, from, r.GetCapacityRange().GetRequiredBytes())
+	block := slices.ContainsFunc(r.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
+	size, _, err := d.create(id, from, r.GetCapacityRange().GetRequiredBytes(), block)
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: size, ContentSource: r.GetVolumeContentSource()}}, err
 }
 
 // CreateSnapshot implements csi.ControllerServer.
 func (d *driver) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	id := identifier("snapshot-", r.GetName())
-	size, at, err := d.create(id, r.GetSourceVolumeId(), 0)
+	_, block := d.disk(r.GetSourceVolumeId())
+	size, at, err := d.create(id, r.GetSourceVolumeId(), 0, block)
 	return &csi.CreateSnapshotResponse{Snapshot: &csi.Snapshot{
 		SnapshotId: id, SourceVolumeId: r.GetSourceVolumeId(), SizeBytes: size, CreationTime: at, ReadyToUse: true,
 	}}, err
 }
 
 // create makes a folder, and copies another one into it.
-func (d *driver) create(id, from string, size int64) (int64, *timestamppb.Timestamp, error) {
+func (d *driver) create(id, from string, size int64, block bool) (int64, *timestamppb.Timestamp, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, is := d.sizes[id]; is {
@@ -141,6 +154,9 @@ func (d *driver) create(id, from string, size int64) (int64, *timestamppb.Timest
 		if _, is := d.sizes[from]; !is {
 			return 0, nil, status.Errorf(codes.NotFound, "there is no %s", from)
 		}
+		if d.blocks[from] != block {
+			return 0, nil, status.Errorf(codes.InvalidArgument, "%s has another volume mode", from)
+		}
 		if err := os.CopyFS(d.path(id), os.DirFS(d.path(from))); err != nil {
 			return 0, nil, err
 		}
@@ -148,7 +164,16 @@ func (d *driver) create(id, from string, size int64) (int64, *timestamppb.Timest
 	} else if err := os.MkdirAll(d.path(id), 0o700); err != nil {
 		return 0, nil, err
 	}
-	d.sizes[id], d.times[id] = size, timestamppb.Now()
+	if block {
+		device, err := os.OpenFile(filepath.Join(d.path(id), "device"), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return 0, nil, err
+		}
+		if err := errors.Join(device.Truncate(size), device.Close()); err != nil {
+			return 0, nil, err
+		}
+	}
+	d.sizes[id], d.times[id], d.blocks[id] = size, timestamppb.Now(), block
 	return size, d.times[id], nil
 }
 
@@ -166,14 +191,19 @@ func (d *driver) remove(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.sizes, id)
+	delete(d.blocks, id)
 	return os.RemoveAll(d.path(id))
 }
 
-// read returns the data of a volume or snapshot, nil if it has none.
+// read returns the data of a volume or snapshot, nil if it has none. That of a block device ends before its zeros.
 func (d *driver) read(id string) ([]byte, error) {
-	data, err := os.ReadFile(d.disk(id))
+	file, block := d.disk(id)
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if block {
+		data = bytes.TrimRight(data, "\x00")
 	}
 	return data, err
 }

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,6 @@ import (
 const (
 	evicted  = "evicted"    // the node evicts the Pod
 	outOfRAM = "out of RAM" // the first container is killed
-	noSecret = "no Secret"  // the kubelet does not find the Secret
 	noImage  = "no image"   // the kubelet cannot pull the image of the importer
 )
 
@@ -104,15 +104,43 @@ func (p *importers) play(ctx context.Context, pod *corev1.Pod) {
 		pod.Status.Reason = "Evicted"
 		p.status(ctx, pod, corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}}, 0, "")
 		return
-	case noSecret, noImage:
-		waiting := &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: `secret "account" not found`}
-		if fate == noImage {
-			waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}
+	case noImage:
+		p.waits(ctx, pod, "ImagePullBackOff", "Back-off pulling image")
+		return
+	}
+	told := ""
+	if !p.wait(ctx, pod, func() bool {
+		missing := p.missing(ctx, pod)
+		if missing != told {
+			p.waits(ctx, pod, "CreateContainerConfigError", missing)
+			told = missing
 		}
-		p.status(ctx, pod, corev1.PodPending, corev1.ContainerState{Waiting: waiting}, 0, "")
+		return missing == ""
+	}) {
 		return
 	}
 	p.restart(ctx, pod, volumes, fate)
+}
+
+func (p *importers) waits(ctx context.Context, pod *corev1.Pod, reason, message string) {
+	p.status(ctx, pod, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}, 0, "")
+}
+
+// missing is what the kubelet says of a Secret that it needs for the container, empty if that is complete.
+func (p *importers) missing(ctx context.Context, pod *corev1.Pod) string {
+	for _, e := range pod.Spec.Containers[0].Env {
+		if e.ValueFrom == nil || e.ValueFrom.SecretKeyRef == nil {
+			continue
+		}
+		ref, secret := e.ValueFrom.SecretKeyRef, &corev1.Secret{}
+		if err := p.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}, secret); err != nil {
+			return fmt.Sprintf("secret %q not found", ref.Name)
+		}
+		if _, is := secret.Data[ref.Key]; !is && (ref.Optional == nil || !*ref.Optional) {
+			return fmt.Sprintf("couldn't find key %s in Secret %s/%s", ref.Key, pod.Namespace, ref.Name)
+		}
+	}
+	return ""
 }
 
 // restart runs the container as the kubelet does: again and again, until it succeeds.
@@ -211,34 +239,36 @@ func (p *importers) load(ctx context.Context, pod *corev1.Pod, volumes map[strin
 	if _, scratch := volumes["cdi-scratch-vol"]; settings["IMPORTER_SOURCE"] == "http" && !scratch {
 		return message("scratch space required and none found", true), nil
 	}
-	disk := p.driver.disk(volumes["cdi-data-vol"])
-	if err := os.Remove(disk); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", err
+	disk, block := p.driver.disk(volumes["cdi-data-vol"])
+	if given := slices.ContainsFunc(pod.Spec.Containers[0].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == "cdi-data-vol" }); given != block {
+		return "", fmt.Errorf("the Pod has a block device: %t, the volume is one: %t", given, block)
 	}
-	response, err := p.source.get(ctx, settings)
+	if !block {
+		if err := os.Remove(disk); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	body, length, err := p.source.open(ctx, settings)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("expected status code 200, got %d. Status: %s", response.StatusCode, response.Status)
+	defer func() { _ = body.Close() }()
+	if length > p.size(volumes["cdi-data-vol"]) {
+		return "", fmt.Errorf("virtual image size %d is larger than the reported available storage", length)
 	}
-	if response.ContentLength > p.size(volumes["cdi-data-vol"]) {
-		return "", fmt.Errorf("virtual image size %d is larger than the reported available storage", response.ContentLength)
-	}
-	file, err := os.Create(disk)
+	file, err := os.OpenFile(disk, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = file.Close() }()
 	hash, read := sha256.New(), int64(0)
 	for buffer := make([]byte, 4096); ; {
-		n, err := response.Body.Read(buffer)
+		n, err := body.Read(buffer)
 		if _, err := io.MultiWriter(file, hash).Write(buffer[:n]); err != nil {
 			return "", err
 		}
 		read += int64(n)
-		progress.Store(uint64(100 * read / max(1, response.ContentLength)))
+		progress.Store(uint64(100 * read / max(1, length)))
 		if errors.Is(err, io.EOF) {
 			break
 		}

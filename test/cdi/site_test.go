@@ -37,8 +37,12 @@ import (
 	"sallyport.dev/sallyport/test/step"
 )
 
-// class is the StorageClass and the VolumeSnapshotClass of the driver.
-const class = "folder"
+// The StorageClasses of the driver: the default one, which is the name of the VolumeSnapshotClass, too, one of block devices, and one whose
+// volumes are created when a Pod that uses them is scheduled.
+const class, blockClass, lateClass = "folder", "device", "late"
+
+// trustedHost is the host that the administrator allows all credentials to be sent to.
+const trustedHost = "trusted.test"
 
 // site is a cluster with Sallyport, CDI and snapshots.
 type site struct {
@@ -77,11 +81,12 @@ func newSite(t *testing.T) *site {
 	s.storage()
 	s.cdi(objects)
 	s.sallyport()
-	s.source = newSource(t)
+	s.source = newSource(t, s.programs["s3"])
 	playing, stop := context.WithCancel(ctx)
 	t.Cleanup(stop)
 	s.importers = &importers{Client: s.Client, driver: s.driver, source: s.source}
 	go s.importers.run(playing)
+	go s.schedule(playing)
 	return s
 }
 
@@ -161,7 +166,11 @@ func (s *site) storage() {
 	kubeconfig, err := s.plane.UserKubeconfig("csi", "system:masters")
 	s.Must(err)
 	reclaim := corev1.PersistentVolumeReclaimDelete
+	late := storagev1.VolumeBindingWaitForFirstConsumer
 	for _, o := range []client.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: blockClass}, Provisioner: driverName, ReclaimPolicy: &reclaim},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: lateClass}, Provisioner: driverName, ReclaimPolicy: &reclaim, VolumeBindingMode: &late},
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(false)}},
 		&storagev1.StorageClass{
 			ObjectMeta:  metav1.ObjectMeta{Name: class, Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -235,10 +244,14 @@ func (s *site) cdi(objects []unstructured.Unstructured) {
 	s.Must(s.Create(ctx, cdi))
 	s.controller = func() *env.Daemon { return s.daemon("cdi-controller", environment, "--kubeconfig="+account) }
 	s.running = s.controller()
-	profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: class}}
-	s.Eventually("CDI knows the StorageClass", func() bool { return s.read(profile) })
-	s.Must(s.Patch(ctx, profile, client.RawPatch("application/merge-patch+json",
-		[]byte(`{"spec":{"claimPropertySets":[{"accessModes":["ReadWriteOnce"],"volumeMode":"Filesystem"}]}}`))))
+	for name, volumes := range map[string]corev1.PersistentVolumeMode{
+		class: corev1.PersistentVolumeFilesystem, lateClass: corev1.PersistentVolumeFilesystem, blockClass: corev1.PersistentVolumeBlock,
+	} {
+		profile := &cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		s.Eventually("CDI knows the StorageClass "+name, func() bool { return s.read(profile) })
+		s.Must(s.Patch(ctx, profile, client.RawPatch("application/merge-patch+json",
+			fmt.Appendf(nil, `{"spec":{"claimPropertySets":[{"accessModes":["ReadWriteOnce"],"volumeMode":%q}]}}`, volumes))))
+	}
 }
 
 // sallyport installs Sallyport.
@@ -247,11 +260,40 @@ func (s *site) sallyport() {
 	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
 	sallyport, err := install.Start(ctx, s.plane, install.Options{
-		Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"}, Binary: binary, Logs: s.log("sallyport"),
+		Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true", "rbac.imageSecrets={*}", "diskImages.secretHosts={" + trustedHost + "}"}, Binary: binary, Logs: s.log("sallyport"),
 	})
 	s.Must(err)
 	s.Cleanup(func() { s.Must(sallyport.Remove()) })
 }
+
+// node is where Pods are scheduled.
+const node = "node-1"
+
+// schedule plays the scheduler for Pods whose claims wait for one: it names the node in the claims.
+func (s *site) schedule(ctx context.Context) {
+	for ctx.Err() == nil {
+		var pods corev1.PodList
+		_ = s.List(ctx, &pods)
+		for _, pod := range pods.Items {
+			for _, v := range pod.Spec.Volumes {
+				claim := &corev1.PersistentVolumeClaim{}
+				if v.PersistentVolumeClaim == nil || s.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim) != nil {
+					continue
+				}
+				if of := claim.Spec.StorageClassName; of != nil && *of == lateClass && claim.Spec.VolumeName == "" && claim.Annotations[selectedNode] == "" {
+					_ = s.Patch(ctx, claim, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, selectedNode, node)))
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// selectedNode is the annotation of the scheduler on a claim.
+const selectedNode = "volume.kubernetes.io/selected-node"
 
 // read reads an object, and reports whether it exists.
 func (s *site) read(o client.Object) bool {

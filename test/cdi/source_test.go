@@ -4,18 +4,22 @@ package cdi
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 )
 
 // The account that some sources ask for.
@@ -25,6 +29,11 @@ const user, password = "AKIAIMAGES", "s3cr3t-of-the-images"
 type source struct {
 	*httptest.Server
 	client *http.Client
+
+	// registry serves container images, and s3 is the program of S3, with the address of its server.
+	registry  http.Handler
+	s3        string
+	s3Address string
 
 	mu    sync.Mutex
 	modes map[string]mode
@@ -36,10 +45,11 @@ type source struct {
 // mode serves the image of a namespace, the nth time.
 type mode func(s *source, w http.ResponseWriter, r *http.Request, nth int)
 
-func newSource(t *testing.T) *source {
-	s := &source{modes: map[string]mode{}, asked: map[string]int{}, named: map[string]bool{}}
+func newSource(t *testing.T, s3 string) *source {
+	s := &source{registry: registry.New(registry.Logger(log.New(io.Discard, "", 0))), s3: s3, modes: map[string]mode{}, asked: map[string]int{}, named: map[string]bool{}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	s.serveS3(t)
 	dialer := &net.Dialer{}
 	s.client = &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -50,33 +60,40 @@ func newSource(t *testing.T) *source {
 	return s
 }
 
-// get asks for an image, as an importer with these settings does: it follows every redirect, and repeats the account there.
+// open begins to download an image, as an importer with these settings does.
+func (s *source) open(ctx context.Context, settings map[string]string) (body io.ReadCloser, length int64, err error) {
+	switch settings["IMPORTER_SOURCE"] {
+	case "s3":
+		return s.openS3(ctx, settings)
+	case "registry":
+		return s.openRegistry(ctx, settings)
+	}
+	response, err := s.get(ctx, settings)
+	if err != nil {
+		return nil, 0, err
+	}
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		return nil, 0, fmt.Errorf("expected status code 200, got %d. Status: %s", response.StatusCode, response.Status)
+	}
+	return response.Body, response.ContentLength, nil
+}
+
+// get follows every redirect, and repeats the account there.
 func (s *source) get(ctx context.Context, settings map[string]string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, settings["IMPORTER_ENDPOINT"], nil)
 	if err != nil {
 		return nil, err
 	}
 	sign := func(r *http.Request) {
-		id, key := settings["IMPORTER_ACCESS_KEY_ID"], settings["IMPORTER_SECRET_KEY"]
-		switch {
-		case id == "":
-		case settings["IMPORTER_SOURCE"] == "s3":
-			r.Header.Set("Authorization", signature(id, key, r.URL.Path))
-		default:
-			r.SetBasicAuth(id, key)
+		if id := settings["IMPORTER_ACCESS_KEY_ID"]; id != "" {
+			r.SetBasicAuth(id, settings["IMPORTER_SECRET_KEY"])
 		}
 	}
 	sign(r)
 	c := *s.client
 	c.CheckRedirect = func(r *http.Request, _ []*http.Request) error { sign(r); return nil }
 	return c.Do(r)
-}
-
-// signature stands for the one of S3.
-func signature(id, key, path string) string {
-	sum := hmac.New(sha256.New, []byte(key))
-	sum.Write([]byte(path))
-	return fmt.Sprintf("AWS4-HMAC-SHA256 Credential=%s, Signature=%s", id, hex.EncodeToString(sum.Sum(nil)))
 }
 
 // data is the image of a namespace.
@@ -92,8 +109,10 @@ func checksumOf(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// owner returns the namespace of a path.
-func owner(r *http.Request) string { return strings.Split(r.URL.Path, "/")[1] }
+// owner returns the namespace of a path, also if that is one of a registry.
+func owner(r *http.Request) string {
+	return strings.Split(strings.TrimPrefix(r.URL.Path, "/v2"), "/")[1]
+}
 
 // ServeHTTP implements http.Handler.
 func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +123,11 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.named[r.Host] = true
 	}
 	s.mu.Unlock()
-	if serve == nil {
+	switch {
+	case serve != nil:
+	case strings.HasPrefix(r.URL.Path, "/v2/"):
+		serve = fromRegistry
+	default:
 		serve = whole
 	}
 	serve(s, w, r, nth)
@@ -133,6 +156,21 @@ func stall(_ *source, w http.ResponseWriter, r *http.Request, _ int) {
 	_, _ = w.Write(b[:len(b)/2])
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
+}
+
+// slow sends a piece at a time.
+func slow(_ *source, w http.ResponseWriter, r *http.Request, _ int) {
+	b := data(owner(r))
+	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
+	for piece := range slices.Chunk(b, len(b)/16) {
+		_, _ = w.Write(piece)
+		_ = http.NewResponseController(w).Flush()
+		select { // as over a slow line
+		case <-r.Context().Done():
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // answer is a status.
@@ -174,8 +212,7 @@ const token = "t0k3n-in-an-address"
 
 // private asks for the account.
 func private(_ *source, w http.ResponseWriter, r *http.Request, _ int) {
-	id, key, basic := r.BasicAuth()
-	if basic && id == user && key == password || r.Header.Get("Authorization") == signature(user, password, r.URL.Path) {
+	if id, key, basic := r.BasicAuth(); basic && id == user && key == password {
 		send(w, data(owner(r)))
 		return
 	}

@@ -27,8 +27,10 @@ type ending struct {
 	source mode
 	fate   string // of the importers
 	change func(*v1alpha1.VMDiskImage)
-	// secret is whether the image has an account.
-	secret bool
+	// secret is the password in the account that the image has, if it has one.
+	secret string
+	// prepare is what happens before the image is created.
+	prepare func(s *site, namespace string)
 	// during is what happens once the import runs.
 	during func(*site, *v1alpha1.VMDiskImage)
 
@@ -43,11 +45,23 @@ func checked(i *v1alpha1.VMDiskImage) { i.Spec.Checksum = checksumOf(data(i.Name
 
 func retried(i *v1alpha1.VMDiskImage) { i.Spec.Import.RetryLimit = new(int32(2)) }
 
+// trusted is the source of an image on a host that the administrator allows, whatever the Secret says.
+func trusted(i *v1alpha1.VMDiskImage) {
+	i.Spec.URL = strings.Replace(i.Spec.URL, "images.test", trustedHost, 1)
+	i.Spec.SecretRef = &v1alpha1.VMDiskImageSecretReference{Name: "account"}
+}
+
 func hurried(i *v1alpha1.VMDiskImage) {
 	i.Spec.Import.Deadline = &metav1.Duration{Duration: 30 * time.Second}
 }
 
 func s3(i *v1alpha1.VMDiskImage) { i.Spec.SourceType = v1alpha1.VMDiskImageS3 }
+
+func container(i *v1alpha1.VMDiskImage) { i.Spec.SourceType = v1alpha1.VMDiskImageRegistry }
+
+func stalls(i *v1alpha1.VMDiskImage) {
+	i.Spec.Import.StallTimeout = &metav1.Duration{Duration: 15 * time.Second}
+}
 
 const (
 	isReady, isFailed = v1alpha1.VMDiskImageReady, v1alpha1.VMDiskImageFailed
@@ -59,29 +73,44 @@ func endings() []ending {
 	full := bytes.Repeat(data("full"), 16) // a mebibyte, the size of the disk
 	return []ending{
 		{name: "http", source: whole, change: checked, phase: isReady, reason: v1alpha1.ReasonImageReady},
-		{name: "s3", source: private, change: s3, secret: true, phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "s3", source: fromS3, change: s3, secret: password, phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "s3-without-account", source: fromS3, change: s3, phase: isFailed, reason: exceeded, says: "StatusCode: 403"},
+		{name: "s3-wrong-account", source: fromS3, change: s3, secret: "another-password", phase: isFailed, reason: exceeded, says: "SignatureDoesNotMatch"},
+		{name: "s3-cut", source: cut, change: s3, secret: password, phase: isFailed, reason: exceeded, says: "unexpected EOF"},
+		{name: "s3-cut-once", source: first(cut, fromS3), change: func(i *v1alpha1.VMDiskImage) { s3(i); retried(i) }, secret: password, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
+		{name: "s3-unavailable", source: answer(http.StatusServiceUnavailable), change: s3, secret: password, phase: isFailed, reason: exceeded, says: "StatusCode: 503"},
+		{name: "s3-stall", source: stall, change: func(i *v1alpha1.VMDiskImage) { s3(i); stalls(i) }, secret: password, phase: isFailed, reason: exceeded, says: string(v1alpha1.ReasonImportStalled)},
+		{name: "s3-changed-unnoticed", source: first(cut, other), change: func(i *v1alpha1.VMDiskImage) { s3(i); retried(i) }, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1, data: data("other")},
+		{name: "registry", source: privateRegistry, change: container, secret: password, phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "registry-without-account", source: privateRegistry, change: container, phase: isFailed, reason: exceeded, says: "401"},
+		{name: "registry-cut-once", source: first(cut, fromRegistry), change: func(i *v1alpha1.VMDiskImage) { container(i); retried(i) }, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
+		{name: "registry-changed", source: otherManifest, change: container, phase: isFailed, reason: exceeded, says: "does not match requested digest"},
+		{name: "registry-unavailable", source: answer(http.StatusServiceUnavailable), change: container, phase: isFailed, reason: exceeded, says: "503"},
 		{name: "cut", source: cut, phase: isFailed, reason: exceeded, says: "unexpected EOF"},
 		{name: "cut-once", source: first(cut, whole), change: retried, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
 		{name: "unavailable", source: answer(http.StatusServiceUnavailable), phase: isFailed, reason: exceeded, says: "got 503"},
 		{name: "unavailable-once", source: first(answer(http.StatusServiceUnavailable), whole), change: retried, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1},
 		{name: "missing", source: answer(http.StatusNotFound), phase: isFailed, reason: exceeded, says: "got 404"},
-		{name: "s3-without-account", source: private, change: s3, phase: isFailed, reason: exceeded, says: "got 403"},
-		{name: "stall", source: stall, change: func(i *v1alpha1.VMDiskImage) {
-			i.Spec.Import.StallTimeout = &metav1.Duration{Duration: 15 * time.Second}
-		}, phase: isFailed, reason: exceeded, says: string(v1alpha1.ReasonImportStalled)},
+		{name: "private-without-account", source: private, phase: isFailed, reason: exceeded, says: "got 403"},
+		{name: "stall", source: stall, change: stalls, phase: isFailed, reason: exceeded, says: string(v1alpha1.ReasonImportStalled)},
+		{name: "slow", source: slow, change: stalls, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "wrong-data", source: other, change: checked, phase: isFailed, reason: v1alpha1.ReasonChecksumMismatch, says: "checksum mismatch"},
 		{name: "changed-between", source: first(cut, other), change: func(i *v1alpha1.VMDiskImage) { checked(i); retried(i) }, phase: isFailed, reason: v1alpha1.ReasonChecksumMismatch, says: "checksum mismatch"},
 		{name: "changed-unnoticed", source: first(cut, other), change: retried, phase: isReady, reason: v1alpha1.ReasonImageReady, restarts: 1, data: data("other")},
 		{name: "too-large", source: func(_ *source, w http.ResponseWriter, _ *http.Request, _ int) { send(w, make([]byte, 4<<20)) }, phase: isFailed, reason: exceeded, says: "DataVolume too small to contain image"},
-		{name: "redirected", source: redirect("mirror.test", private), secret: true, phase: isReady, reason: v1alpha1.ReasonImageReady},
-		{name: "redirected-to-nothing", source: redirect("mirror.test", func(*source, http.ResponseWriter, *http.Request, int) { panic(http.ErrAbortHandler) }), secret: true, phase: isFailed, reason: exceeded, says: "EOF"},
+		{name: "redirected", source: redirect("mirror.test", private), secret: password, phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "redirected-to-metadata", source: redirect("169.254.169.254", whole), phase: isReady, reason: v1alpha1.ReasonImageReady},
+		{name: "redirected-to-nothing", source: redirect("mirror.test", func(*source, http.ResponseWriter, *http.Request, int) { panic(http.ErrAbortHandler) }), secret: password, phase: isFailed, reason: exceeded, says: "EOF"},
 		{name: "redirected-for-ever", source: redirect("images.test", nil), change: hurried, phase: isFailed, reason: exceeded, says: late},
 		{name: "evicted", fate: evicted, phase: isFailed, reason: exceeded, says: "the importer's Pod failed"},
 		{name: "pod-deleted", source: first(stall, whole), during: podDeleted, phase: isReady, reason: v1alpha1.ReasonImageReady},
 		{name: "claim-deleted", source: stall, during: claimDeleted, phase: isFailed, reason: exceeded, says: "the DataVolume was deleted"},
 		{name: "as-large-as-the-disk", source: func(_ *source, w http.ResponseWriter, _ *http.Request, _ int) { send(w, full) }, phase: isReady, reason: v1alpha1.ReasonImageReady, data: full},
 		{name: "out-of-memory-once", fate: outOfRAM, phase: isReady, reason: v1alpha1.ReasonImageReady},
-		{name: "without-its-secret", fate: noSecret, secret: true, change: hurried, phase: isFailed, reason: exceeded, says: `secret "account" not found`},
+		{name: "without-its-secret", change: func(i *v1alpha1.VMDiskImage) { hurried(i); trusted(i) }, phase: isFailed, reason: exceeded, says: `secret "account" not found`},
+		{name: "without-its-keys", change: func(i *v1alpha1.VMDiskImage) { hurried(i); trusted(i) }, prepare: func(s *site, ns string) {
+			s.Must(s.Create(s.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "account"}, StringData: map[string]string{"accessKeyId": user}}))
+		}, phase: isFailed, reason: exceeded, says: "couldn't find key secretKey in Secret"},
 		{name: "without-the-importer", fate: noImage, change: hurried, phase: isFailed, reason: exceeded, says: "ImagePullFailed"},
 	}
 }
@@ -104,14 +133,24 @@ func (s *site) ends(e ending) {
 	s.importers.fate.Store(ns, e.fate)
 	s.namespace(ns)
 	i := image(ns, "ubuntu")
-	if e.secret {
+	if e.prepare != nil {
+		e.prepare(s, ns)
+	}
+	if e.secret != "" {
 		s.Must(s.Create(s.Context(), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "account"}, StringData: map[string]string{"accessKeyId": user, "secretKey": password},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "account", Annotations: map[string]string{v1alpha1.AnnotationAllowedHosts: "images.test, registry.test"}},
+			StringData: map[string]string{"accessKeyId": user, "secretKey": e.secret},
 		}))
 		i.Spec.SecretRef = &v1alpha1.VMDiskImageSecretReference{Name: "account"}
 	}
 	if e.change != nil {
 		e.change(i)
+	}
+	switch i.Spec.SourceType {
+	case v1alpha1.VMDiskImageS3:
+		s.toS3(ns)
+	case v1alpha1.VMDiskImageRegistry:
+		i.Spec.URL = s.toRegistry(ns)
 	}
 	began := time.Now()
 	s.Must(s.Create(s.Context(), i))
@@ -141,6 +180,40 @@ func (s *site) ends(e ending) {
 	s.discreet(ns)
 	s.kubectl("delete", "vmdi", "--all", "-n", ns, "--timeout=2m")
 	s.empty(ns)
+}
+
+// allowed has an image wait for its Secret, and then for the annotation of the Secret that its message names. Until then nothing is created,
+// and nobody asks the source.
+func (s *site) allowed() {
+	const ns = "allowed"
+	s.source.mu.Lock()
+	s.source.modes[ns] = private
+	s.source.mu.Unlock()
+	s.namespace(ns)
+	i := image(ns, "ubuntu")
+	i.Spec.SecretRef = &v1alpha1.VMDiskImageSecretReference{Name: "account"}
+	s.Must(s.Create(s.Context(), i))
+	s.shows(i, v1alpha1.VMDiskImagePending, v1alpha1.ReasonSecretNotFound)
+	s.Must(s.Create(s.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "account"}, StringData: map[string]string{"accessKeyId": user, "secretKey": password},
+	}))
+	s.shows(i, v1alpha1.VMDiskImagePending, v1alpha1.ReasonSecretHostNotAllowed)
+	s.empty(ns)
+	s.source.mu.Lock()
+	if s.source.asked[ns] > 0 {
+		s.Error("the source was asked")
+	}
+	s.source.mu.Unlock()
+	_, command, found := strings.Cut(messageOf(i), ": kubectl ")
+	if !found {
+		s.Fatalf("the message has no command: %s", messageOf(i))
+	}
+	s.kubectl(strings.Fields(command)...)
+	s.shows(i, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+	if !bytes.Equal(s.claimed(ns, i.Status.Claim.Name), data(ns)) {
+		s.Error("the claim of the image has other data than the source")
+	}
+	s.discreet(ns)
 }
 
 // podDeleted deletes the Pod that imports, as a user may.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -17,35 +18,41 @@ const short, longer = 20 * time.Second, time.Minute
 // certificate, but where cainjector replaces the caBundle, as that of cert-manager 1.18 did.
 func TestCertManager(t *testing.T) {
 	depth.Only(t)
-	if os.Getenv("SALLYPORT_TEST_CERT_MANAGER") == "" {
+	if minutes() == 0 {
 		t.Skip("left to make test-cert-manager")
 	}
 	s := newSite(t, longer)
+	var err error
+	s.program, err = env.CertManager(t.Context(), t.Logf, true)
+	s.Must(err)
 	s.traffic = s.startTraffic()
-	t.Cleanup(func() {
-		t.Logf("\n| step | time | certificates served | requests | refused or undecided | handshakes | failed |\n|---|---|---|---|---|---|---|\n%s",
-			strings.Join(*s.rows, "\n"))
+	t.Cleanup(s.table)
+	existingSecret(s)
+	s.step("mode auto", faults{}, func(s *site) {
+		s.upgrade(longer, "certs.mode=auto")
+		s.rests(own, 1)
 	})
-	s.step("auto: cert-manager comes", false, func(s *site) {
+	s.step("an immutable Secret that cannot be used", faults{}, (*site).immutable)
+	s.step("auto: cert-manager comes", faults{}, func(s *site) {
 		s.rests(own, 1)
 		s.installCertManager()
 		s.rests(issued, 1)
 	})
-	s.step("auto: cert-manager stops", false, func(s *site) {
+	s.step("auto: cert-manager stops", faults{}, func(s *site) {
 		s.stop("controller")
 		s.rests(own, 1)
 	})
-	s.step("auto: it runs again", false, func(s *site) {
+	s.step("auto: it runs again", faults{}, func(s *site) {
 		s.start("controller")
 		s.rests(issued, 1)
 	})
-	s.step("mode cert-manager", false, func(s *site) {
+	s.step("mode cert-manager", faults{}, func(s *site) {
 		s.upgrade(short, "certs.mode=cert-manager")
 		s.rests(issued, 1)
 	})
-	s.step("certificates of 20 s", false, func(s *site) { s.passes(minutes()) })
-	s.step("a new CA, twice", false, func(s *site) { s.rotates(); s.rotates() })
-	s.step("a replica restarts during a rotation", false, func(s *site) {
+	s.step("certificates of 20 s", faults{}, func(s *site) { s.passes(minutes()) })
+	s.step("a new CA, twice", faults{}, func(s *site) { s.rotates(); s.rotates() })
+	s.step("a replica restarts during a rotation", faults{}, func(s *site) {
 		for _, pod := range s.kubelet.Replicas() {
 			s.renew(issued + "-ca")
 			s.renew(issued)
@@ -55,30 +62,30 @@ func TestCertManager(t *testing.T) {
 		}
 	})
 	for _, what := range []string{"secret " + issued, "secret " + issued + "-ca", "certificate " + issued, "certificate " + issued + "-ca", "issuer " + issued + "-ca", "issuer " + issued + "-root"} {
-		s.step(what+" is deleted", false, func(s *site) {
+		s.step(what+" is deleted", faults{}, func(s *site) {
 			before := s.current(issued)
 			s.remove(what)
 			s.another(issued, before)
 			s.rests(issued, 1)
 		})
 	}
-	s.step("mode self-signed", false, func(s *site) {
+	s.step("mode self-signed", faults{}, func(s *site) {
 		s.upgrade(short, "certs.mode=self-signed")
 		s.rests(own, 1)
 	})
-	s.step("mode cert-manager again", false, func(s *site) {
+	s.step("mode cert-manager again", faults{}, func(s *site) {
 		s.upgrade(short, "certs.mode=cert-manager")
 		s.rests(issued, 1)
 	})
-	s.step("cainjector writes the caBundle", false, func(s *site) {
+	s.step("cainjector writes the caBundle", faults{}, func(s *site) {
 		s.start("cainjector")
 		s.upgrade(short, "certs.caBundle=cainjector")
 		s.rests(issued)
 		s.passes(2 * short)
 	})
-	s.step("cainjector: a new CA, twice", false, func(s *site) { s.rotates(); s.rotates() })
-	s.step("cainjector: policies come and go", false, (*site).registers)
-	s.step("cainjector is stopped: a new CA", false, func(s *site) {
+	s.step("cainjector: a new CA, twice", faults{}, func(s *site) { s.rotates(); s.rotates() })
+	s.step("cainjector: policies come and go", faults{}, (*site).registers)
+	s.step("cainjector is stopped: a new CA", faults{}, func(s *site) {
 		s.upgrade(2 * longer)
 		s.Until("a certificate of two minutes is issued", func() (string, bool) { return "", s.validity(issued) == 2*longer })
 		s.rests(issued)
@@ -90,7 +97,7 @@ func TestCertManager(t *testing.T) {
 		s.start("cainjector")
 		s.rests(issued)
 	})
-	s.step("cainjector without merging: a new CA", true, func(s *site) {
+	s.step("cainjector without merging: a new CA", faults{handshakes: true}, func(s *site) {
 		s.stop("cainjector")
 		s.start("cainjector", "--feature-gates=CAInjectorMerging=false")
 		s.renew(issued + "-ca")
@@ -98,7 +105,7 @@ func TestCertManager(t *testing.T) {
 		s.rests(issued, 1)
 		s.lasts(2 * behind) // for the clock that is behind
 	})
-	s.step("Sallyport writes the caBundle again", false, func(s *site) {
+	s.step("Sallyport writes the caBundle again", faults{}, func(s *site) {
 		s.upgrade(short, "certs.caBundle=sallyport")
 		s.stop("cainjector")
 		s.renew(issued + "-ca")
@@ -106,12 +113,10 @@ func TestCertManager(t *testing.T) {
 	})
 }
 
-// minutes returns how long certificates of 20 seconds follow one another.
+// minutes returns how long certificates of 20 seconds follow one another. It is 0 if these tests are not asked for.
 func minutes() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv("SALLYPORT_TEST_CERT_MANAGER")); err == nil {
-		return d
-	}
-	return 5 * time.Minute
+	d, _ := time.ParseDuration(os.Getenv("SALLYPORT_TEST_CERT_MANAGER"))
+	return d
 }
 
 // passes lets time pass, in which certificates are renewed.
@@ -146,8 +151,7 @@ func (s *site) stays(served string, d time.Duration) {
 func (s *site) lasts(d time.Duration) {
 	s.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		_, err := s.traffic.load.More(s.Context(), 1)
-		s.Must(err)
+		s.more(1)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +47,7 @@ const settle = time.Second
 type site struct {
 	step.T
 	plane     *env.ControlPlane
+	second    *rest.Config // another API server
 	sallyport *install.Sallyport
 	kubelet   *install.Kubelet
 	options   install.Options
@@ -65,11 +67,11 @@ func newSite(t *testing.T, validity time.Duration) *site {
 	t.Helper()
 	s := &site{T: step.T{T: t}, logs: &install.Log{}, issuing: &install.Log{}, running: map[string]*env.Daemon{}, rows: &[]string{}}
 	var err error
-	s.program, err = env.CertManager(t.Context(), t.Logf, true)
-	s.Must(err)
 	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
 	s.plane, err = env.Start(context.WithoutCancel(t.Context()), env.Options{ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags()})
+	s.Must(err)
+	s.second, err = s.plane.AddAPIServer(t.Context())
 	s.Must(err)
 	s.kube, err = s.plane.UserKubeconfig("cert-manager", "system:masters")
 	s.Must(err)

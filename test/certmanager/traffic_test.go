@@ -8,11 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -31,11 +33,11 @@ const machine, operation = "a machine", "a Start of no machine"
 
 var usual = install.Answers{machine: {install.Admitted}, operation: {"[operations-"}}
 
-// traffic is requests through the API server, and handshakes as those of a second one: API servers keep connections, and would seldom see
+// traffic is requests through both API servers, and handshakes as those of a third one: API servers keep connections, and would seldom see
 // another certificate.
 type traffic struct {
 	s      *site
-	load   *install.Load
+	loads  [2]*install.Load
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -50,21 +52,25 @@ func (s *site) startTraffic() *traffic {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &traffic{s: s, cancel: cancel, leaves: map[string]bool{}}
 	var err error
-	t.load, err = install.NewLoad(ctx, s.plane.Config,
-		install.Question{Name: machine, Object: func() *unstructured.Unstructured {
-			return object("VirtualMachine", map[string]any{"runtime": map[string]any{"kubevirt": map[string]any{}}})
-		}, Changed: func(o *unstructured.Unstructured) bool { return len(o.GetFinalizers()) > 0 }},
-		install.Question{Name: operation, Object: func() *unstructured.Unstructured {
-			return object("VirtualMachineOperation", map[string]any{"type": "Start", "virtualMachineName": "none"})
-		}})
-	s.Must(err)
+	for i, config := range []*rest.Config{s.plane.Config, s.second} {
+		t.loads[i], err = install.NewLoad(ctx, config,
+			install.Question{Name: machine, Object: func() *unstructured.Unstructured {
+				return object("VirtualMachine", map[string]any{"runtime": map[string]any{"kubevirt": map[string]any{}}})
+			}, Changed: func(o *unstructured.Unstructured) bool { return len(o.GetFinalizers()) > 0 }},
+			install.Question{Name: operation, Object: func() *unstructured.Unstructured {
+				return object("VirtualMachineOperation", map[string]any{"type": "Start", "virtualMachineName": "none"})
+			}})
+		s.Must(err)
+	}
 	watched, err := install.Watched(ctx, s.plane.Config, "")
 	s.Must(err)
 	t.done.Go(func() { t.shake(ctx, watched) })
 	s.Cleanup(func() {
 		cancel()
 		t.done.Wait()
-		t.load.End()
+		for _, load := range t.loads {
+			load.End()
+		}
 	})
 	return t
 }
@@ -157,49 +163,80 @@ func handshake(ctx context.Context, address, bundle string) (leaf string, err er
 
 // counted is how much there was at a moment.
 type counted struct {
-	at                  time.Time
-	replies, handshakes int
+	at         time.Time
+	replies    [2]int
+	handshakes int
 }
 
 func (t *traffic) now() counted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failed, t.leaves = nil, map[string]bool{}
-	return counted{time.Now(), t.load.Now(), t.handshakes}
+	return counted{time.Now(), [2]int{t.loads[0].Now(), t.loads[1].Now()}, t.handshakes}
+}
+
+// more waits until there are so many more replies to each question through each API server.
+func (s *site) more(few int) {
+	s.Helper()
+	for _, load := range s.traffic.loads {
+		_, err := load.More(s.Context(), few)
+		s.Must(err)
+	}
+}
+
+// faults are what a step may cause.
+type faults struct {
+	handshakes bool // that are refused, and what follows from it
+	away       bool // requests through the first API server that nobody decides, because that one or etcd is away
+	both       bool // and through the second
+	killed     int  // so many requests through each API server that no replica answers, because it was killed
 }
 
 // step does something while requests are made, and adds a row to the table. Requests that were refused or undecided and handshakes that
-// failed are errors, unless some are allowed.
-func (s *site) step(name string, faults bool, do func(*site)) {
+// failed are errors, unless they are allowed.
+func (s *site) step(name string, allowed faults, do func(*site)) {
 	s.Helper()
 	from := s.traffic.now()
 	s.Step(name, func(t step.T) {
 		inner := *s
 		inner.T = t
 		do(&inner)
-		_, err := s.traffic.load.More(t.Context(), 3)
-		t.Must(err)
+		inner.more(3)
 	})
-	replies := s.traffic.load.Since(from.replies, from.at)
-	wrong := 0
-	for _, r := range replies {
-		if usual.Check([]install.Reply{r}) != nil {
-			wrong++
+	answers := usual
+	if allowed.away || allowed.both { // the machine that is not there is looked for in the API server
+		answers = usual.With(operation, "[operations-", "[defaults/FactUnavailable]", "[defaults/DeadlineExceeded]")
+	}
+	var counts, refused, undecided [2]int
+	for i, load := range s.traffic.loads {
+		replies := load.Since(from.replies[i], from.at)
+		counts[i] = len(replies)
+		for _, r := range replies {
+			away, webhook := allowed.both || allowed.away && i == 0, r.Err != nil && strings.Contains(r.Err.Error(), "webhook")
+			switch err := answers.Check([]install.Reply{r}); {
+			case err == nil:
+			case r.Err != nil && away && !webhook, webhook && undecided[i] < allowed.killed:
+				undecided[i]++
+			default:
+				if refused[i]++; !allowed.handshakes && refused[i] < 5 {
+					s.Errorf("API server %d: %v", i+1, err)
+				}
+			}
 		}
 	}
 	s.traffic.mu.Lock()
 	defer s.traffic.mu.Unlock()
-	*s.rows = append(*s.rows, fmt.Sprintf("| %s | %.0f s | %d | %d | %d | %d | %d |", name, time.Since(from.at).Seconds(), len(s.traffic.leaves),
-		len(replies), wrong, s.traffic.handshakes-from.handshakes, len(s.traffic.failed)))
-	if faults {
-		return
-	}
-	if err := usual.Check(replies); err != nil {
-		s.Error(err)
-	}
-	if n := len(s.traffic.failed); n > 0 {
+	*s.rows = append(*s.rows, fmt.Sprintf("| %s | %.0f s | %d | %d, %d | %d, %d | %d, %d | %d | %d |", name, time.Since(from.at).Seconds(), len(s.traffic.leaves),
+		counts[0], counts[1], refused[0], refused[1], undecided[0], undecided[1], s.traffic.handshakes-from.handshakes, len(s.traffic.failed)))
+	if n := len(s.traffic.failed); n > 0 && !allowed.handshakes && allowed.killed == 0 {
 		s.Errorf("%d handshakes failed: %v", n, errors.Join(s.traffic.failed[:min(n, 5)]...))
 	}
+}
+
+// table logs what there was in each step.
+func (s *site) table() {
+	s.Logf("\n| step | time | certificates served | requests through each API server | refused, or undecided by webhooks | the API server was away, or a replica killed | handshakes | failed |\n|---|---|---|---|---|---|---|---|\n%s",
+		strings.Join(*s.rows, "\n"))
 }
 
 // hash returns the hash of a certificate, as replicas report it.

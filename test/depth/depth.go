@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // Variable of the environment that makes tests deep. `make test-deep` sets it.
@@ -33,6 +34,15 @@ func Unraced(t testing.TB) {
 	if Raced {
 		t.Skip("left to the run without the race detector")
 	}
+}
+
+// Turn returns at which row a walk through a table begins that takes only each n-th row. In depth it changes with the day, so that a second
+// run takes the same rows, and n days take all.
+func Turn(n int) int {
+	if !Deep() {
+		return 0
+	}
+	return time.Now().UTC().YearDay() % n
 }
 
 // Deep is for the steps of a walk that `make test-deep` takes beside those of `make test`.

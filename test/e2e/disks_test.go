@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/step"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/env/install"
 )
 

@@ -20,6 +20,14 @@ var (
 	csiMod string
 	//go:embed csi.sum
 	csiSum string
+	// The module graph of a server and a client of S3.
+	//go:embed s3.mod
+	s3Mod string
+	//go:embed s3.sum
+	s3Sum string
+	// s3Source is the source of both.
+	//go:embed testdata/cdi/s3.go
+	s3Source string
 	// cdiManifests is a program that prints what CDI's operator would install.
 	//go:embed testdata/cdi/manifests.go
 	cdiManifests string
@@ -45,6 +53,7 @@ var (
 		}},
 		{name: "cdi-manifests", module: cdiModule, seconds: 20, source: cdiManifests},
 	}
+	s3Programs  = []program{{name: "s3", module: "github.com/rclone/gofakes3", seconds: 30, source: s3Source}}
 	csiPrograms = []program{
 		{name: "snapshot-controller", pkg: snapshotterModule + "/cmd/snapshot-controller", module: snapshotterModule, seconds: 60},
 		{name: "csi-snapshotter", pkg: snapshotterModule + "/cmd/csi-snapshotter", module: snapshotterModule, seconds: 10},
@@ -56,8 +65,8 @@ var (
 	}
 )
 
-// CDI returns the paths of the programs of CDI and of the controllers of CSI, by their names: cdi-apiserver, cdi-controller, cdi-manifests,
-// snapshot-controller, csi-snapshotter, csi-provisioner. If one is missing and build is false, there are none.
+// CDI returns the paths of the programs of CDI, of the controllers of CSI, and of a server and client of S3, by their names: cdi-apiserver,
+// cdi-controller, cdi-manifests, snapshot-controller, csi-snapshotter, csi-provisioner, s3. If one is missing and build is false, there are none.
 func CDI(ctx context.Context, logf func(format string, args ...any), build bool) (map[string]string, error) {
 	paths := map[string]string{}
 	for _, of := range []struct {
@@ -66,6 +75,7 @@ func CDI(ctx context.Context, logf func(format string, args ...any), build bool)
 	}{
 		{graph{mod: cdiMod, sum: cdiSum, also: fmt.Sprint(cdiPrograms)}, cdiPrograms},
 		{graph{mod: csiMod, sum: csiSum, also: fmt.Sprint(csiPrograms)}, csiPrograms},
+		{graph{mod: s3Mod, sum: s3Sum, also: fmt.Sprint(s3Programs)}, s3Programs},
 	} {
 		b, err := newBuilder(of.graph, logf)
 		if err != nil {

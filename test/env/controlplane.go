@@ -114,7 +114,7 @@ func (cp *ControlPlane) start(ctx context.Context, opts Options) error {
 	}
 	cp.onStop = append(cp.onStop, dismiss)
 	// envtest waits for its components without looking at a context, but notices when they end.
-	defer context.AfterFunc(ctx, func() { _ = cp.dir.kill() })()
+	defer context.AfterFunc(ctx, func() { _ = cp.dir.kill("*") })()
 
 	cidr, release, err := leaseServiceRange()
 	if err != nil {
@@ -332,7 +332,7 @@ func (cp *ControlPlane) LogTail(component string) string {
 // Stop ends the control plane's own processes, at once, and removes its files. Further calls return what the first did.
 func (cp *ControlPlane) Stop() error {
 	cp.stopping.Do(func() {
-		cp.stopErr = cp.dir.kill()
+		cp.stopErr = cp.dir.kill("*")
 		for _, stop := range slices.Backward(cp.onStop) {
 			stop()
 		}

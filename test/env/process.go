@@ -86,9 +86,9 @@ func (d runDir) launcher(name, binary string) (string, error) {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// processes returns handles of the processes that the launchers became, as far as they still run.
-func (d runDir) processes() []*os.Process {
-	files, _ := filepath.Glob(d.path("*.pid"))
+// processes returns handles of the processes that the launchers of that name, or pattern, became, as far as they still run.
+func (d runDir) processes(name string) []*os.Process {
+	files, _ := filepath.Glob(d.path(name + ".pid"))
 	var found []*os.Process
 	for _, file := range files {
 		content, err := os.ReadFile(file)
@@ -114,10 +114,10 @@ func (d runDir) processes() []*os.Process {
 	return found
 }
 
-// kill ends the processes of the control plane and returns when they are gone. There is nothing to save in them, and an
+// kill ends processes of the control plane and returns when they are gone. There is nothing to save in them, and an
 // API server that is asked to stop waits for the watches of its clients.
-func (d runDir) kill() error {
-	processes := d.processes()
+func (d runDir) kill(name string) error {
+	processes := d.processes(name)
 	for _, p := range processes {
 		if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("ending process %d: %w", p.Pid, err)

@@ -16,3 +16,6 @@ const nullSignal = syscall.Signal(0)
 
 // ownGroup keeps the signals of the terminal from a process: who started it decides when it ends.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// These stop a process and let it go on.
+const pauseSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT

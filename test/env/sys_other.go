@@ -12,3 +12,5 @@ func dieWithParent(attr *syscall.SysProcAttr) *syscall.SysProcAttr { return attr
 func ownGroup() *syscall.SysProcAttr { return nil }
 
 const nullSignal = syscall.Signal(0)
+
+const pauseSignal, resumeSignal = nullSignal, nullSignal

@@ -19,7 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/sim"
 )

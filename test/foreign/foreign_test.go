@@ -45,7 +45,11 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 		s.step("policies at random", (*site).anyPolicies)
 		s.step("a new policy that is broken", (*site).broken)
 		s.step("entries that somebody edits", (*site).drifts)
+		s.step("the gate is opened and closed", (*site).opened)
+		s.step("the gate closes by itself", (*site).closesItself)
 		s.step("nobody answers", (*site).unanswered)
+		s.step("the gate is opened while nobody answers", (*site).openedUnserved)
+		s.step("replicas start while an API service is broken", (*site).brokenAPIService)
 	}
 	s.step("policies go", (*site).goes)
 	s.step("release and uninstall", (*site).uninstalled)
@@ -416,9 +420,14 @@ func (s *site) drifts() {
 }
 
 // unanswered: while nobody answers, policies do what their onError says, and nothing is in the way of who would answer.
-func (s *site) unanswered() {
+func (s *site) noReplica() {
+	s.Helper()
 	s.kubectl("scale deployment/" + install.Release + " --replicas=0 --namespace " + install.Namespace)
 	s.Until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
+}
+
+func (s *site) unanswered() {
+	s.noReplica()
 	const nobody = "failed calling webhook"
 	s.refused(nobody, owned+s.file(deployment("owned")))
 	s.refused(nobody, "run bare --image=x --dry-run=server")
@@ -440,14 +449,6 @@ func (s *site) unanswered() {
 			s.Errorf("helm upgrade %s has changed the entries:\n%s\nwant\n%s", way, now, before)
 		}
 	}
-	s.kubectl("scale deployment/" + install.Release + " --replicas=2 --namespace " + install.Namespace)
-	s.rolledOut()
-	s.Until("requests are judged again", func() (string, bool) {
-		text, ok := s.try(ownless)
-		return text, !ok && strings.Contains(text, "OwnerMissing")
-	})
-	s.passes(owned + s.file(deployment("owned")))
-	s.registered("owners", "pods", "kept", "shrinks", "lenient", "marks")
 }
 
 func (s *site) goes() {

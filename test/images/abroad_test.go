@@ -33,7 +33,8 @@ func (s *site) abroad() {
 	const shared = "shared"
 	s.Must(s.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared}}))
 	s.Must(s.Create(s.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: shared, Name: "s3"}, StringData: map[string]string{"accessKeyId": "a", "secretKey": "b"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: shared, Name: "s3", Annotations: map[string]string{v1alpha1.AnnotationAllowedHosts: "s3.example.org"}},
+		StringData: map[string]string{"accessKeyId": "a", "secretKey": "b"},
 	}))
 	bob := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "bob"}
 	reads := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"s3"}, Verbs: []string{"get"}}

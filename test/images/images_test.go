@@ -44,12 +44,14 @@ type site struct {
 	step.T
 	plane *env.ControlPlane
 	client.Client
-	touched int
+	sallyport *install.Sallyport
+	samples   map[string]sample
+	touched   int
 }
 
 func newSite(t *testing.T) *site {
 	ctrl.SetLogger(klog.NewKlogr())
-	s := &site{T: step.T{T: t}}
+	s := &site{T: step.T{T: t}, samples: map[string]sample{}}
 	dir := t.TempDir()
 	logs, err := os.Create(filepath.Join(dir, "manager.log"))
 	s.Must(err)
@@ -73,9 +75,9 @@ func newSite(t *testing.T) *site {
 	s.Must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cdiv1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)))
 	s.Client, err = client.New(s.plane.Config, client.Options{Scheme: scheme})
 	s.Must(err)
-	sallyport, err := install.Start(ctx, s.plane, install.Options{Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"}, Binary: binary, Logs: logs})
+	s.sallyport, err = install.Start(ctx, s.plane, install.Options{Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"}, Binary: binary, Logs: logs})
 	s.Must(err)
-	t.Cleanup(func() { s.Must(sallyport.Remove()) })
+	t.Cleanup(func() { s.Must(s.sallyport.Remove()) })
 	s.Must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	s.Must(s.Create(t.Context(), &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -194,6 +196,7 @@ func TestImages(t *testing.T) {
 		if out := s.kubectl("get", "vmdi", "ubuntu", "-n", namespace); !strings.Contains(out, "Importing   45.12%") {
 			t.Errorf("kubectl get shows\n%s", out)
 		}
+		s.exports(`sallyport_disk_images{phase="Importing",reason="Importing"}`)
 		claim = s.play(volume)
 	})
 	snapshot := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume.Name}}
@@ -205,6 +208,7 @@ func TestImages(t *testing.T) {
 		if out := s.kubectl("get", "vmdi", "ubuntu", "-n", namespace); !strings.Contains(out, "Ready") || !strings.Contains(out, "1Gi") {
 			t.Errorf("kubectl get shows\n%s", out)
 		}
+		s.exports(`sallyport_disk_images_unreferenced_since_seconds{policy="Retain"}`)
 	})
 	s.Step("another source", func(step.T) {
 		s.read(ubuntu)
@@ -235,6 +239,7 @@ func TestImages(t *testing.T) {
 		s.shows(debian, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
 		s.Must(s.as("system:serviceaccount:cdi:cdi-sa").Delete(t.Context(), snapshot))
 		s.shows(debian, v1alpha1.VMDiskImageLost, v1alpha1.ReasonImageLost)
+		s.exports(`sallyport_disk_images{phase="Lost",reason="ImageLost"}`)
 		s.kubectl("delete", "vmdi", "debian", "-n", namespace, "--timeout=3m")
 	})
 	s.Step("a machine that boots from an image", s.machines)
@@ -243,12 +248,14 @@ func TestImages(t *testing.T) {
 		old := image("old")
 		s.Must(s.Create(t.Context(), old))
 		s.shows(old, v1alpha1.VMDiskImageFailed, v1alpha1.ReasonChecksumNotSupported)
+		s.exports(`sallyport_disk_images{phase="Failed",reason="ChecksumNotSupported"}`)
 		s.Eventually("its DataVolume is gone", func() bool {
 			var volumes cdiv1.DataVolumeList
 			s.Must(s.List(t.Context(), &volumes, client.InNamespace(namespace)))
 			return len(volumes.Items) == 0
 		})
 	})
+	s.Step("alerts", s.alerts)
 }
 
 // as is a client of a user who may do everything that no policy denies.
@@ -311,6 +318,7 @@ func (s *site) deferred(image *v1alpha1.VMDiskImage, data ...client.Object) {
 		return fmt.Sprintf("%+v", image.Status), image.Status.Phase == v1alpha1.VMDiskImageTerminating && blocked != nil &&
 			blocked.Reason == string(v1alpha1.ReasonImageReferenced) && strings.Contains(blocked.Message, "VirtualDisk data")
 	})
+	s.exports(`sallyport_disk_images_terminating_since_seconds{blocked="ImageReferenced"}`)
 	for _, o := range data {
 		if !s.read(o) || !o.GetDeletionTimestamp().IsZero() {
 			s.Errorf("%T %s was deleted", o, o.GetName())

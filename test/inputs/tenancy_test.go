@@ -208,7 +208,8 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 func (a *adoptionTrial) holes(t *testing.T, set *catalog.Set) (holes [][]change) {
 	t.Helper()
 	singles := everyChange(a.request, a.estate)
-	for i := 0; i < len(singles); i += depth.Of(20, 2) {
+	every := depth.Of(20, 4)
+	for i := depth.Turn(every); i < len(singles); i += every {
 		c := singles[i]
 		for _, changes := range [][]change{{c}, {c, singles[(i*7919+13)%len(singles)]}} {
 			if r := a.ask(t, set, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, opensTenancy) {

@@ -7,8 +7,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 // wanted has the spec name a node, or none.
@@ -91,8 +91,8 @@ func TestChangesAtEveryCallOfMoves(t *testing.T) {
 	calls := plain.tell(t, options{hibernates: true}, nothing, 0).calls
 	for name, tc := range changesOfMoves {
 		t.Run(name, func(t *testing.T) {
-			cases, stride := 0, depth.Of(3, 1)
-			for at := 1; at <= calls; at += stride {
+			cases, stride := 0, depth.Of(3, 2)
+			for at := 1 + depth.Turn(stride); at <= calls; at += stride {
 				s := plain
 				s.change, s.changeAt = tc.change, at
 				cases += s.atEveryWrite(t, tc.where, at/stride%stride, stride)

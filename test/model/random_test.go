@@ -10,8 +10,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 // dice is a run at random.
@@ -313,7 +313,7 @@ func (d *dice) touchSomething() {
 	d.touch(d.store.names[d.roll("object", len(d.store.names))])
 }
 
-// check makes so many runs at random, and five times as many in depth, and says what there was in them.
+// check makes so many runs at random, three times as many in depth, and says what there was in them.
 func check(t *testing.T, o options, runs int) stats {
 	t.Helper()
 	depth.Checks(t, runs, 3*runs)

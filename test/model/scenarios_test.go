@@ -9,8 +9,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 // scenario is a short story of one machine, vm-0, in chapters: after each the leader works until it has nothing to do.
@@ -261,9 +261,9 @@ func (s *scenario) atEveryCall(t *testing.T, o options) {
 		t.Fatal(m.report())
 	}
 	cases, calls := 0, m.calls
-	stride := depth.Of(5, 1) // those of each kind of disturbance at other calls
+	stride := depth.Of(5, 2) // those of each kind of disturbance at other calls
 	for how := crashBefore; how <= suspendedAtOnce; how++ {
-		for at := 1 + int(how)%stride; at <= calls; at += stride {
+		for at := 1 + (int(how)+depth.Turn(stride))%stride; at <= calls; at += stride {
 			m := s.tell(t, o, how, at)
 			if got := m.outcome(); got != s.want {
 				m.violated("comes to %q", got)

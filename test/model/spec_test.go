@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 // place has the spec name a node, or none.

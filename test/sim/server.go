@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 // Moment is a moment of a call.

@@ -12,8 +12,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
-	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/double/conformance"
+	"sallyport.dev/sallyport/test/double/fake"
 )
 
 func serve(t *testing.T) (*fake.World, *Server) {

@@ -24,8 +24,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/step"
 )
 

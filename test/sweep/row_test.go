@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/operation"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // row is an operation of the table, on a vCenter of its own.

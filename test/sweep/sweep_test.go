@@ -20,8 +20,8 @@ import (
 // atOnce is how many points are looked at at the same time. They often wait, for each other and for timeouts.
 const atOnce = 8
 
-// TestFaultSweep runs every operation with every fault, in depth at every ninth point.
-func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 9)) }
+// TestFaultSweep runs every operation with every fault, in depth at other points every day.
+func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 13)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
 // points, unless more are asked for by -every 0.
@@ -79,7 +79,7 @@ func sweepRows(t *testing.T, rows []swept, every int) {
 		}
 		t.Logf("%s\nasks %v\nand ends with\n%s", of.of, of.requests, strings.Join(of.end, "\n"))
 	}
-	turn := 0
+	turn := depth.Turn(every)
 	for i, r := range rows {
 		of := tallies[i]
 		for _, at := range of.requests {

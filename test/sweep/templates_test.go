@@ -26,9 +26,9 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // image is what every template is called, and room is for their files, in bytes.
@@ -63,7 +63,7 @@ func TestTemplates(t *testing.T) {
 		all[i] = newTemplateRow(t, inMemory(t), c)
 		rows[i] = all[i]
 	}
-	sweepRows(t, rows, max(1, *every*depth.Of(18, 4)))
+	sweepRows(t, rows, max(1, *every*depth.Of(18, 8)))
 	var text strings.Builder
 	for _, r := range all {
 		fmt.Fprintf(&text, "%s: %s\n", r.of, &r.seen)

@@ -17,7 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // maker gives a site whose tenant may make machines from its template.

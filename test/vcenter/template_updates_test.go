@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // half sends the first half of an OVA as if it were the first half.

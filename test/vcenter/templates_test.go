@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // images is a web server with OVAs, by their releases. It is known as localhost: a policy refuses addresses of loopback.

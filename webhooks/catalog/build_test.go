@@ -90,7 +90,7 @@ func (b built) who(name string) string {
 	}
 }
 
-func (b built) check(t *testing.T, name, who string, problem Problem) {
+func (b built) check(t *testing.T, name, who string, problem v1alpha1.ConditionReason) {
 	t.Helper()
 	s := b.states[name]
 	if got := b.who(name); got != who || s.Problem != problem || (s.Err == nil) != (problem == "") {
@@ -186,7 +186,7 @@ func TestRevisionsAreTheSameEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := build(t, &Catalog{}, map[string]Revision{"p": revision}, edited(objects[2], nonsense))
-	broken.check(t, "p", "last good", CompileFailed)
+	broken.check(t, "p", "last good", v1alpha1.ReasonCompileFailed)
 	if broken.states["p"].ActiveHash != first.states["p"].ActiveHash {
 		t.Errorf("what was stored is revision %s, not %s", broken.states["p"].ActiveHash, first.states["p"].ActiveHash)
 	}
@@ -256,7 +256,7 @@ func TestLastGood(t *testing.T) {
 				build(t, c, nil, p)
 			}
 			got := build(t, c, tc.good, tc.object)
-			got.check(t, "p", tc.who, CompileFailed)
+			got.check(t, "p", tc.who, v1alpha1.ReasonCompileFailed)
 			if got.states["p"].ActiveHash != tc.hash {
 				t.Errorf("revision %q decides, want %q", got.states["p"].ActiveHash, tc.hash)
 			}
@@ -264,7 +264,7 @@ func TestLastGood(t *testing.T) {
 				t.Errorf("the error does not say where: %v", err)
 			}
 			again := build(t, c, nil, tc.object) // what was stored is not needed twice
-			again.check(t, "p", tc.who, CompileFailed)
+			again.check(t, "p", tc.who, v1alpha1.ReasonCompileFailed)
 			repaired := build(t, c, tc.good, edited(second, "# repaired\n"))
 			repaired.check(t, "p", "current", "")
 		})
@@ -279,7 +279,7 @@ func TestDeletedPoliciesAreForgotten(t *testing.T) {
 	if gone := build(t, c, nil); len(gone.Policies()) != 0 || gone.Hash() == build(t, &Catalog{}, nil, p).Hash() {
 		t.Errorf("got %v", gone.Policies())
 	}
-	build(t, c, nil, edited(p, nonsense)).check(t, "p", "broken", CompileFailed)
+	build(t, c, nil, edited(p, nonsense)).check(t, "p", "broken", v1alpha1.ReasonCompileFailed)
 }
 
 // What is wrong with a library concerns those that import it.
@@ -294,24 +294,24 @@ func TestLibraries(t *testing.T) {
 	near, far := importing("near", "sallyport.lib.one.f"), importing("far", "sallyport.lib.two.g")
 	type expectation struct {
 		who     string
-		problem Problem
+		problem v1alpha1.ConditionReason
 	}
 	current := expectation{"current", ""}
 	for name, tc := range map[string]struct {
 		libraries []v1alpha1.RegoPolicy
-		problems  map[string]Problem
+		problems  map[string]v1alpha1.ConditionReason
 		near, far expectation
 		says      string // near's error
 	}{
 		"all in order":              {[]v1alpha1.RegoPolicy{one, two}, nil, current, current, ""},
-		"no parse":                  {[]v1alpha1.RegoPolicy{edited(one, nonsense), two}, map[string]Problem{"one": CompileFailed, "two": CompileFailed}, expectation{"broken", CompileFailed}, expectation{"broken", CompileFailed}, "one/l.rego:6:"},
-		"no compile":                {[]v1alpha1.RegoPolicy{edited(one, "y := unknown_function(1)\n"), two}, map[string]Problem{"one": CompileFailed, "two": CompileFailed}, expectation{"broken", CompileFailed}, expectation{"broken", CompileFailed}, "one/l.rego:4:"},
-		"no parse, further out":     {[]v1alpha1.RegoPolicy{one, edited(two, nonsense)}, map[string]Problem{"two": CompileFailed}, current, expectation{"broken", CompileFailed}, ""},
-		"against the contract":      {[]v1alpha1.RegoPolicy{edited(one, "y := input.request\n"), two}, map[string]Problem{"one": ContractBroken}, expectation{"broken", ContractBroken}, expectation{"broken", ContractBroken}, "one/l.rego:4:"},
-		"missing":                   {[]v1alpha1.RegoPolicy{two}, map[string]Problem{"two": LibraryMissing}, expectation{"broken", LibraryMissing}, expectation{"broken", LibraryMissing}, "data.sallyport.lib.one.f"},
-		"the same names":            {[]v1alpha1.RegoPolicy{twin, one, two}, map[string]Problem{"twin": LibraryConflict}, current, current, ""},
-		"a rule where a package is": {[]v1alpha1.RegoPolicy{inside, one, two}, map[string]Problem{"inside": LibraryConflict}, current, current, ""},
-		"in another's package":      {[]v1alpha1.RegoPolicy{elsewhere, one, two}, map[string]Problem{"elsewhere": ContractBroken}, current, current, ""},
+		"no parse":                  {[]v1alpha1.RegoPolicy{edited(one, nonsense), two}, map[string]v1alpha1.ConditionReason{"one": v1alpha1.ReasonCompileFailed, "two": v1alpha1.ReasonCompileFailed}, expectation{"broken", v1alpha1.ReasonCompileFailed}, expectation{"broken", v1alpha1.ReasonCompileFailed}, "one/l.rego:6:"},
+		"no compile":                {[]v1alpha1.RegoPolicy{edited(one, "y := unknown_function(1)\n"), two}, map[string]v1alpha1.ConditionReason{"one": v1alpha1.ReasonCompileFailed, "two": v1alpha1.ReasonCompileFailed}, expectation{"broken", v1alpha1.ReasonCompileFailed}, expectation{"broken", v1alpha1.ReasonCompileFailed}, "one/l.rego:4:"},
+		"no parse, further out":     {[]v1alpha1.RegoPolicy{one, edited(two, nonsense)}, map[string]v1alpha1.ConditionReason{"two": v1alpha1.ReasonCompileFailed}, current, expectation{"broken", v1alpha1.ReasonCompileFailed}, ""},
+		"against the contract":      {[]v1alpha1.RegoPolicy{edited(one, "y := input.request\n"), two}, map[string]v1alpha1.ConditionReason{"one": v1alpha1.ReasonContractBroken}, expectation{"broken", v1alpha1.ReasonContractBroken}, expectation{"broken", v1alpha1.ReasonContractBroken}, "one/l.rego:4:"},
+		"missing":                   {[]v1alpha1.RegoPolicy{two}, map[string]v1alpha1.ConditionReason{"two": v1alpha1.ReasonLibraryMissing}, expectation{"broken", v1alpha1.ReasonLibraryMissing}, expectation{"broken", v1alpha1.ReasonLibraryMissing}, "data.sallyport.lib.one.f"},
+		"the same names":            {[]v1alpha1.RegoPolicy{twin, one, two}, map[string]v1alpha1.ConditionReason{"twin": v1alpha1.ReasonLibraryConflict}, current, current, ""},
+		"a rule where a package is": {[]v1alpha1.RegoPolicy{inside, one, two}, map[string]v1alpha1.ConditionReason{"inside": v1alpha1.ReasonLibraryConflict}, current, current, ""},
+		"in another's package":      {[]v1alpha1.RegoPolicy{elsewhere, one, two}, map[string]v1alpha1.ConditionReason{"elsewhere": v1alpha1.ReasonContractBroken}, current, current, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := build(t, &Catalog{}, nil, append(tc.libraries, alone, near, far)...)
@@ -382,8 +382,8 @@ func TestReads(t *testing.T) {
 		}
 		return nil
 	}}
-	pending := &Lack{Problem: ReadsNotSynced, Err: errors.New("not synced yet")}
-	forbidden := &Lack{Problem: ReadsForbidden, Err: errors.New("no"), Missing: []Grant{{Resource: "secrets", Verbs: []string{"list"}}}}
+	pending := &Lack{Problem: v1alpha1.ReasonReadsNotSynced, Err: errors.New("not synced yet")}
+	forbidden := &Lack{Problem: v1alpha1.ReasonReadsForbidden, Err: errors.New("no"), Missing: []Grant{{Resource: "secrets", Verbs: []string{"list"}}}}
 	reading := func(p v1alpha1.RegoPolicy, kind string) v1alpha1.RegoPolicy {
 		p = edited(p, "# reads "+kind+"\n")
 		p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: kind}}
@@ -391,7 +391,7 @@ func TestReads(t *testing.T) {
 	}
 	first := stored(policy("p", "apps/v1/deployments UPDATE"), "uid")
 	other := stored(policy("other", "apps/v1/deployments UPDATE"), "uid-o")
-	check := func(object v1alpha1.RegoPolicy, who string, problem Problem) {
+	check := func(object v1alpha1.RegoPolicy, who string, problem v1alpha1.ConditionReason) {
 		t.Helper()
 		got := build(t, c, nil, object, other)
 		got.check(t, "p", who, problem)
@@ -399,23 +399,23 @@ func TestReads(t *testing.T) {
 	}
 	secrets := reading(first, "Service")
 	lacking["Service"] = pending
-	check(secrets, "nobody", ReadsNotSynced) // as if it were written later
+	check(secrets, "nobody", v1alpha1.ReasonReadsNotSynced) // as if it were written later
 	lacking["Service"] = forbidden
-	check(secrets, "broken", ReadsForbidden)
+	check(secrets, "broken", v1alpha1.ReasonReadsForbidden)
 	lacking["Service"] = pending
-	check(secrets, "broken", ReadsNotSynced) // it was in force before
+	check(secrets, "broken", v1alpha1.ReasonReadsNotSynced) // it was in force before
 	lacking["Service"] = forbidden
 	if s := build(t, c, nil, secrets, other).states["p"]; len(s.Missing) != 1 || s.Missing[0].String() != `{"apiGroups":[""],"resources":["secrets"],"verbs":["list"]}` {
 		t.Errorf("got %+v", s.Missing)
 	}
 	check(first, "current", "")
-	check(secrets, "last good", ReadsForbidden)
+	check(secrets, "last good", v1alpha1.ReasonReadsForbidden)
 	lacking["Service"] = pending
-	check(secrets, "last good", ReadsNotSynced)
+	check(secrets, "last good", v1alpha1.ReasonReadsNotSynced)
 	delete(lacking, "Service")
 	check(secrets, "current", "")
 	lacking["Pod"] = pending
-	check(reading(secrets, "Pod"), "last good", ReadsNotSynced)
+	check(reading(secrets, "Pod"), "last good", v1alpha1.ReasonReadsNotSynced)
 	delete(lacking, "Pod")
 	check(reading(secrets, "Pod"), "current", "")
 	if got := build(t, c, nil, reading(secrets, "Pod")).Reads(); len(got) != 1 || got[0].Kind != "Pod" {

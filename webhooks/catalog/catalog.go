@@ -19,49 +19,50 @@ import (
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
-// Lack is what keeps a policy from being asked although it compiles.
+// Lack is why a policy that compiles cannot be evaluated.
 type Lack struct {
-	Problem Problem
+	Problem v1alpha1.ConditionReason
 	Missing []Grant
 	Err     error
 }
 
-// Catalog makes sets of policies, and remembers what it has compiled and what has decided. The zero value is ready for use.
+// Catalog builds sets of policies, and caches compiled policies and the active revisions. The zero value is ready for use.
 type Catalog struct {
-	// Reads tells what is lacking for the reads of a policy to be answered, nil if nothing is. It is asked for every revision that
-	// could decide and must not wait. If it is not set nothing is lacking ever.
+	// Reads returns why the reads of a policy cannot be answered; nil if they can. It is called for every revision that could
+	// become active and must not block. If nil, nothing is lacking.
 	Reads func(ctx context.Context, policy string, reads []engine.Read) *Lack
 
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable
 
-	// Most is what all policies may need together; [MostWeight] if it is not set.
+	// Most limits the memory of all policies together; 0 means [MostWeight].
 	Most int64
-	// Patience is how long one compilation may take; 10 seconds if it is not set.
+	// Patience limits the time of one compilation; 0 means 10 seconds.
 	Patience time.Duration
-	// Late is told when a compilation ends that took longer, and that a build wanted: another build has its result. It may be nil.
+	// Late is called when a compilation ends that exceeded Patience and that a build needed; the next build uses its result. It may
+	// be nil.
 	Late func()
 
 	mu       sync.Mutex
 	weight   int64 // of the policies of the set that is being built
 	outlines memo[engine.Module, *engine.Outline]
 	compiled memo[[sha256.Size]byte, *compilation]
-	memory   map[string]*edition  // what decided last, by the policy's name
-	last     map[string]types.UID // the policies of the last set, by name
+	memory   map[string]*compiledRevision // the active editions, by policy name
+	last     map[string]types.UID         // the policies of the last set, by name
 }
 
-// Build makes the set that decides from now on, and tells what became of each object, by name. Only what changed is compiled:
-// a policy with its own text, and those that import a library with the library's. Memory is given to the oldest policies first. good gives the last good revisions that
-// are stored, by the policy's name. Objects and revisions are kept: they must not be changed any more.
+// Build makes the set of active policies and returns the state of each object, by name. It compiles only what changed: a policy
+// with its own text, and those that import a library with the library's. Memory is allotted to the oldest policies first. good has
+// the stored last good revisions, by policy name. The caller must not change objects and revisions afterwards.
 func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good map[string]Revision) (*Set, []State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	objects = slices.Clone(objects)
 	slices.SortFunc(objects, byObjectName)
-	libraries := c.shelve(objects)
+	libraries := c.collectLibraries(objects)
 	set := &Set{index: resourceIndex{}}
 	states := make([]State, len(objects))
-	memory, last := map[string]*edition{}, map[string]types.UID{}
+	memory, last := map[string]*compiledRevision{}, map[string]types.UID{}
 	c.weight = 0
 	for _, i := range byAge(objects) {
 		object := &objects[i]
@@ -69,7 +70,7 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 			states[i] = c.libraryState(object, libraries)
 			continue
 		}
-		v := c.settle(ctx, object, libraries, good)
+		v := c.choose(ctx, object, libraries, good)
 		states[i] = v.state
 		if v.policy != nil {
 			set.add(v.policy)
@@ -91,7 +92,7 @@ func stateOf(object *v1alpha1.RegoPolicy) State {
 	return State{Name: object.Name, UID: object.UID, Generation: object.Generation, Library: object.Spec.Library}
 }
 
-func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
+func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all libraries) State {
 	state := stateOf(object)
 	l := all[slices.IndexFunc(all, func(l *library) bool { return l.object == object })]
 	b := all.imports(object, l.outlines)
@@ -99,27 +100,27 @@ func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
 	state.Text, state.Err, state.Problem = done.text(), done.err, done.problem
 	var conflict *conflictError
 	switch {
-	case errors.As(l.refused, &conflict):
-		state.Err, state.Problem = l.refused, LibraryConflict
-	case done.err == nil && l.refused != nil:
-		state.Err, state.Problem = l.refused, ContractBroken
+	case errors.As(l.unusable, &conflict):
+		state.Err, state.Problem = l.unusable, v1alpha1.ReasonLibraryConflict
+	case done.err == nil && l.unusable != nil:
+		state.Err, state.Problem = l.unusable, v1alpha1.ReasonContractBroken
 	case done.err != nil && len(b.missing) > 0:
-		state.Problem, state.Lacking = LibraryMissing, b.missing
+		state.Problem, state.Lacking = v1alpha1.ReasonLibraryMissing, b.missing
 	}
 	return state
 }
 
-// compilation is what the engine made of a source, or had against it.
+// compilation is the result of compiling a source.
 type compilation struct {
 	key     [sha256.Size]byte
 	policy  *engine.Policy // nil for libraries
 	err     error
-	problem Problem
+	problem v1alpha1.ConditionReason
 }
 
 func (c *compilation) text() string { return hex.EncodeToString(c.key[:8]) }
 
-// compile gives the policy of a revision, from memory if it was compiled before.
+// compile returns the compiled revision, from the cache if it was compiled before.
 func (c *Catalog) compile(r *Revision) *compilation {
 	var modules []engine.Module
 	for i := range r.Libraries {
@@ -139,31 +140,30 @@ func (c *Catalog) compile(r *Revision) *compilation {
 	if done.err != nil {
 		done.problem = problemOf(done.err)
 	}
-	if !errors.Is(done.err, errOverrun) { // which another build asks for again
+	if !errors.Is(done.err, errOverrun) { // the next build compiles it again
 		c.compiled.put(key, done)
 	}
 	return done
 }
 
-func problemOf(err error) Problem {
+func problemOf(err error) v1alpha1.ConditionReason {
 	var all engine.CompileErrors
 	var heavy *engine.WeightError
 	switch {
 	case errors.As(err, &heavy), errors.Is(err, errOverrun):
-		return LimitExceeded
+		return v1alpha1.ReasonLimitExceeded
 	case !errors.As(err, &all):
-		return CompileFailed
+		return v1alpha1.ReasonCompileFailed
 	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }):
-		return ContractBroken
+		return v1alpha1.ReasonContractBroken
 	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Parameters }):
-		return ParametersInvalid
+		return v1alpha1.ReasonParametersInvalid
 	}
-	return CompileFailed
+	return v1alpha1.ReasonCompileFailed
 }
 
-// contain turns a panic of the compiler into an error of what is being compiled: it must not keep other policies from
-// being taken up.
-func contain(name string, err *error) {
+// recoverPanic turns a panic of the compiler into an error, so that other policies can still be loaded.
+func recoverPanic(name string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s cannot be compiled: panic: %v\n%s", name, p, debug.Stack())
 	}

@@ -7,14 +7,14 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Compose puts RegoPolicies into the engine's terms, by name, as Build compiles them: each with those libraries that it reaches
-// and may have, and its tests.
+// Compose converts RegoPolicies as Build compiles them: each with the libraries that it reaches and may import, and its tests; by
+// name.
 func Compose(objects []v1alpha1.RegoPolicy) map[string]Source {
 	c := &Catalog{}
-	libraries := c.shelve(objects)
+	libraries := c.collectLibraries(objects)
 	sources := make(map[string]Source, len(objects))
 	for i := range objects {
-		b := libraries.imports(&objects[i], c.sketches(&objects[i]))
+		b := libraries.imports(&objects[i], c.outlinesOf(&objects[i]))
 		var modules []engine.Module
 		for j := range b.libraries {
 			modules = append(modules, modulesOf(&b.libraries[j])...)
@@ -24,10 +24,10 @@ func Compose(objects []v1alpha1.RegoPolicy) map[string]Source {
 	return sources
 }
 
-// Imports tells whether a composed source has something of a library.
+// Imports reports whether a composed source has a module of a library.
 func (s *Source) Imports(library string) bool {
 	for _, m := range s.Libraries {
-		if strings.HasPrefix(m.Name, library+"/") { // as modulesOf names them
+		if strings.HasPrefix(m.Name, library+"/") { // the prefix that modulesOf adds
 			return true
 		}
 	}

@@ -1,28 +1,27 @@
-// Package catalog turns RegoPolicy objects into the set of policies that decide, and finds those that a request meets.
+// Package catalog builds the set of active policies from RegoPolicy objects, and selects those that match a request.
 //
-// # What decides where an object is broken
+// # Broken objects
 //
-// An object is broken if it does not compile, if its spec.match cannot be used, or if it reads what cannot be read. Its last
-// good revision decides then: the youngest one that this process has used or that is stored, of the object with the same UID;
-// a policy that is deleted and made again begins anew. Rego, parameters, reads and timeout are those of that revision.
+// An object is broken if it does not compile, if its spec.match or spec.namespaceModes is invalid, or if what it reads cannot be read.
+// Then its last good revision is active: the latest one that this process has used or that is stored, of the object with the same
+// UID; a policy that is deleted and created again starts without one. Rego, parameters, reads, timeout and spec.match are those of
+// the revision, because its rules were written for it.
 //
-// How it is enforced is the looser of the two: of spec.mode and spec.onError the one that lets more pass, and a request is
-// judged only if it meets both objects' spec.match. So whoever writes mode Audit, or an exclusion, into a broken policy gets
-// relief at once, as they would from any other edit; what is stricter or wider waits until it compiles, because the old rules
-// were not written for it. What cannot be read in the broken object's own spec.match is left out of this.
+// The object determines the enforcement: spec.mode, spec.namespaceModes, spec.onError and spec.override. So mode Audit in a broken
+// policy takes effect at once, as in any other edit. If its spec.namespaceModes is invalid, those of the revision apply.
 //
-// If there is no good revision, nothing can be asked: requests that the object's spec.match selects follow its spec.onError,
-// in its spec.mode, except requests for RegoPolicies, so that it can always be repaired. Requirements of a namespaceSelector
-// that cannot be read are left out, so that it selects more rather than less; without resources it selects nothing.
+// Without a good revision there is nothing to evaluate: requests that the object's spec.match selects follow its spec.onError,
+// in its spec.mode. Requests for RegoPolicies are excepted, so that the object can be repaired. An invalid selector of spec.match
+// then selects everything; with invalid spec.namespaceModes the strictest mode applies everywhere.
 //
-// An object whose reads are only not synced yet is not broken. Until they are its last revision decides. If there is none, a
-// new policy is left out, as if it were written a moment later; one that was in force before, if only by its onError, still
-// follows that.
+// An object whose reads have not synced yet is not broken. Until they have, its last revision is active. Without one, a new
+// policy is left out, as if it were created a moment later; one that was in force before, if only by its onError, follows its
+// onError.
 //
 // # Libraries
 //
-// A policy is compiled with those modules of libraries that it reaches, and keeps them. What is wrong with a library concerns
-// nobody but the policies that import it. Of two libraries that define the same names the older one counts, and the younger
-// one is left out as a whole. Policies cannot be in conflict: each is compiled for itself, so that a copy of one can be tried
+// A policy is compiled with the library modules that it reaches, and keeps them. Errors of a library concern only the policies
+// that import it. If two libraries define the same names, the older one is used, and the younger one is left out as a whole.
+// Policies cannot conflict: each is compiled by itself, so that a copy can be tried out beside the original.
 // out beside it.
 package catalog

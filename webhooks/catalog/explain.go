@@ -9,54 +9,47 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Meeting is how a request fares with a policy's spec.match, field by field, and in which mode it is judged.
+// Meeting is the result of matching a request with a policy's spec.match, field by field, and the effective mode.
 type Meeting struct {
-	// Met tells whether the policy is asked, as Select does.
+	// Met reports whether Select returns the policy.
 	Met bool `json:"met"`
-	// By is the entry of spec.match.resources that the request meets; empty if it meets none.
+	// By is the entry of spec.match.resources that matches; empty if none does.
 	By string `json:"by,omitempty"`
-	// Missed are the fields that keep the policy from being asked.
+	// Missed are the fields that do not match.
 	Missed []Missed `json:"missed,omitempty"`
-	// Mode is the effective one, and ModeBy the field that it is of.
+	// Mode is the effective mode, and ModeBy the field that sets it.
 	Mode   v1alpha1.PolicyMode `json:"mode,omitempty"`
 	ModeBy string              `json:"modeBy,omitempty"`
-	// Unread is why the labels of the namespace are not known, if they matter. The policy follows its onError then.
+	// Unread is why the labels of the namespace are unknown, if they matter. The policy follows its onError then.
 	Unread error `json:"-"`
 }
 
-// Missed is a field of a RegoPolicy that a request does not meet.
+// Missed is a field of a RegoPolicy that does not match a request.
 type Missed struct {
 	Field string `json:"field"`
-	// Why says what it has and what the request is.
+	// Why names the values of the field and of the request.
 	Why string `json:"why"`
 }
 
-// Meeting tells how the request fares with the policy. The reader is asked for the labels of its namespace if they matter.
+// Meeting matches the request with the policy. It reads the labels of the request's namespace if they matter.
 func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) *Meeting {
 	home := homeOf(ctx, request, reader)
 	m := &Meeting{}
 	if p.err != nil && Repairs(request) {
-		m.miss("spec", "is broken, and a broken policy is not evaluated for RegoPolicies, so that it can be repaired")
+		m.addMissed("spec", "is broken, and a broken policy is not evaluated for RegoPolicies, so that it can be repaired")
 	}
-	for i, match := range p.match {
-		if match.PolicyMatch == nil {
-			m.miss("spec.match.resources", "is empty")
-			continue
-		}
-		of := ""
-		if i > 0 {
-			of = " (in the current RegoPolicy, which limits what the last good revision matches)"
-		}
-		m.resources(match, request, of)
-		m.exclusions(match, request, of)
-		m.object(match, request, of)
-		m.namespace(match, request, home, of)
+	if p.match.PolicyMatch == nil {
+		m.addMissed("spec.match.resources", "is empty")
+	} else {
+		m.resources(p.match, request)
+		m.exclusions(p.match, request)
+		m.object(p.match, request)
+		m.namespace(p.match, request, home)
 	}
 	m.Met = len(m.Missed) == 0
 	var unread error
@@ -67,27 +60,27 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 	return m
 }
 
-func (m *Meeting) miss(field, format string, args ...any) {
+func (m *Meeting) addMissed(field, format string, args ...any) {
 	m.Missed = append(m.Missed, Missed{Field: field, Why: fmt.Sprintf(format, args...)})
 }
 
-// resources tells of each entry what of it the request is not, if it meets none.
-func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest, of string) {
+// resources adds, if no entry matches, the differences of each entry.
+func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest) {
 	var missed []Missed
 	for i, r := range match.Resources {
 		field := fmt.Sprintf("spec.match.resources[%d]", i)
-		why := missing(&r, request)
+		why := mismatches(&r, request)
 		if len(why) == 0 {
 			m.By = field
 			return
 		}
-		missed = append(missed, Missed{Field: field, Why: strings.Join(why, ", and ") + of})
+		missed = append(missed, Missed{Field: field, Why: strings.Join(why, ", and ")})
 	}
 	m.Missed = append(m.Missed, missed...)
 }
 
-// MissesDebugContainers tells whether a policy judges what is written into Pods, and not the containers that kubectl debug adds: the API
-// server has them as another resource, which pods does not stand for.
+// MissesDebugContainers reports whether a policy matches the creation or update of Pods, but not the containers that kubectl debug
+// adds: these are another resource, which `pods` does not include.
 func MissesDebugContainers(match *v1alpha1.PolicyMatch) bool {
 	judges := func(operation admissionv1.Operation, subresource string) bool {
 		request := &admissionv1.AdmissionRequest{
@@ -98,8 +91,8 @@ func MissesDebugContainers(match *v1alpha1.PolicyMatch) bool {
 	return (judges(admissionv1.Create, "") || judges(admissionv1.Update, "")) && !judges(admissionv1.Update, "ephemeralcontainers")
 }
 
-// missing are the reasons for which an entry is not about a request.
-func missing(r *v1alpha1.PolicyResources, request *admissionv1.AdmissionRequest) (why []string) {
+// mismatches returns the differences between an entry and a request; none if it matches.
+func mismatches(r *v1alpha1.PolicyResources, request *admissionv1.AdmissionRequest) (why []string) {
 	is := func(field, name string, has []string, met bool) {
 		if !met {
 			why = append(why, fmt.Sprintf("%s has %s, not %q", field, quoted(has), name))
@@ -130,45 +123,45 @@ func quoted(texts []string) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// exclusions tells which entries exclude the request.
-func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
+// exclusions adds the entries that exclude the request.
+func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest) {
 	user := &request.UserInfo
 	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
-		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester%s", user.Username, of)
+		m.addMissed(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester", user.Username)
 	}
 	for i, group := range match.ExcludeGroups {
 		if slices.Contains(user.Groups, group) {
-			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s%s", group, user.Username, of)
+			m.addMissed(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s", group, user.Username)
 		}
 	}
 	if i := slices.Index(match.ExcludeNamespaces, request.Namespace); i >= 0 && request.Namespace != "" {
-		m.miss(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request%s", request.Namespace, of)
+		m.addMissed(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request", request.Namespace)
 	}
 }
 
-func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest, of string) {
+func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest) {
 	met, err := match.object(request)
 	switch {
 	case err != nil:
 		m.Unread = err
 	case !met:
-		m.miss("spec.match.objectSelector", "is %s, which the object's labels do not match%s", match.objects, of)
+		m.addMissed("spec.match.objectSelector", "is %s, which the object's labels do not match", match.objects)
 	}
 }
 
-func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest, home labelsOf, of string) {
+func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest, home labelsOf) {
 	met, err := match.namespace(request, home)
 	switch {
 	case err != nil:
 		m.Unread = err
 	case !met:
 		sets, _ := home()
-		m.miss("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s%s",
-			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets), of)
+		m.addMissed("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s",
+			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets))
 	}
 }
 
-// labelsText has those before a request and those after it, where they differ.
+// labelsText returns the labels before and after a request, where they differ.
 func labelsText(sets homes) string {
 	var texts []string
 	for _, set := range sets {
@@ -181,40 +174,22 @@ func labelsText(sets homes) string {
 	return strings.Join(slices.Compact(texts), " and would have ")
 }
 
-// modeField names the field that a mode is of.
+// modeField returns the field that sets a mode.
 func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.AdmissionRequest, home labelsOf) string {
-	if !placed(request) || !slices.ContainsFunc(p.regimes, func(r regime) bool { return len(r.namespaces) > 0 }) {
+	if !placed(request) {
 		return "spec.mode"
 	}
 	sets := homes{nil}
-	if slices.ContainsFunc(p.regimes, regime.byLabels) {
+	if p.regime.byLabels() {
 		var err error
 		if sets, err = home(); err != nil {
 			return "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are unknown"
 		}
 	}
-	for _, r := range p.regimes {
-		for _, set := range sets {
-			if i := r.entryFor(set, mode); i >= 0 {
-				return fmt.Sprintf("spec.namespaceModes[%d]", i)
-			}
+	for _, set := range sets {
+		if i := p.regime.entryFor(set); i >= 0 && p.regime.namespaces[i].mode == mode {
+			return fmt.Sprintf("spec.namespaceModes[%d]", i)
 		}
 	}
 	return "spec.mode"
-}
-
-// entryFor gives the index of the entry that a mode is of for those labels, -1 for none.
-func (r regime) entryFor(set labels.Set, mode v1alpha1.PolicyMode) int {
-	for i, n := range r.namespaces {
-		if n.selector != nil && !n.selector.Matches(set) {
-			continue
-		}
-		if n.mode == mode {
-			return i
-		}
-		if !n.unclear {
-			break
-		}
-	}
-	return -1
 }

@@ -9,42 +9,42 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// libraryRoot is the package that all libraries are below.
+// libraryRoot is the root package of all libraries.
 const libraryRoot = "sallyport.lib"
 
-// library is a RegoPolicy with modules for others, and what is known of each module without compiling it.
+// library is a RegoPolicy with library modules, and their outlines.
 type library struct {
 	object   *v1alpha1.RegoPolicy
-	outlines []*engine.Outline // nil where the module does not parse
-	refused  error             // why policies cannot have any of it
+	outlines []*engine.Outline // nil if the module does not parse
+	unusable error             // why no policy can import it
 }
 
-// shelf is the libraries of one build, by name.
-type shelf []*library
+// libraries is the libraries of a build, by name.
+type libraries []*library
 
-// shelve puts libraries on a shelf. One that takes a name that an older one has is refused.
-func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
-	var all shelf
+// collectLibraries collects the libraries. One that defines a name of an older one is left out.
+func (c *Catalog) collectLibraries(objects []v1alpha1.RegoPolicy) libraries {
+	var all libraries
 	for i := range objects {
 		if objects[i].Spec.Library {
-			all = append(all, &library{object: &objects[i], outlines: c.sketches(&objects[i])})
+			all = append(all, &library{object: &objects[i], outlines: c.outlinesOf(&objects[i])})
 		}
 	}
-	byAge := slices.SortedStableFunc(slices.Values(all), func(a, b *library) int { // by name where they are of one age
+	byAge := slices.SortedStableFunc(slices.Values(all), func(a, b *library) int { // by name if their ages are equal
 		return a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time)
 	})
 	for i, l := range byAge {
-		l.refused = l.misplaced()
+		l.unusable = l.misplaced()
 		for _, older := range byAge[:i] {
-			if l.refused == nil && older.refused == nil {
-				l.refused = l.conflict(older)
+			if l.unusable == nil && older.unusable == nil {
+				l.unusable = l.conflict(older)
 			}
 		}
 	}
 	return all
 }
 
-// misplaced tells whether the library has modules outside of its own package, where they could become part of others.
+// misplaced returns an error if the library has modules outside its own package, which could become part of others.
 func (l *library) misplaced() error {
 	for i, o := range l.outlines {
 		if o != nil && !o.Below(l.object.Spec.Package) {
@@ -55,7 +55,7 @@ func (l *library) misplaced() error {
 	return nil
 }
 
-// conflictError is told to the younger of two libraries.
+// conflictError is the error of the younger of two libraries that define the same name.
 type conflictError struct{ library, name, older string }
 
 func (e *conflictError) Error() string {
@@ -77,15 +77,15 @@ func (l *library) conflict(older *library) error {
 	return nil
 }
 
-// bundle is what a RegoPolicy is to be compiled with.
-type bundle struct {
+// imports is what a RegoPolicy imports.
+type imports struct {
 	libraries []v1alpha1.RegoPolicy // by name, with the modules that are reached
-	missing   []string              // what it refers to in libraries that are not there
+	missing   []string              // references to libraries that do not exist
 }
 
-// imports picks what an object's modules reach, directly or through other libraries. Modules that do not parse come along if
-// something is missing that could be in them: only the compiler's words about them help then.
-func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) bundle {
+// imports returns what an object's modules reach, directly or through other libraries. If a reference is unresolved, modules that
+// do not parse are included, because it may be in them: the compiler then reports their syntax errors.
+func (s libraries) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) imports {
 	own := slices.DeleteFunc(slices.Clone(outlines), func(o *engine.Outline) bool { return o == nil })
 	reached := map[*engine.Outline]bool{}
 	for queue := slices.Clone(own); len(queue) > 0; queue = queue[1:] {
@@ -109,7 +109,7 @@ func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) 
 		slices.Sort(all)
 		return slices.Compact(all)
 	}
-	var b bundle
+	var b imports
 	if len(own) == len(outlines) {
 		b.missing = lacking(libraryRoot)
 	}
@@ -133,15 +133,15 @@ func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) 
 	return b
 }
 
-// others are the libraries that the object may import.
-func (s shelf) others(object *v1alpha1.RegoPolicy) shelf {
+// others returns the libraries that the object may import.
+func (s libraries) others(object *v1alpha1.RegoPolicy) libraries {
 	return slices.DeleteFunc(slices.Clone(s), func(l *library) bool {
-		return l.refused != nil || l.object.Name == object.Name
+		return l.unusable != nil || l.object.Name == object.Name
 	})
 }
 
-// sketches gives the outlines of an object's modules, nil where one does not parse.
-func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
+// outlinesOf returns the outlines of an object's modules, nil for one that does not parse.
+func (c *Catalog) outlinesOf(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	outlines := make([]*engine.Outline, len(object.Spec.Modules))
 	for i, m := range modulesOf(object) {
 		outline, ok := c.outlines.get(m)
@@ -155,7 +155,7 @@ func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	return outlines
 }
 
-// sketch gives nil for what does not parse, or cannot even be tried: the compiler says why.
+// sketch returns nil if the module does not parse or the parser panics: the compiler reports why.
 func sketch(m engine.Module) (outline *engine.Outline) {
 	defer func() {
 		if recover() != nil {

@@ -40,7 +40,7 @@ func TestAPolicyThatTakesTooLongToCompile(t *testing.T) {
 	b := build(t, c, nil, slow, other)
 	b.compiled(t, "other")
 	state := b.states["slow"]
-	if state.Problem != LimitExceeded || !state.LastGood || !strings.Contains(state.Err.Error(), "did not finish within 100ms") {
+	if state.Problem != v1alpha1.ReasonLimitExceeded || !state.LastGood || !strings.Contains(state.Err.Error(), "did not finish within 100ms") {
 		t.Fatalf("got %+v", state)
 	}
 	if n := LeftBehind(); n != 1 {
@@ -49,7 +49,7 @@ func TestAPolicyThatTakesTooLongToCompile(t *testing.T) {
 	// Another catalog, which has all the time that there is, does not begin it beside the first.
 	again := build(t, &Catalog{Patience: time.Hour}, map[string]Revision{"slow": {Policy: good}}, slow, other)
 	again.compiled(t, "other")
-	if state := again.states["slow"]; LeftBehind() > 0 && state.Problem != LimitExceeded || !state.LastGood {
+	if state := again.states["slow"]; LeftBehind() > 0 && state.Problem != v1alpha1.ReasonLimitExceeded || !state.LastGood {
 		t.Errorf("got %+v", state)
 	}
 	untilNoneIsLeftBehind(t)
@@ -77,7 +77,7 @@ func TestWhatCompilesTooLateIsUsedWhenItIsThere(t *testing.T) {
 		if state.Active != nil {
 			break
 		}
-		if state.Problem != LimitExceeded || builds > 5 { // its outline is late, and then its compilation
+		if state.Problem != v1alpha1.ReasonLimitExceeded || builds > 5 { // its outline is late, and then its compilation
 			t.Fatalf("build %d: got %+v", builds, state)
 		}
 		select {
@@ -132,7 +132,7 @@ func TestMemoryIsGivenToTheOldestPolicies(t *testing.T) {
 		if active := state.Active != nil; active != (i < fit) {
 			t.Errorf("%s, the %dth: active is %t: %v", p.Name, i+1, active, state.Err)
 		}
-		if i >= fit && (state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "the limit for all policies is 13.0 MiB")) {
+		if i >= fit && (state.Problem != v1alpha1.ReasonLimitExceeded || !strings.Contains(state.Err.Error(), "the limit for all policies is 13.0 MiB")) {
 			t.Errorf("%s: got %s %v", p.Name, state.Problem, state.Err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestMemoryIsGivenToTheOldestPolicies(t *testing.T) {
 	grown := large(last.Name, fit-1, each+3)
 	grown.Generation++
 	b = build(t, c, nil, append(all[:fit-1:fit-1], grown)...)
-	if state := b.states[last.Name]; state.Problem != LimitExceeded || !state.LastGood {
+	if state := b.states[last.Name]; state.Problem != v1alpha1.ReasonLimitExceeded || !state.LastGood {
 		t.Errorf("got %+v", state)
 	}
 	// And all that are left fit again.
@@ -158,7 +158,7 @@ func TestOnePolicyMayNotNeedTooMuchMemory(t *testing.T) {
 	l := lib("l", "sallyport.lib.l", "x := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]", 1)
 	b := build(t, &Catalog{}, nil, p, l)
 	for _, name := range []string{"p", "l"} {
-		if state := b.states[name]; state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "the limit for one policy or library is 32.0 MiB") {
+		if state := b.states[name]; state.Problem != v1alpha1.ReasonLimitExceeded || !strings.Contains(state.Err.Error(), "the limit for one policy or library is 32.0 MiB") {
 			t.Errorf("%s: got %s %v", name, state.Problem, state.Err)
 		}
 	}

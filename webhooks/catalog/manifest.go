@@ -10,11 +10,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// indent stands for a tab at the beginning of a line of Rego.
+// indent replaces a tab at the beginning of a line of Rego.
 const indent = "  "
 
-// Manifest is a policy in YAML, as kubectl apply takes it. Its Rego is indented by spaces: YAML has no tabs in blocks of text,
-// and with them kubectl edit would show a policy as one long line with escapes.
+// Manifest returns a policy as YAML for kubectl apply. Its Rego is indented by spaces: YAML block scalars cannot have tabs, and
+// with tabs kubectl edit would show a policy as one long line with escapes.
 func Manifest(policy *v1alpha1.RegoPolicy) ([]byte, error) {
 	policy = policy.DeepCopy()
 	for i := range policy.Spec.Modules {
@@ -30,8 +30,8 @@ func Manifest(policy *v1alpha1.RegoPolicy) ([]byte, error) {
 	return text, nil
 }
 
-// Spaced returns Rego with spaces in place of the tabs at the beginning of lines. That is other Rego if a text of several lines has such tabs;
-// none of the shipped policies has.
+// Spaced replaces tabs at the beginning of lines by spaces. This changes the value of a raw string of several lines with such tabs;
+// no shipped policy has one.
 func Spaced(source string) string {
 	lines := strings.Split(source, "\n")
 	for i, line := range lines {
@@ -41,8 +41,7 @@ func Spaced(source string) string {
 	return strings.Join(lines, "\n")
 }
 
-// untabbed returns the same Rego without tabs at the beginning of lines. Rego that would not be the same, because the tabs are in
-// a text of several lines, and Rego that does not parse stay as they are.
+// untabbed is Spaced if this does not change the parsed Rego; otherwise, and if the Rego does not parse, it returns source.
 func untabbed(source string) string {
 	spaced := Spaced(source)
 	before, errBefore := parsed(source)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -19,10 +18,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// all is the wildcard of rules, with the meaning that it has in webhook configurations.
+// all is the wildcard of rules, as in webhook configurations.
 const all = "*"
 
-// resourceKey finds the policies for a request. Resource includes the subresource: "deployments/scale".
+// resourceKey is the key of the index of policies. Resource includes the subresource: "deployments/scale".
 type resourceKey struct{ group, resource, operation string }
 
 // entry is one of a policy's spec.match.resources, under one of its keys.
@@ -31,12 +30,12 @@ type entry struct {
 	versions []string
 }
 
-// add puts a policy under every key of its match.
+// add adds a policy under every key of its match.
 func (index resourceIndex) add(p *Policy) {
-	if p.match[0].PolicyMatch == nil {
+	if p.match.PolicyMatch == nil {
 		return
 	}
-	for _, r := range p.match[0].Resources {
+	for _, r := range p.match.Resources {
 		e := entry{policy: p, versions: r.APIVersions}
 		for _, group := range r.APIGroups {
 			for _, resource := range r.Resources {
@@ -51,23 +50,23 @@ func (index resourceIndex) add(p *Policy) {
 
 type resourceIndex map[resourceKey][]entry
 
-// Selected is a policy that a request meets, or that cannot tell whether it does.
+// Selected is a policy that matches a request, or whose match is unknown.
 type Selected struct {
 	*Policy
-	// Mode in which the policy judges this request, as its namespace has it.
+	// Mode is the enforcement mode for the request's namespace.
 	Mode v1alpha1.PolicyMode
-	// Err is set if the policy is broken, or if the namespace's labels could not be read: the policy follows its onError,
-	// because "no match" would be a silent allow. The mode is then the strictest of those that it may be.
+	// Err is set if the policy is broken, or if the namespace's labels could not be read: the policy follows its onError, because
+	// "no match" would be a silent allow. Mode is then the strictest of the possible ones.
 	Err error
 }
 
-// Select gives the policies that the request meets, in the order of their names. The reader is asked for the labels of
-// the request's namespace, once, if a policy selects by them. A request on a Namespace brings its own.
+// Select returns the policies that match the request, by name. It reads the labels of the request's namespace, once, if a policy
+// selects by them. A request on a Namespace contains them.
 func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) []Selected {
 	home := homeOf(ctx, request, reader)
 	var selected []Selected
 	for _, p := range s.candidates(request) {
-		met, err := p.meets(request, home)
+		met, err := p.matches(request, home)
 		if p.err != nil && Repairs(request) || !met && err == nil {
 			continue
 		}
@@ -83,16 +82,16 @@ func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest,
 	return selected
 }
 
-// homes are the labels of a request's namespace: of one that the request changes, those before it and those after it.
+// homes are the labels of a request's namespace; if the request changes the namespace, the old and the new ones.
 type homes []labels.Set
 
-// selectedBy tells whether a selector, which may be nil for all, selects the namespace as it is or as it would be: a request that
-// changes a label by which a policy is chosen is one for that policy.
+// selectedBy reports whether a selector (nil for all) selects the namespace by its old or its new labels: a policy must see
+// requests that add or remove a label that it selects by.
 func (h homes) selectedBy(s labels.Selector) bool {
 	return s == nil || slices.ContainsFunc(h, func(set labels.Set) bool { return s.Matches(set) })
 }
 
-// labelsOf gives the labels of a request's namespace.
+// labelsOf returns the labels of a request's namespace.
 type labelsOf func() (homes, error)
 
 func homeOf(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) labelsOf {
@@ -105,20 +104,20 @@ func homeOf(ctx context.Context, request *admissionv1.AdmissionRequest, reader e
 	})
 }
 
-// onNamespace tells whether the request is about a Namespace itself, whose labels it brings: the new ones are nowhere to be read.
+// onNamespace reports whether the request is about a Namespace itself, whose new labels are only in the request.
 func onNamespace(request *admissionv1.AdmissionRequest) bool {
 	return request.Resource.Group == "" && request.Resource.Resource == "namespaces"
 }
 
-// placed tells whether the request has a namespace. A Namespace without a name yet is one all the same.
+// placed reports whether the request has a namespace. A Namespace that has no name yet counts, too.
 func placed(request *admissionv1.AdmissionRequest) bool {
 	return request.Namespace != "" || onNamespace(request)
 }
 
-// homesIn are the labels of the Namespace that the request is about.
+// homesIn returns the labels of the Namespace that the request is about.
 func homesIn(request *admissionv1.AdmissionRequest) (found homes, err error) {
 	for _, object := range []*runtime.RawExtension{&request.OldObject, &request.Object} {
-		set, there, err := labelsCarriedBy(object)
+		set, there, err := labelsInRequest(object)
 		if !there {
 			continue
 		}
@@ -140,7 +139,7 @@ func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionReques
 		q.Live = true
 		answer, err = reader.Read(ctx, q)
 	}
-	if err == nil && answer.Value.IsNull() { // no labels are not the labels of nothing; API servers refuse such requests, too
+	if err == nil && answer.Value.IsNull() { // missing labels would select nothing; API servers reject such requests, too
 		err = errors.New("namespace not found")
 	}
 	if err != nil {
@@ -149,7 +148,7 @@ func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionReques
 	return LabelsOf(answer.Value), nil
 }
 
-// LabelsOf gives the labels of an object that was read from the API server, where they are texts.
+// LabelsOf returns the labels of an object from the API server.
 func LabelsOf(object engine.Value) labels.Set {
 	set := labels.Set{}
 	object.Get("metadata").Get("labels").Each(func(name string, v engine.Value) { set[name] = v.Text() })
@@ -158,32 +157,23 @@ func LabelsOf(object engine.Value) labels.Set {
 
 var policyResource = v1alpha1.KindOf(&v1alpha1.RegoPolicy{}).Resource()
 
-// Repairs tells whether the request is one by which policies can be repaired, or deleted.
+// Repairs reports whether the request can repair or delete policies.
 func Repairs(request *admissionv1.AdmissionRequest) bool {
 	return request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == policyResource
 }
 
-// meets tells whether the request meets every match of the policy. What needs to be read comes last.
-func (p *Policy) meets(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
-	for i, m := range p.match {
-		if m.excluded(request) || i > 0 && !m.covers(request) {
-			return false, nil
-		}
+// matches reports whether a candidate matches spec.match. Reads come last.
+func (p *Policy) matches(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
+	if p.match.excluded(request) {
+		return false, nil
 	}
-	for _, m := range p.match {
-		if met, err := m.object(request); !met || err != nil {
-			return false, err
-		}
+	if met, err := p.match.object(request); !met || err != nil {
+		return false, err
 	}
-	for _, m := range p.match {
-		if met, err := m.namespace(request, home); !met || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return p.match.namespace(request, home)
 }
 
-// candidates are the policies with an entry in spec.match.resources for the request.
+// candidates returns the policies with an entry in spec.match.resources for the request.
 func (s *Set) candidates(request *admissionv1.AdmissionRequest) []*Policy {
 	var policies []*Policy
 	for _, key := range lookups(request) {
@@ -201,7 +191,7 @@ func covers(versions []string, version string) bool {
 	return slices.Contains(versions, all) || slices.Contains(versions, version)
 }
 
-// lookups are the keys under which a request's policies can stand: exact, and with each wildcard that covers it.
+// lookups returns the keys that match a request: exact, and with each wildcard that covers it.
 func lookups(request *admissionv1.AdmissionRequest) []resourceKey {
 	resource, sub := request.Resource.Resource, request.SubResource
 	resources := []string{resource, all, "*/*"}
@@ -224,53 +214,41 @@ type matcher struct {
 	objects    labels.Selector // nil: every object
 }
 
-// newMatcher gives, beside an error, what can be used all the same: nothing without resources, else all but requirements of
-// the selector that cannot be read.
+// newMatcher returns an error if spec.match is invalid. Without resources the matcher then matches nothing; a selector that is invalid
+// selects everything.
 func newMatcher(match *v1alpha1.PolicyMatch) (m matcher, err error) {
 	if match == nil || len(match.Resources) == 0 {
 		return matcher{}, errors.New("resources: at least one is required")
 	}
 	usable := *match
 	var errs [2]error
-	if usable.NamespaceSelector, m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
+	if m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
 		errs[0] = fmt.Errorf("namespaceSelector: %w", err)
 	}
-	if usable.ObjectSelector, m.objects, err = newSelector(match.ObjectSelector); err != nil {
+	if m.objects, err = newSelector(match.ObjectSelector); err != nil {
 		errs[1] = fmt.Errorf("objectSelector: %w", err)
+	}
+	if m.namespaces == nil {
+		usable.NamespaceSelector = nil
+	}
+	if m.objects == nil {
+		usable.ObjectSelector = nil
 	}
 	m.PolicyMatch = &usable
 	return m, errors.Join(errs[:]...)
 }
 
-// newSelector gives a selector as it is written and as it is used; nil for one that selects everything. Beside an error it gives it
-// without those of its requirements that cannot be used, which selects more.
-func newSelector(s *metav1.LabelSelector) (usable *metav1.LabelSelector, selector labels.Selector, err error) {
-	if s == nil {
-		return nil, nil, nil
+// newSelector returns nil for a selector that selects everything.
+func newSelector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return nil, nil
 	}
-	var errs []error
-	wrong := func(one metav1.LabelSelector) bool {
-		_, err := metav1.LabelSelectorAsSelector(&one)
-		errs = append(errs, err)
-		return err != nil
-	}
-	usable = s.DeepCopy()
-	maps.DeleteFunc(usable.MatchLabels, func(key, value string) bool {
-		return wrong(metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
-	})
-	usable.MatchExpressions = slices.DeleteFunc(usable.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-		return wrong(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
-	})
-	if len(usable.MatchLabels)+len(usable.MatchExpressions) == 0 {
-		return nil, nil, errors.Join(errs...)
-	}
-	selector, err = metav1.LabelSelectorAsSelector(usable)
-	return usable, selector, errors.Join(append(errs, err)...)
+	return metav1.LabelSelectorAsSelector(s)
 }
 
-// covers tells whether the request meets one of the resources, without an index.
+// covers reports whether the request matches one of the resources, without the index.
 func (m matcher) covers(request *admissionv1.AdmissionRequest) bool {
-	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool { return len(missing(&r, request)) == 0 })
+	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool { return len(mismatches(&r, request)) == 0 })
 }
 
 func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {
@@ -279,14 +257,14 @@ func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {
 		slices.ContainsFunc(request.UserInfo.Groups, func(g string) bool { return slices.Contains(m.ExcludeGroups, g) })
 }
 
-// object tells whether the request's object has the labels, as it is or as it would be, as API servers do: to them what a connection
-// carries is no object with labels, which no selector selects.
+// object reports whether the selector selects the request's object by its old or new labels, as API servers do: CONNECT has no
+// object with labels, so that no selector selects it.
 func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
 	if m.objects == nil || request.Operation == admissionv1.Connect {
 		return m.objects == nil, nil
 	}
 	for _, object := range []*runtime.RawExtension{&request.Object, &request.OldObject} {
-		set, there, err := labelsCarriedBy(object)
+		set, there, err := labelsInRequest(object)
 		if !there {
 			continue
 		}
@@ -300,8 +278,8 @@ func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
 	return false, nil
 }
 
-// labelsCarriedBy gives the labels of an object as it came, as text or decoded.
-func labelsCarriedBy(object *runtime.RawExtension) (set labels.Set, there bool, err error) {
+// labelsInRequest returns the labels of an object in a request, encoded or decoded.
+func labelsInRequest(object *runtime.RawExtension) (set labels.Set, there bool, err error) {
 	if u, ok := object.Object.(*unstructured.Unstructured); ok {
 		if written, _, err := unstructured.NestedFieldNoCopy(u.Object, "metadata", "labels"); written == nil {
 			return nil, true, err
@@ -316,7 +294,7 @@ func labelsCarriedBy(object *runtime.RawExtension) (set labels.Set, there bool, 
 	return set, true, err
 }
 
-// labelsIn reads nothing else of an object.
+// labelsIn returns the labels of an object.
 func labelsIn(object engine.Value) (set labels.Set, err error) {
 	metadata := object.Get("metadata")
 	if !object.IsObject() || !metadata.IsNull() && !metadata.IsObject() {
@@ -328,7 +306,7 @@ func labelsIn(object engine.Value) (set labels.Set, err error) {
 	return set, err
 }
 
-// namespace tells whether the request's namespace has the labels. Cluster-scoped objects are judged whatever it says.
+// namespace reports whether the selector selects the request's namespace. Cluster-scoped objects always match.
 func (m matcher) namespace(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
 	if m.namespaces == nil || !placed(request) {
 		return true, nil

@@ -1,6 +1,6 @@
 package catalog
 
-// memo remembers results from one build to the next, and no longer: what a build did not ask for is forgotten at its end.
+// memo caches results until the end of the next build: entries that a build did not use are dropped.
 type memo[K comparable, V any] struct{ last, now map[K]V }
 
 func (m *memo[K, V]) get(key K) (V, bool) {

@@ -142,8 +142,8 @@ func TestUnusableNamespaceModesDoNotCompile(t *testing.T) {
 	}
 }
 
-// Of a broken policy the looser counts of what its last good revision says for a namespace, and what is written now.
-func TestNamespaceModesLoosenedAtOnceTightenedLater(t *testing.T) {
+// The object of a broken policy says in which modes its last good revision decides.
+func TestNamespaceModesOfABrokenObjectDecide(t *testing.T) {
 	list := func(entries ...v1alpha1.NamespaceMode) []v1alpha1.NamespaceMode { return entries }
 	type modes struct{ blue, red v1alpha1.PolicyMode }
 	for name, tc := range map[string]struct {
@@ -155,14 +155,12 @@ func TestNamespaceModesLoosenedAtOnceTightenedLater(t *testing.T) {
 	}{
 		"nothing":                         {"Enforce", list(modeOf("blue", "Warn")), list(modeOf("blue", "Warn")), "Enforce", modes{"Warn", "Enforce"}},
 		"a namespace let go":              {"Enforce", nil, list(modeOf("blue", "Audit")), "Enforce", modes{"Audit", "Enforce"}},
-		"another namespace let go":        {"Enforce", list(modeOf("blue", "Warn")), list(modeOf("red", "Warn")), "Enforce", modes{"Warn", "Warn"}},
-		"entries taken out":               {"Enforce", list(modeOf("blue", "Warn")), nil, "Enforce", modes{"Warn", "Enforce"}},
+		"another namespace let go":        {"Enforce", list(modeOf("blue", "Warn")), list(modeOf("red", "Warn")), "Enforce", modes{"Enforce", "Warn"}},
+		"entries taken out":               {"Enforce", list(modeOf("blue", "Warn")), nil, "Enforce", modes{"Enforce", "Enforce"}},
 		"entries taken out, let all go":   {"Enforce", list(modeOf("blue", "Enforce")), nil, "Audit", modes{"Audit", "Audit"}},
 		"let all go but where it says so": {"Enforce", list(modeOf("blue", "Enforce")), list(modeOf("blue", "Enforce")), "Audit", modes{"Enforce", "Audit"}},
-		"tightened":                       {"Warn", list(modeOf("blue", "Audit")), list(modeOf("blue", "Enforce")), "Enforce", modes{"Audit", "Warn"}},
-		"all but one, unclear which":      {"Enforce", nil, list(unclear("Enforce"), modeOf("*", "Audit")), "Enforce", modes{"Enforce", "Enforce"}},
-		"let go, unclear what":            {"Enforce", nil, list(unclear("Audit")), "Enforce", modes{"Enforce", "Enforce"}},
-		"let all go, unclear how":         {"Enforce", nil, list(unclear("Warn"), modeOf("blue", "Audit")), "Audit", modes{"Warn", "Warn"}},
+		"tightened":                       {"Warn", list(modeOf("blue", "Audit")), list(modeOf("blue", "Enforce")), "Enforce", modes{"Enforce", "Enforce"}},
+		"an invalid selector":             {"Warn", list(modeOf("blue", "Enforce")), list(unclear("Warn"), modeOf("blue", "Audit")), "Audit", modes{"Enforce", "Warn"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := policy("p", "apps/v1/deployments UPDATE")
@@ -173,7 +171,7 @@ func TestNamespaceModesLoosenedAtOnceTightenedLater(t *testing.T) {
 			broken := edited(good, nonsense)
 			broken.Spec.Mode, broken.Spec.NamespaceModes = tc.isMode, tc.is
 			got := build(t, c, nil, broken)
-			got.check(t, "p", "last good", CompileFailed)
+			got.check(t, "p", "last good", v1alpha1.ReasonCompileFailed)
 			for team, want := range map[string]v1alpha1.PolicyMode{"blue": tc.want.blue, "red": tc.want.red} {
 				selected := got.Select(t.Context(), request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled(team)})
 				if len(selected) != 1 || selected[0].Mode != want {
@@ -184,11 +182,11 @@ func TestNamespaceModesLoosenedAtOnceTightenedLater(t *testing.T) {
 	}
 }
 
-// Who may override a broken policy is the more of both, too.
-func TestOverrideLoosenedAtOnceTightenedLater(t *testing.T) {
+// So does it for who may override them.
+func TestOverrideOfABrokenObjectDecides(t *testing.T) {
 	const nobody, users, everybody = v1alpha1.OverrideNobody, v1alpha1.OverrideUsers, v1alpha1.OverrideEverybody
 	for _, tc := range []struct{ was, is, want v1alpha1.PolicyOverride }{
-		{"", "", users}, {nobody, nobody, nobody}, {nobody, "", users}, {users, nobody, users}, {"", everybody, everybody}, {everybody, nobody, everybody},
+		{"", "", users}, {nobody, nobody, nobody}, {nobody, "", users}, {users, nobody, nobody}, {"", everybody, everybody}, {everybody, nobody, nobody},
 	} {
 		good := policy("p", "apps/v1/deployments UPDATE")
 		good.Spec.Override = tc.was
@@ -206,16 +204,23 @@ func TestOverrideLoosenedAtOnceTightenedLater(t *testing.T) {
 // A policy that never was good follows what is written in it, and says how it is taken out of the way.
 func TestNamespaceModesOfABrokenPolicy(t *testing.T) {
 	p := policy("p", "apps/v1/deployments UPDATE")
-	p.Spec.NamespaceModes = []v1alpha1.NamespaceMode{modeOf("blue", "Audit")}
 	p = edited(stored(p, "uid"), nonsense)
-	c := &Catalog{}
-	got := build(t, c, nil, p)
-	got.check(t, "p", "broken", CompileFailed)
-	for team, want := range map[string]v1alpha1.PolicyMode{"blue": "Audit", "red": "Enforce"} {
-		selected := got.Select(t.Context(), request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled(team)})
-		if len(selected) != 1 || selected[0].Mode != want || selected[0].Err == nil ||
-			!strings.Contains(selected[0].Err.Error(), "set its spec.mode to Audit and remove its spec.namespaceModes to let requests pass") {
-			t.Errorf("%s: got %+v", team, selected)
+	for _, tc := range []struct {
+		modes     []v1alpha1.NamespaceMode
+		blue, red v1alpha1.PolicyMode
+	}{
+		{[]v1alpha1.NamespaceMode{modeOf("blue", "Audit")}, "Audit", "Enforce"},
+		{[]v1alpha1.NamespaceMode{modeOf("blue", "Audit"), unclear("Warn")}, "Enforce", "Enforce"},
+	} {
+		p.Spec.NamespaceModes = tc.modes
+		got := build(t, &Catalog{}, nil, p)
+		got.check(t, "p", "broken", v1alpha1.ReasonCompileFailed)
+		for team, want := range map[string]v1alpha1.PolicyMode{"blue": tc.blue, "red": tc.red} {
+			selected := got.Select(t.Context(), request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled(team)})
+			if len(selected) != 1 || selected[0].Mode != want || selected[0].Err == nil ||
+				!strings.Contains(selected[0].Err.Error(), "set its spec.mode to Audit and remove its spec.namespaceModes to let requests pass") {
+				t.Errorf("%s: got %+v", team, selected)
+			}
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
-// CheckPatch tells whether the policy may make the one object of a request out of the other.
+// CheckPatch returns an error if the policy may not change before to after.
 func (p *Policy) CheckPatch(request *admissionv1.AdmissionRequest, before, after []byte) error {
 	resource := request.Resource.Resource
 	if request.SubResource != "" {
@@ -21,12 +21,12 @@ func (p *Policy) CheckPatch(request *admissionv1.AdmissionRequest, before, after
 	return p.patchable.Check(request.Resource.Group, resource, before, after)
 }
 
-// MayNotPatch says why the policy may not patch a resource at all, "" if it may.
+// MayNotPatch returns why the policy may not patch a resource at all; "" if it may.
 func (p *Policy) MayNotPatch(group, resource string) string {
 	return p.patchable.Refusal(group, resource)
 }
 
-// Unpatchable says what of a match a policy that patches may not.
+// Unpatchable returns the resources of a match that policies may not patch.
 func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refused []string) {
 	if match == nil {
 		return nil
@@ -34,7 +34,7 @@ func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refus
 	for i := range match.Resources {
 		r := &match.Resources[i]
 		if !slices.Contains(r.Operations, v1alpha1.MatchCreate) && !slices.Contains(r.Operations, v1alpha1.MatchUpdate) {
-			continue // what is deleted is not patched
+			continue // deleted objects are not patched
 		}
 		for _, group := range r.APIGroups {
 			for j, resource := range r.Resources {
@@ -47,14 +47,13 @@ func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refus
 	return refused
 }
 
-// Patches tells, without compiling, whether a RegoPolicy has patch rules.
+// Patches reports, without compiling, whether a RegoPolicy has patch rules.
 func Patches(object *v1alpha1.RegoPolicy) bool { return Defines(object, "patch") }
 
-// Defines tells, without compiling, whether a RegoPolicy has rules of one of the names. A module that cannot be read has none that could
-// be asked.
+// Defines reports, without compiling, whether a RegoPolicy has rules of one of the names. A module that does not parse has none.
 func Defines(object *v1alpha1.RegoPolicy, rules ...string) bool {
 	return !object.Spec.Library && slices.ContainsFunc(modulesOf(object), func(m engine.Module) bool {
-		// Parsing takes milliseconds. Rego has no other spelling of a rule's name, so a text without it has no such rule.
+		// Parsing takes milliseconds. A rule's name has no other spelling, so a text without it has no such rule.
 		if !slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(m.Source, rule) }) {
 			return false
 		}

@@ -11,16 +11,16 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Revision is all that one revision of a policy is made of. Whoever has it can decide as the policy did then, whatever has
-// become of the objects since.
+// Revision is the complete source of one revision of a policy, so that it can be evaluated after the objects have
+// changed.
 type Revision struct {
-	// Policy has the name, the UID, the generation and the spec, without tests.
+	// Policy has the name, UID, generation and spec, without tests.
 	Policy v1alpha1.RegoPolicy `json:"policy"`
-	// Libraries are those that the policy imports, transitively, by name; of their modules those that it reaches.
+	// Libraries are the imported ones, transitively, by name, with the modules that are reached.
 	Libraries []v1alpha1.RegoPolicy `json:"libraries,omitempty"`
 }
 
-// Encode gives the JSON in which a revision is stored.
+// Encode returns the JSON in which a revision is stored.
 func (r Revision) Encode() ([]byte, error) {
 	kept := Revision{Policy: bare(&r.Policy)}
 	for i := range r.Libraries {
@@ -29,7 +29,7 @@ func (r Revision) Encode() ([]byte, error) {
 	return json.Marshal(kept)
 }
 
-// Decode reads what Encode wrote. Fields that it does not know, of a later release, are left out.
+// Decode decodes the result of Encode. It ignores fields of later versions.
 func Decode(text []byte) (Revision, error) {
 	var r Revision
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -44,7 +44,7 @@ func Decode(text []byte) (Revision, error) {
 	return r, nil
 }
 
-// bare is a RegoPolicy without what has no part in its decisions: tests, status, and metadata other than what identifies it.
+// bare returns a RegoPolicy without fields that do not affect its decisions: tests, status, and metadata that does not identify it.
 func bare(object *v1alpha1.RegoPolicy) v1alpha1.RegoPolicy {
 	spec := object.Spec
 	spec.Tests = nil
@@ -54,8 +54,8 @@ func bare(object *v1alpha1.RegoPolicy) v1alpha1.RegoPolicy {
 	}
 }
 
-// newer tells whether a revision was made from later objects than another one of the same policy. A library that was deleted
-// and made again counts as later; where two revisions differ both ways, none is newer.
+// newer reports whether r was made from later objects than another revision of the same policy. A library that was deleted and
+// created again counts as later; if the revisions differ both ways, neither is newer.
 func (r *Revision) newer(than *Revision) bool {
 	if r.Policy.Generation != than.Policy.Generation {
 		return r.Policy.Generation > than.Policy.Generation
@@ -76,76 +76,48 @@ func (r *Revision) newer(than *Revision) bool {
 	return later
 }
 
-// Problem says in a word why a RegoPolicy does not decide. The words are those of the reasons of its conditions.
-type Problem string
-
-// The problems. After [ReadsNotSynced] nothing is wrong yet; all others last until somebody does something about them.
-const (
-	// CompileFailed: it does not compile, or its spec.match cannot be used.
-	CompileFailed Problem = "CompileFailed"
-	// ContractBroken: it compiles but does not keep to the contract between policies and Sallyport.
-	ContractBroken Problem = "ContractBroken"
-	// ParametersInvalid: its parameters are not what its schema or its rule valid_parameters wants, or the schema is none.
-	ParametersInvalid Problem = "ParametersInvalid"
-	// LimitExceeded: it takes too long to compile, or needs too much memory, by itself or with the policies that are older.
-	LimitExceeded Problem = "LimitExceeded"
-	// LibraryMissing: it imports a library that is not there.
-	LibraryMissing Problem = "LibraryMissing"
-	// LibraryConflict: it is a library whose names an older library has already.
-	LibraryConflict Problem = "LibraryConflict"
-	// ReadsNotSynced: the caches of what it reads are being filled.
-	ReadsNotSynced Problem = "ReadsNotSynced"
-	// ReadsForbidden: Sallyport may not read a kind that it asks for.
-	ReadsForbidden Problem = "ReadsForbidden"
-	// KindNotServed: a kind that it asks for does not exist in this cluster.
-	KindNotServed Problem = "KindNotServed"
-	// ReadsFailed: a kind that it asks for cannot be read for another reason.
-	ReadsFailed Problem = "ReadsFailed"
-)
-
-// OfText tells whether the problem is with what the object says, and not with the cluster that it is in.
-func (p Problem) OfText() bool {
-	switch p {
-	case CompileFailed, ContractBroken, ParametersInvalid, LimitExceeded, LibraryMissing, LibraryConflict:
+// OfText reports whether a problem is in the object, and not in its cluster.
+func OfText(problem v1alpha1.ConditionReason) bool {
+	switch problem {
+	case v1alpha1.ReasonCompileFailed, v1alpha1.ReasonContractBroken, v1alpha1.ReasonParametersInvalid, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonLibraryMissing, v1alpha1.ReasonLibraryConflict:
 		return true
 	}
 	return false
 }
 
-// Grant is a right that Sallyport lacks to read a kind, in the terms of an RBAC rule.
+// Grant is a right that Sallyport lacks to read a kind, as an RBAC rule.
 type Grant struct {
 	APIGroup, Resource string
 	Verbs              []string
 }
 
-// String gives the rule as it stands in a ClusterRole.
+// String returns the rule as JSON, for a ClusterRole.
 func (g Grant) String() string {
 	text, _ := json.Marshal(map[string][]string{"apiGroups": {g.APIGroup}, "resources": {g.Resource}, "verbs": g.Verbs})
 	return string(text)
 }
 
-// State is what became of a RegoPolicy.
+// State is the state of a RegoPolicy.
 type State struct {
 	Name       string
 	UID        types.UID
 	Generation int64
-	// Library tells modules for other policies from a policy. A library never is Active: each policy keeps those that it was
-	// compiled with.
+	// Library reports whether it is a library. A library is never Active: each policy keeps the modules that it was compiled with.
 	Library bool
-	// Err is why the present object does not decide; nil if it does or, for a library, if it compiles. Problem is the same in
-	// a word, and Missing the rights that would end [ReadsForbidden].
+	// Err is why the current object is not active, or, for a library, does not compile. Problem is its reason, and Missing the
+	// rights that would resolve [v1alpha1.ReasonReadsForbidden].
 	Err     error
-	Problem Problem
+	Problem v1alpha1.ConditionReason
 	Missing []Grant
-	// Lacking is what it refers to in libraries that are not there, dotted, after [LibraryMissing].
+	// Lacking are the unresolved references to libraries, dotted, if Problem is [v1alpha1.ReasonLibraryMissing].
 	Lacking []string
-	// Text identifies what the present object was compiled from: its modules, parameters and libraries, without its tests.
+	// Text identifies what the current object was compiled from: modules, parameters and libraries, without tests.
 	Text string
-	// Active is what decides. If it is nil nothing does: requests that the policy matches follow its onError, unless its caches
-	// are only being filled.
+	// Active is the active revision. If it is nil, requests that match the policy follow its onError, unless its caches are still
+	// syncing.
 	Active *Revision
 	// ActiveHash is the revision in decision records.
 	ActiveHash string
-	// LastGood is set if what decides is an older revision than the present object.
+	// LastGood reports whether the active revision is older than the current object.
 	LastGood bool
 }

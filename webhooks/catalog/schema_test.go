@@ -72,7 +72,7 @@ func TestParametersAreHeldAgainstTheirSchema(t *testing.T) {
 				b.check(t, "tabled", "current", "")
 				return
 			}
-			b.check(t, "tabled", "broken", ParametersInvalid)
+			b.check(t, "tabled", "broken", v1alpha1.ReasonParametersInvalid)
 			lines := strings.Split(b.states["tabled"].Err.Error(), "\n")[1:]
 			for i, want := range tc.want {
 				if i >= len(lines) || !strings.HasPrefix(lines[i], "tabled: "+want) {
@@ -97,12 +97,12 @@ func TestParametersComeAfterTheText(t *testing.T) {
 	for name, tc := range map[string]struct {
 		source  string
 		schema  bool
-		problem Problem
+		problem v1alpha1.ConditionReason
 		want    string
 	}{
-		"the text":   {text + nonsense, true, CompileFailed, "unexpected eof"},
-		"the schema": {text + rule, true, ParametersInvalid, "spec.parameters.teams: Invalid value"},
-		"the rule":   {text + rule, false, ParametersInvalid, "spec.parameters are not valid; required: It is five."},
+		"the text":   {text + nonsense, true, v1alpha1.ReasonCompileFailed, "unexpected eof"},
+		"the schema": {text + rule, true, v1alpha1.ReasonParametersInvalid, "spec.parameters.teams: Invalid value"},
+		"the rule":   {text + rule, false, v1alpha1.ReasonParametersInvalid, "spec.parameters are not valid; required: It is five."},
 	} {
 		o := *object.DeepCopy()
 		o.Spec.Modules[0].Source = tc.source
@@ -125,7 +125,7 @@ func TestLastGoodParametersDecide(t *testing.T) {
 	wrong := tabled(`{"n": "one"}`, string(object.Spec.ParametersSchema.Raw))
 	wrong.Generation = 2
 	b := build(t, c, nil, wrong)
-	b.check(t, "tabled", "last good", ParametersInvalid)
+	b.check(t, "tabled", "last good", v1alpha1.ReasonParametersInvalid)
 	if diff := cmp.Diff(good.states["tabled"].ActiveHash, b.states["tabled"].ActiveHash); diff != "" {
 		t.Error(diff)
 	}

@@ -20,35 +20,35 @@ import (
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
-// inputSchema has every field that the input of a policy can have, so that a misspelled one does not compile. What the objects
-// in it look like is left open.
+// inputSchema has every field of the input of policies, so that a misspelled one does not compile. It does not describe the objects
+// in the input.
 //
 //go:embed request_schema.json
 var inputSchema []byte
 
-// Policy is a RegoPolicy as it takes part in decisions: compiled, or known to be broken.
+// Policy is a RegoPolicy in a set: compiled, or broken.
 type Policy struct {
 	*engine.Policy // nil if it is broken
-	// Mode is that of cluster-scoped requests, and of all whose namespace no entry of spec.namespaceModes selects: see
-	// [Selected]. It, OnError and Override are as they are to be applied, defaults filled in.
+	// Mode is the mode for cluster-scoped requests, and for namespaces that no entry of spec.namespaceModes selects: see
+	// [Selected]. Mode, OnError and Override have their defaults filled in.
 	Mode     v1alpha1.PolicyMode
 	OnError  v1alpha1.PolicyErrorAction
 	Override v1alpha1.PolicyOverride
 
-	name    string
-	uid     types.UID
-	match   []matcher // a request must meet all; the first has every resource that can be met
-	regimes []regime  // the loosest of them counts
-	reads   []engine.Read
-	err     *engine.Error // why it is broken
+	name   string
+	uid    types.UID
+	match  matcher
+	regime regime
+	reads  []engine.Read
+	err    *engine.Error // why it is broken
 
 	patchable grants.Patchable
 }
 
-// Name of the RegoPolicy.
+// Name returns the name of the RegoPolicy.
 func (p *Policy) Name() string { return p.name }
 
-// UID of the RegoPolicy; "" if it is none of a cluster.
+// UID returns the UID of the RegoPolicy; "" if it is not from a cluster.
 func (p *Policy) UID() types.UID { return p.uid }
 
 // Revision identifies what the policy was compiled from; "" if it is broken.
@@ -59,7 +59,7 @@ func (p *Policy) Revision() string {
 	return p.Policy.Revision()
 }
 
-// Broken tells why the policy cannot be asked, so that requests follow its OnError; nil if it can.
+// Broken returns why the policy cannot be evaluated, so that requests follow its OnError; nil if it can.
 func (p *Policy) Broken() error {
 	if p.err == nil {
 		return nil
@@ -67,37 +67,36 @@ func (p *Policy) Broken() error {
 	return p.err
 }
 
-// Validates tells whether the policy has anything to say on the validating endpoint. A broken one says there that it is.
+// Validates reports whether the policy is evaluated on the validating endpoint. A broken one fails there.
 func (p *Policy) Validates() bool { return p.Broken() != nil || p.Policy.Validates() }
 
-// Mutates tells whether the policy has patch rules. A broken one does not: it would be refused for twice.
+// Mutates reports whether the policy has patch rules. A broken policy has none, so that it denies a request only once.
 func (p *Policy) Mutates() bool { return p.Broken() == nil && p.Policy.Mutates() }
 
-// Reads is every kind, with its indexes, that is read in order to decide.
+// Reads returns every kind, with its indexes, that decisions read.
 func (p *Policy) Reads() []engine.Read { return slices.Clone(p.reads) }
 
-// Set is all policies that decide at one moment. It is immutable; a change makes a new one.
+// Set is the active policies at one time. It is immutable; every change makes a new set.
 type Set struct {
 	policies []*Policy
 	index    resourceIndex
 	reads    []engine.Read
 }
 
-// Compile makes a set out of RegoPolicies, all of which must be in order. The error joins those of all, so that one run tells
-// everything.
+// Compile makes a set of RegoPolicies, all of which must be valid. The error joins those of all policies.
 func Compile(objects []v1alpha1.RegoPolicy) (*Set, error) {
 	return new(Sets).Compile(objects, grants.Patchable{})
 }
 
-// Sets makes sets that have nothing to do with each other, and compiles what follows unchanged in the next one only once. The zero
-// value is ready for use.
+// Sets makes independent sets, and compiles policies that two consecutive sets have in common only once. The zero value is ready
+// for use.
 type Sets struct {
 	mu       sync.Mutex
 	outlines memo[engine.Module, *engine.Outline]
 	compiled memo[[sha256.Size]byte, *compilation]
 }
 
-// Compile does what the function does, for policies that may patch what is given.
+// Compile is the function Compile for policies that may patch what is given.
 func (s *Sets) Compile(objects []v1alpha1.RegoPolicy, patchable grants.Patchable) (*Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,10 +110,10 @@ func (s *Sets) Compile(objects []v1alpha1.RegoPolicy, patchable grants.Patchable
 	return set, errors.Join(errs...)
 }
 
-// Policies in the order of their names.
+// Policies returns the policies by name.
 func (s *Set) Policies() []*Policy { return slices.Clone(s.policies) }
 
-// Policy by name, or nil.
+// Policy returns the policy of that name, or nil.
 func (s *Set) Policy(name string) *Policy {
 	for _, p := range s.policies {
 		if p.Name() == name {
@@ -124,11 +123,10 @@ func (s *Set) Policy(name string) *Policy {
 	return nil
 }
 
-// Reads is every kind, with its indexes, that the set needs caches of. Those of broken policies are not among them.
+// Reads returns every kind, with its indexes, that the set needs caches of, except those of broken policies.
 func (s *Set) Reads() []engine.Read { return slices.Clone(s.reads) }
 
-// Hash tells sets apart that decide differently: by which revisions decide about what, and how they are enforced. Replicas
-// with the same hash decide the same.
+// Hash identifies the active revisions, their matches and their enforcement. Replicas with the same hash make the same decisions.
 func (s *Set) Hash() string {
 	type modes struct {
 		Mode       v1alpha1.PolicyMode
@@ -136,28 +134,24 @@ func (s *Set) Hash() string {
 	}
 	type part struct {
 		Name, Revision string
-		Modes          []modes
+		Modes          modes
 		OnError        v1alpha1.PolicyErrorAction
 		Override       v1alpha1.PolicyOverride
-		Match          []*v1alpha1.PolicyMatch
+		Match          *v1alpha1.PolicyMatch
 		Patchable      grants.Kinds `json:",omitempty"`
 	}
 	parts := make([]part, len(s.policies))
 	for i, p := range s.policies {
-		parts[i] = part{Name: p.name, Revision: p.Revision(), OnError: p.OnError, Override: p.Override}
+		parts[i] = part{
+			Name: p.name, Revision: p.Revision(), Modes: modes{p.regime.mode, p.regime.spec}, OnError: p.OnError, Override: p.Override, Match: p.match.PolicyMatch,
+		}
 		if p.Mutates() {
 			parts[i].Patchable = p.patchable.Kinds
-		}
-		for _, r := range p.regimes {
-			parts[i].Modes = append(parts[i].Modes, modes{r.mode, r.spec})
-		}
-		for _, m := range p.match {
-			parts[i].Match = append(parts[i].Match, m.PolicyMatch)
 		}
 	}
 	text, err := json.Marshal(parts)
 	if err != nil {
-		panic(err) // nothing in it that cannot be marshalled
+		panic(err) // it can always be marshalled
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:16]
@@ -174,18 +168,18 @@ func (s *Set) add(p *Policy) {
 
 func byName(a, b *Policy) int { return strings.Compare(a.Name(), b.Name()) }
 
-// Source is a RegoPolicy in the engine's terms.
+// Source is a RegoPolicy as the engine compiles it.
 type Source struct {
 	engine.Source
-	// Library tells modules for other policies from a policy.
+	// Library reports whether it is a library.
 	Library bool
-	// ParametersSchema is what the parameters must conform to; empty means nothing in particular.
+	// ParametersSchema is the schema of the parameters; empty means any.
 	ParametersSchema []byte
 	object           *v1alpha1.RegoPolicy
 }
 
-// Sources puts RegoPolicies into the engine's terms; each gets all libraries to choose from.
-// Modules are named <policy>/<file>, because files of different policies may have the same name.
+// Sources converts RegoPolicies; each has all libraries to import from. Modules are named <policy>/<file>, because files of
+// different policies may have the same name.
 func Sources(objects []v1alpha1.RegoPolicy) []Source {
 	var libraries []engine.Module
 	for i := range objects {
@@ -200,13 +194,13 @@ func Sources(objects []v1alpha1.RegoPolicy) []Source {
 	return sources
 }
 
-// The members of an outcome that reconcilers act on.
+// Members of an outcome that reconcilers act on.
 const (
-	// OutcomeSupersedes are names of operations.
+	// OutcomeSupersedes has names of operations.
 	OutcomeSupersedes = "supersedes"
-	// OutcomeSupersedesOrigins are where a claim came from that is no operation's.
+	// OutcomeSupersedesOrigins has origins of claims that no operation holds.
 	OutcomeSupersedesOrigins = "supersedes_origins"
-	// OutcomeDatastores are inventory paths, of datastores and of folders of them, among which one is chosen for a machine.
+	// OutcomeDatastores has inventory paths of datastores and of folders of datastores, to choose one for a machine.
 	OutcomeDatastores = "datastores"
 )
 
@@ -240,7 +234,7 @@ func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	return s
 }
 
-// ReadsOf is every kind that a RegoPolicy reads in order to decide, as far as its spec says.
+// ReadsOf returns every kind that decisions of a RegoPolicy read, according to its spec.
 func ReadsOf(object *v1alpha1.RegoPolicy) []engine.Read {
 	reads := readsOf(&object.Spec)
 	match := object.Spec.Match
@@ -267,7 +261,7 @@ func modulesOf(object *v1alpha1.RegoPolicy) []engine.Module {
 	return modules
 }
 
-// Check compiles a policy or checks a library, without making use of it.
+// Check compiles a policy or checks a library, and discards the result.
 func (s Source) Check() error {
 	if _, err := s.compile(); err != nil || s.Library {
 		return err
@@ -278,7 +272,7 @@ func (s Source) Check() error {
 	return nil
 }
 
-// CheckMatch tells whether a policy can be asked as its spec says: in spec.match and spec.namespaceModes.
+// CheckMatch returns an error if spec.match or spec.namespaceModes is invalid.
 func CheckMatch(spec *v1alpha1.RegoPolicySpec) error {
 	if _, err := newMatcher(spec.Match); err != nil {
 		return fmt.Errorf("spec.match: %w", err)
@@ -287,7 +281,7 @@ func CheckMatch(spec *v1alpha1.RegoPolicySpec) error {
 	return err
 }
 
-// withheld is what spec.reads must not list.
+// withheld returns the errors for kinds that spec.reads must not list.
 func (s Source) withheld() (errs engine.CompileErrors) {
 	refuse := func(i int, err error) {
 		errs = append(errs, engine.CompileError{File: s.Name, Message: fmt.Sprintf("spec.reads[%d]: %v", i, err), Contract: true})
@@ -303,9 +297,9 @@ func (s Source) withheld() (errs engine.CompileErrors) {
 	return errs
 }
 
-// compile gives the policy; of a library it gives none.
+// compile returns the policy; nil for a library.
 func (s Source) compile() (policy *engine.Policy, err error) {
-	defer contain(s.Name, &err)
+	defer recoverPanic(s.Name, &err)
 	if s.Library {
 		if err := engine.CheckLibrary(s.Source); err != nil {
 			return nil, compileError("library", s.Name, err)
@@ -316,8 +310,8 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 		return nil, fmt.Errorf("policy %s reads objects that no policy may read:\n%w", s.Name, errs)
 	}
 	policy, err = engine.Compile(s.Source)
-	if err == nil || problemOf(err) == ParametersInvalid {
-		if wrong := s.conforms(); wrong != nil { // it names the field, which the policy's own rule does not
+	if err == nil || problemOf(err) == v1alpha1.ReasonParametersInvalid {
+		if wrong := s.conforms(); wrong != nil { // names the field, which the policy's own rule does not
 			return nil, fmt.Errorf("the parameters of policy %s are not valid:\n%w", s.Name, wrong)
 		}
 	}

@@ -11,67 +11,67 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// edition is a revision with what was compiled from it.
-type edition struct {
+// compiledRevision is a revision and its compilation.
+type compiledRevision struct {
 	*compilation
 	revision Revision
 }
 
-// settled is what a build has for one policy.
-type settled struct {
-	policy   *Policy // nil: it is not in the set
+// choice is the result of a build for one policy.
+type choice struct {
+	policy   *Policy // nil if it is not in the set
 	state    State
-	remember *edition
+	remember *compiledRevision
 }
 
-// settle finds what decides for a RegoPolicy: itself, else its last good revision, else nothing.
-func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libraries shelf, good map[string]Revision) settled {
-	b := libraries.imports(object, c.sketches(object))
-	current := &edition{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
+// choose selects the active revision of a RegoPolicy: the object, or its last good revision, or none.
+func (c *Catalog) choose(ctx context.Context, object *v1alpha1.RegoPolicy, libraries libraries, good map[string]Revision) choice {
+	b := libraries.imports(object, c.outlinesOf(object))
+	current := &compiledRevision{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
 	current.compilation = c.compile(&current.revision)
-	v := settled{state: stateOf(object)}
+	v := choice{state: stateOf(object)}
 	v.state.Text = current.text()
-	policy, lack := c.try(ctx, current, nil)
+	policy, lack := c.usable(ctx, current, nil)
 	if lack == nil {
 		v.decides(current, policy)
 		return v
 	}
-	if len(b.missing) > 0 && lack.Problem == CompileFailed {
-		lack.Problem, v.state.Lacking = LibraryMissing, b.missing
+	if len(b.missing) > 0 && lack.Problem == v1alpha1.ReasonCompileFailed {
+		lack.Problem, v.state.Lacking = v1alpha1.ReasonLibraryMissing, b.missing
 	}
 	v.state.Err, v.state.Problem, v.state.Missing = lack.Err, lack.Problem, lack.Missing
-	for _, older := range c.older(object, good) {
-		if policy, lack := c.try(ctx, older, object); lack == nil {
+	for _, older := range c.fallbacks(object, good) {
+		if policy, lack := c.usable(ctx, older, object); lack == nil {
 			v.state.LastGood = true
 			v.decides(older, policy)
 			return v
 		}
 	}
-	// What is remembered stays so, for when the caches can answer for it again.
+	// The remembered edition stays for when its caches have synced again.
 	v.remember = c.remembered(object)
-	// A policy that is new may come a moment later. One that was in the last set, be it broken, must not be left out meanwhile.
-	if uid, was := c.last[object.Name]; v.state.Problem != ReadsNotSynced || was && uid == object.UID {
+	// A new policy may be left out until its reads have synced. One that was in the last set, even a broken one, must stay.
+	if uid, was := c.last[object.Name]; v.state.Problem != v1alpha1.ReasonReadsNotSynced || was && uid == object.UID {
 		v.policy = broken(object, lack)
-		if c.Reads != nil && v.policy.byNamespace() { // what is lacking for it makes the policy match more, not less
+		if c.Reads != nil && v.policy.byNamespace() { // until the namespaces can be read, the policy matches more, not less
 			c.Reads(ctx, object.Name, []engine.Read{namespaceRead})
 		}
 	}
 	return v
 }
 
-func (v *settled) decides(e *edition, p *Policy) {
+func (v *choice) decides(e *compiledRevision, p *Policy) {
 	v.policy, v.remember = p, e
 	v.state.Active, v.state.ActiveHash = &e.revision, p.Revision()
 }
 
-// older gives what could decide in place of an object, the youngest first.
-func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) []*edition {
-	var all []*edition
+// fallbacks returns the editions that could replace an object, the latest first.
+func (c *Catalog) fallbacks(object *v1alpha1.RegoPolicy, good map[string]Revision) []*compiledRevision {
+	var all []*compiledRevision
 	if known := c.remembered(object); known != nil {
 		all = append(all, known)
 	}
 	if stored, ok := good[object.Name]; ok && stored.Policy.UID == object.UID {
-		e := &edition{compilation: c.compile(&stored), revision: stored}
+		e := &compiledRevision{compilation: c.compile(&stored), revision: stored}
 		if len(all) > 0 && stored.newer(&all[0].revision) {
 			all = slices.Insert(all, 0, e)
 		} else {
@@ -81,34 +81,33 @@ func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) [
 	return all
 }
 
-// remembered is what decided for the object before, nil if nothing did.
-func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
+// remembered returns the last active edition of the object, or nil.
+func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *compiledRevision {
 	if known := c.memory[object.Name]; known != nil && known.revision.Policy.UID == object.UID {
 		return known
 	}
 	return nil
 }
 
-// try makes a policy that can be asked out of an edition. Where it is to decide in place of a broken object, that loosens
-// how it is enforced.
-func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
+// usable makes a policy of an edition. If it replaces a broken object, that object determines how it is enforced, if its
+// spec.namespaceModes are valid.
+func (c *Catalog) usable(ctx context.Context, e *compiledRevision, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
 	if e.err != nil {
 		return nil, &Lack{Problem: e.problem, Err: e.err}
 	}
 	object := &e.revision.Policy
 	if err := CheckWeight(object.Name, e.policy.Weight(), c.weight, cmp.Or(c.Most, MostWeight)); err != nil {
-		return nil, &Lack{Problem: LimitExceeded, Err: err}
+		return nil, &Lack{Problem: v1alpha1.ReasonLimitExceeded, Err: err}
 	}
 	if err := CheckMatch(&object.Spec); err != nil {
-		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
+		return nil, &Lack{Problem: v1alpha1.ReasonCompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}
 	match, _ := newMatcher(object.Spec.Match)
-	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}, patchable: c.Patchable}
-	_ = p.enforce(&object.Spec)
-	p.reads = e.policy.Reads()
-	if instead != nil {
-		p.loosen(&instead.Spec)
+	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: match, patchable: c.Patchable}
+	if instead == nil || p.enforce(&instead.Spec) != nil {
+		_ = p.enforce(&object.Spec)
 	}
+	p.reads = e.policy.Reads()
 	if p.byNamespace() {
 		p.reads = append(p.reads, namespaceRead)
 	}
@@ -122,14 +121,12 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	return p, lack
 }
 
-// namespaceRead is what selecting by the labels of namespaces reads.
+// namespaceRead is the read for selecting by labels of namespaces.
 var namespaceRead = engine.Read{APIVersion: "v1", Kind: "Namespace"}
 
-func (p *Policy) byNamespace() bool {
-	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil }) || slices.ContainsFunc(p.regimes, regime.byLabels)
-}
+func (p *Policy) byNamespace() bool { return p.match.namespaces != nil || p.regime.byLabels() }
 
-// broken is what an object is in the set of which nothing can be asked.
+// broken returns the policy of an object that cannot be evaluated.
 func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	relief := fmt.Sprintf("set its spec.mode to %s", v1alpha1.ModeAudit)
 	if len(object.Spec.NamespaceModes) > 0 {
@@ -137,20 +134,19 @@ func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	}
 	p := &Policy{name: object.Name, uid: object.UID, err: &engine.Error{
 		Cause: engine.FactUnavailable,
-		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", brief(lack.Err), object.Name, relief),
+		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", firstError(lack.Err), object.Name, relief),
 	}}
-	if lack.Problem.OfText() {
+	if OfText(lack.Problem) {
 		p.err.Cause = engine.CompileFailed
 	}
-	_ = p.enforce(&object.Spec) // what of it can be used
-	match, _ := newMatcher(object.Spec.Match)
-	p.match = []matcher{match}
+	_ = p.enforce(&object.Spec)
+	p.match, _ = newMatcher(object.Spec.Match)
 	p.reads = sourceOf(object, nil).Reads
 	return p
 }
 
-// brief leaves of many compile errors the first: the requester is to see what is wrong, its author sees all in the status.
-func brief(err error) error {
+// firstError reduces several compile errors to the first, for the requester; the status has all.
+func firstError(err error) error {
 	var all engine.CompileErrors
 	switch {
 	case !errors.As(err, &all) || len(all) == 0:

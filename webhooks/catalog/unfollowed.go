@@ -2,8 +2,7 @@ package catalog
 
 import "sallyport.dev/sallyport/webhooks/engine"
 
-// Unfollowed gives what keeps a policy from being decided on as little of a request as it reads, as [engine.Policy.Unfollowed]
-// does; nothing of a policy that does not compile, or of a library.
+// Unfollowed returns [engine.Policy.Unfollowed] of the compiled policy; nil for a library or a policy that does not compile.
 func (s Source) Unfollowed() engine.CompileErrors {
 	policy, err := s.compile()
 	if err != nil || policy == nil {

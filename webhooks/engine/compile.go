@@ -21,7 +21,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// Policy is one compiled revision of a policy. It is immutable and used by any number of goroutines at once.
+// Policy is one compiled revision of a policy. It is immutable and safe for concurrent use.
 type Policy struct {
 	name     string
 	revision string
@@ -29,44 +29,44 @@ type Policy struct {
 	reads    []Read
 	facts    []string
 	rules    outcomeRules
-	pkg      ast.Ref // that the outcome rules are in
+	pkg      ast.Ref // of the outcome rules
 	weight   int64   // in bytes
 	result   int     // see largestResult
 
 	compiler *ast.Compiler
 	store    storage.Store
 	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
-	first    round               // of the facts that depend on the request alone
-	second   round               // of the facts that depend on facts of the first
-	judges   map[endpoint]ast.Body
+	first    round               // the facts that depend on the request alone
+	second   round               // the facts that depend on facts of the first round
+	queries  map[endpoint]ast.Body
 	outcome  ast.Body // nil without outcome
-	// outcomeShape is what an outcome may be.
+	// outcomeShape is the shape of an outcome.
 	outcomeShape shape
 
-	fast  accelerator
-	paths func() *inputPaths // by which members of input are named in errors; made when the first is
-	stuck atomic.Int64       // evaluations that overran their deadline and still run
+	fast       accelerator
+	paths      func() *inputPaths // names of members of input for errors, made lazily
+	leftBehind atomic.Int64       // evaluations that exceeded their deadline and still run
 }
 
-// Name of the policy.
+// Name returns the name of the policy.
 func (p *Policy) Name() string { return p.name }
 
 // Revision identifies what the policy was compiled from: modules, imported libraries, parameters, reads and timeout.
 func (p *Policy) Revision() string { return p.revision }
 
-// Reads is every kind that its facts may ask for.
+// Reads returns the kinds that its facts may query.
 func (p *Policy) Reads() []Read { return slices.Clone(p.reads) }
 
-// Validates tells whether the policy has anything to say on the validating endpoint.
-func (p *Policy) Validates() bool { return p.judges[admit] != nil }
+// Validates reports whether the policy has deny or warn rules.
+func (p *Policy) Validates() bool { return p.queries[admit] != nil }
 
-// Mutates tells whether the policy has patch rules.
-func (p *Policy) Mutates() bool { return p.judges[mutate] != nil }
+// Mutates reports whether the policy has patch rules.
+func (p *Policy) Mutates() bool { return p.queries[mutate] != nil }
 
-// Arbitrates tells whether the policy has outcome rules.
+// Arbitrates reports whether the policy has outcome rules.
 func (p *Policy) Arbitrates() bool { return p.outcome != nil }
 
-// Mentions tells whether a text is a constant in the policy or its libraries: the name of a field that is read, for one.
+// Mentions reports whether a string is a constant in the policy or its libraries, such as the name of a field that it reads.
 func (p *Policy) Mentions(constant string) (found bool) {
 	for _, m := range p.compiler.Modules {
 		ast.WalkTerms(m, func(t *ast.Term) bool {
@@ -77,8 +77,7 @@ func (p *Policy) Mentions(constant string) (found bool) {
 	return found
 }
 
-// Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column; or
-// [*WeightError].
+// Compile compiles a policy. The error is [CompileErrors], with file, line and column of all errors, or [*WeightError].
 func Compile(src Source, options ...Option) (*Policy, error) {
 	modules, libraries, compiled, err := assemble(src)
 	if err != nil {
@@ -94,10 +93,10 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 	}
 	p := &Policy{
 		name: src.Name, weight: weigh(src, slices.Concat(modules, libraries)), timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
-		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
+		revision: revision(src, libraries), queries: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
 	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
-	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.named(ruleValid, ruleFacts)) })
+	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.ruleRefs(ruleValid, ruleFacts)) })
 	for _, o := range options {
 		o(p)
 	}
@@ -112,8 +111,7 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 	return p, p.checkParameters(rules)
 }
 
-// checkParameters asks the policy whether it understands its parameters. They are the same for every request, so what does not
-// hold now never will.
+// checkParameters evaluates valid_parameters. Parameters are the same for every request, so it is evaluated once.
 func (p *Policy) checkParameters(c *contract) error {
 	if c.parameters == nil {
 		return nil
@@ -137,12 +135,11 @@ func (p *Policy) checkParameters(c *contract) error {
 	return errs.orNil()
 }
 
-// parametersTimeout ends a question about parameters that would not end. It is long, because a policy must not be broken by how
-// busy a machine is.
+// parametersTimeout limits the evaluation of valid_parameters. It is long, so that a busy machine does not make a policy invalid.
 const parametersTimeout = 10 * time.Second
 
-// CheckLibrary checks modules that policies import: strict compilation, and that they read neither input nor parameters.
-// The error is [CompileErrors].
+// CheckLibrary checks modules that policies import: that they compile in strict mode, and read neither input nor parameters. The
+// error is [CompileErrors].
 func CheckLibrary(src Source) error {
 	modules, _, _, err := assemble(src)
 	if err != nil {
@@ -158,8 +155,8 @@ func CheckLibrary(src Source) error {
 	return c.errs.ofContract().orNil()
 }
 
-// assemble parses modules, picks the libraries they import and compiles both strictly. A library that is broken is told only
-// to those who need it.
+// assemble parses modules, selects the libraries that they import and compiles both in strict mode. Errors of libraries that are
+// not imported are ignored.
 func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compiler, err error) {
 	modules, errs := parse(src.Modules)
 	if len(errs) > 0 {
@@ -177,7 +174,7 @@ func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compi
 	return modules, libraries, compiled, err
 }
 
-// compileStrict compiles what the author wrote and nothing else, so that strict mode speaks only of the author's text.
+// compileStrict compiles only the author's text, so that strict mode reports nothing about generated rules.
 func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) {
 	compiler := newCompiler().WithStrict(true)
 	if len(schema) > 0 {
@@ -197,7 +194,7 @@ func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) 
 	return compiler, unknownRules(compiler).orNil()
 }
 
-// link compiles all modules together with the instrumented rules of the policy's own, and prepares the queries.
+// link compiles all modules together with the policy's instrumented rules, and prepares the queries.
 func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	linked := byName(all)
 	made, rules := instrument(c.pkg, modules)
@@ -223,7 +220,7 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		if speaks {
 			q += fmt.Sprintf("; yields = %v.%s", c.pkg, e.yields())
 		}
-		if p.judges[e], err = p.query(q); err != nil {
+		if p.queries[e], err = p.query(q); err != nil {
 			return err
 		}
 	}
@@ -234,12 +231,12 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	return err
 }
 
-// outputs are all rules that are asked for.
+// outputs returns all rules that are queried.
 func (p *Policy) outputs() []ast.Ref {
-	return p.named(ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome)
+	return p.ruleRefs(ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome)
 }
 
-func (p *Policy) named(rules ...string) []ast.Ref {
+func (p *Policy) ruleRefs(rules ...string) []ast.Ref {
 	refs := make([]ast.Ref, len(rules))
 	for i, name := range rules {
 		refs[i] = p.pkg.Append(ast.StringTerm(name))
@@ -247,8 +244,7 @@ func (p *Policy) named(rules ...string) []ast.Ref {
 	return refs
 }
 
-// query compiles a query of our own making. It fails where the policy makes it impossible, as with a valid_input that can
-// only be a string.
+// query compiles a query. It fails if the policy makes it impossible, as when valid_input is always a string.
 func (p *Policy) query(text string) (ast.Body, error) {
 	body, err := p.compiler.QueryCompiler().Compile(ast.MustParseBody(text))
 	if err != nil {
@@ -257,7 +253,7 @@ func (p *Policy) query(text string) (ast.Body, error) {
 	return body, nil
 }
 
-// newCompiler makes one for which there may be more builtins than policies may use.
+// newCompiler returns a compiler with the builtins of policies and additional ones.
 func newCompiler(more ...*ast.Builtin) *ast.Compiler {
 	c := builtins.Capabilities()
 	c.Builtins = append(c.Builtins, more...)
@@ -267,7 +263,7 @@ func newCompiler(more ...*ast.Builtin) *ast.Compiler {
 func byName(modules []*ast.Module) map[string]*ast.Module {
 	named := make(map[string]*ast.Module, len(modules))
 	for _, m := range modules {
-		named[packageName(m)+"/"+m.Package.Location.File] = m.Copy() // the compiler rewrites what it is given
+		named[packageName(m)+"/"+m.Package.Location.File] = m.Copy() // the compiler modifies its input
 	}
 	return named
 }

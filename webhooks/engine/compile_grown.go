@@ -6,9 +6,9 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// What grows with what it is given has no size before it is there: a comprehension that puts one value beside each element of a list, a
-// function that does so with its argument, a rule of many values. So they are measured as soon as they are there, by calls that the author
-// did not write. A value that is too large ends the evaluation.
+// The size of a value that grows with the input is not known at compile time: a comprehension that puts a value beside each element
+// of a list, a function that does so with its argument, a rule with many values. So the compiler adds calls that measure such
+// values as soon as they exist. A value that is too large ends the evaluation.
 //
 //	x := [input.request | some _ in input.request.list]
 //
@@ -16,14 +16,14 @@ import (
 //
 //	internal.sallyport_measured(x)
 //
-// The elements of comprehensions and of rules with many values count against the memory limit of the evaluation, like the results of
-// builtins. A comprehension that only picks from one list is charged when it is complete. Any other comprehension can have nested
-// iterations, and only the deadline would bound it. So it is charged element by element. The comprehension above becomes
+// The elements of comprehensions and of rules with many values count against the memory limit of the evaluation, like the results
+// of builtins. A comprehension that only picks from one list is charged when it is complete. Any other comprehension can have
+// nested iterations, which only the deadline would limit. So it is charged element by element. The comprehension above becomes
 //
 //	x := [input.request | some _ in input.request.list; internal.sallyport_made(80, null)]
 
-// measured has what can grow in a rule measured, each value where it gets its name.
-func (s *sizes) measured(r *ast.Rule) {
+// instrument adds measuring calls to a rule for each value that can grow, where a variable is bound to it.
+func (s *sizes) instrument(r *ast.Rule) {
 	bound := variables(r.Head.Args)
 	if many := r.Head.RuleKind() == ast.MultiValue || !r.Head.Ref().IsGround(); many {
 		r.Body = s.charging(r.Body, bound, nil, headOf(r)...)
@@ -46,8 +46,8 @@ func headOf(r *ast.Rule) (terms []*ast.Term) {
 	return terms
 }
 
-// charging returns a body with calls that measure, and with one that charges for each element unless the body only picks. The heads belong to
-// the comprehension, or to a rule if that is nil.
+// charging returns a body with measuring calls and, unless the body only picks, a call that charges for each element. The heads
+// belong to the comprehension of, or to a rule if that is nil.
 func (s *sizes) charging(body ast.Body, bound ast.VarSet, of ast.Value, heads ...*ast.Term) ast.Body {
 	made := s.measuring(body, bound)
 	if !picks(body, bound, heads...) {
@@ -56,7 +56,7 @@ func (s *sizes) charging(body ast.Body, bound ast.VarSet, of ast.Value, heads ..
 	return made
 }
 
-// measuring is a body with what measures. The variables have their values before it.
+// measuring returns a body with measuring calls. The variables in bound have their values before it.
 func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 	bound = bound.Copy()
 	made := make(ast.Body, 0, len(body))
@@ -78,7 +78,7 @@ func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 			case *ast.LogicalOr:
 				c.Lhs, c.Rhs = s.measuring(c.Lhs, bound), s.measuring(c.Rhs, bound)
 			}
-			return true // what is within has been gone through
+			return true // its closures are done already
 		})
 		made.Append(e)
 		if e.IsEquality() && !e.Negated {
@@ -98,7 +98,7 @@ func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 	return made
 }
 
-// grows tells whether a term is a comprehension that can be larger than what it goes through, or all the values of a rule.
+// grows reports whether a term is a comprehension that can be larger than what it iterates over, or all the values of a rule.
 func (s *sizes) grows(t *ast.Term, bound ast.VarSet) bool {
 	switch v := t.Value.(type) {
 	case *ast.ArrayComprehension:
@@ -137,7 +137,7 @@ func (s *sizes) several(ref ast.Ref) []*ast.Rule {
 	return s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{})
 }
 
-// picks tells whether a comprehension goes through one thing, and gives nothing but parts of it: what it gives is no larger then.
+// picks reports whether a comprehension iterates over one value and yields only parts of it, so that its result is no larger.
 func picks(body ast.Body, bound ast.VarSet, gives ...*ast.Term) bool {
 	known, outside, goneThrough := bound.Copy(), bound.Copy(), 0
 	for _, e := range body {
@@ -146,7 +146,7 @@ func picks(body ast.Body, bound ast.VarSet, gives ...*ast.Term) bool {
 		known.Update(vars)
 		switch {
 		case len(named) == 0: // a condition
-		case several(e, named):
+		case hasSeveralSolutions(e, named):
 			goneThrough++
 		case len(vars.Intersect(outside)) > 0 || refersOutside(e):
 			outside.Update(named)
@@ -160,15 +160,15 @@ func picks(body ast.Body, bound ast.VarSet, gives ...*ast.Term) bool {
 	return goneThrough < 2
 }
 
-// variables are those of a node, without those of closures in it and the names of documents.
+// variables returns those of a node, without those in closures and the names of documents.
 func variables(node any) ast.VarSet {
 	v := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true, SkipRefCallHead: true})
 	v.Walk(node)
 	return v.Vars().Diff(ast.ReservedVars)
 }
 
-// several tells whether an expression can hold in several ways, each with other values of the variables that it names.
-func several(e *ast.Expr, named ast.VarSet) (found bool) {
+// hasSeveralSolutions reports whether an expression can hold for several values of the variables that it names.
+func hasSeveralSolutions(e *ast.Expr, named ast.VarSet) (found bool) {
 	if b := ast.BuiltinMap[e.Operator().String()]; b != nil && b.Relation {
 		return true
 	}
@@ -181,7 +181,7 @@ func several(e *ast.Expr, named ast.VarSet) (found bool) {
 	return found
 }
 
-// refersOutside tells whether a node is made of documents, or has a closure in it.
+// refersOutside reports whether a node refers to documents or has a closure in it.
 func refersOutside(node any) (found bool) {
 	called := ast.Ref(nil)
 	if e, ok := node.(*ast.Expr); ok && e.IsCall() {
@@ -202,7 +202,7 @@ func measure(value *ast.Term, at *ast.Location) *ast.Expr {
 	return generated(at, ast.NewTerm(builtins.Measured), value)
 }
 
-// charge makes a call that charges for one element, or for all elements of a value.
+// charge returns a call that charges for one element, or for all elements of a value.
 func charge(bytes int, elements *ast.Term, at *ast.Location) *ast.Expr {
 	return generated(at, ast.NewTerm(builtins.Made), ast.InternedTerm(bytes), elements)
 }

@@ -6,13 +6,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// In Rego a rule whose body holds but whose value is undefined yields nothing, without an error: a denial whose message
-// names a missing field simply vanishes. Tests at full coverage do not find that, because they have the field.
+// In Rego a rule whose body holds but whose value is undefined yields nothing, without an error: a denial whose message names a
+// missing field vanishes. Tests with full coverage do not find that, because their input has the field.
 //
-// So every deny, warn and patch rule is compiled once more, as an instrumented rule (`yields`), for which each match of the body has a
-// list of values: an empty list is a value that is undefined. Matches are told from each other by the rule's number and by the
-// variables through which body and value are connected. Results are taken from there, which also tells which rule a denial came
-// from.
+// So every deny, warn and patch rule is compiled a second time, as an instrumented rule (`yields`), which has for each match of the
+// body a list of values: an empty list is an undefined value. A match is identified by the rule's number and by the variables that
+// connect body and value. Results are read from these rules, so that the rule of each denial is known.
 //
 //	deny contains $"{op.metadata.name} is busy" if some op in input.facts.unfinished
 //
@@ -20,10 +19,10 @@ import (
 //
 //	_sallyport_admit_yields contains [0, [op], [v | v = $"{op.metadata.name} is busy"]] if some op in input.facts.unfinished
 //
-// A second instrumented rule has the body alone (`fires`). It tells what bodies read, and how far one got.
+// A second instrumented rule has the body alone (`fires`). It is used to find out what bodies read, and where they stop.
 
-// endpoint tells the two occasions on which a policy is evaluated: they have instrumented rules of their own, because a request is
-// validated and mutated in different calls.
+// endpoint is the occasion of an evaluation. Each has its own instrumented rules, because a request is validated and mutated in
+// different calls.
 type endpoint string
 
 const (
@@ -41,17 +40,17 @@ func endpointOf(ruleName string) endpoint {
 	return admit
 }
 
-// outcomeRule is a deny, warn or patch rule; instrumented rules name it by its position in Policy.rules.
+// outcomeRule is a deny, warn or patch rule; instrumented rules refer to it by its position in Policy.rules.
 type outcomeRule struct {
 	name     string
 	title    string
 	reason   string
-	remedy   string // "" if its messages tell it
-	final    bool   // no override helps against it
+	remedy   string // "" if its messages contain it
+	final    bool   // it cannot be overridden
 	location *ast.Location
 }
 
-// instrument makes a module of instrumented rules for each module of a policy; imports stay those of the original.
+// instrument returns a module of instrumented rules for each module of a policy, with the same imports.
 func instrument(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []outcomeRule) {
 	var rules []outcomeRule
 	made := map[string]*ast.Module{}
@@ -72,7 +71,7 @@ func instrument(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []o
 			e := endpointOf(name)
 			instrumented.Rules = append(instrumented.Rules,
 				setRule(instrumented, r, e.fires(), index.Copy()),
-				setRule(instrumented, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
+				setRule(instrumented, r, e.yields(), ast.ArrayTerm(index, link, valuesTerm(r.Head.Key))))
 			rules = append(rules, outcomeRuleOf(r))
 		}
 		made[reserved+strconv.Itoa(len(made))+".rego"] = instrumented
@@ -84,8 +83,8 @@ func outcomeRuleOf(r *ast.Rule) outcomeRule {
 	return outcomeRule{name: headName(r), title: titleIn(r), reason: annotation(r, "reason"), remedy: annotation(r, "remedy"), final: isFinal(r), location: r.Location}
 }
 
-// values is a list of what a rule's value is for one match of its body: empty if it is undefined.
-func values(key *ast.Term) *ast.Term {
+// valuesTerm returns the list of a rule's value for one match of its body: empty if it is undefined.
+func valuesTerm(key *ast.Term) *ast.Term {
 	v := ast.VarTerm(reserved + "value")
 	return ast.ArrayComprehensionTerm(v, ast.NewBody(ast.Equality.Expr(v, key.Copy())))
 }
@@ -100,7 +99,7 @@ func setRule(in *ast.Module, original *ast.Rule, name string, key *ast.Term) *as
 	return r
 }
 
-// linkingVars are the variables that the body binds and the value uses: one match of the body is told from another by them.
+// linkingVars returns the variables that the body binds and the value uses: they distinguish the matches of the body.
 func linkingVars(r *ast.Rule, known ast.VarSet) *ast.Term {
 	of := ast.VarVisitorParams{SkipRefCallHead: true, SkipWildcardVars: true}
 	used := ast.NewVarVisitor().WithParams(of)
@@ -115,7 +114,7 @@ func linkingVars(r *ast.Rule, known ast.VarSet) *ast.Term {
 	return ast.ArrayTerm(link...)
 }
 
-// knownIn are the names that a module does not bind: those of rules, and of what it imports.
+// knownIn returns the names that a module does not bind: those of rules and imports.
 func knownIn(m *ast.Module, globals ast.VarSet) ast.VarSet {
 	known := globals.Copy()
 	for _, i := range m.Imports {

@@ -6,8 +6,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Outline is what a module tells before it is compiled: its package, the names of its rules, and what it refers to. It is
-// much cheaper to have than a policy, so that it can be asked what an edit of a library concerns.
+// Outline is what is known of a module without compiling it: its package, the names of its rules, and its references. It is much
+// cheaper than a policy, so that an edit of a library can be traced to the policies that it affects.
 type Outline struct {
 	pkg   ast.Ref
 	rules []string
@@ -36,15 +36,16 @@ func ParseOutline(m Module) (*Outline, error) {
 	return o, nil
 }
 
-// Below tells whether the module's package is the one given, dotted and without "data", or below it.
+// Below reports whether the module's package is pkg (dotted, without "data") or below it.
 func (o *Outline) Below(pkg string) bool { return o.pkg.HasPrefix(packageRef(pkg)) }
 
-// Reaches tells whether the module refers into another one's package. What it reaches must be compiled with it.
+// Reaches reports whether the module refers to another one's package, so that it must be compiled with that module.
 func (o *Outline) Reaches(other *Outline) bool {
 	return slices.ContainsFunc(o.refs, func(ref ast.Ref) bool { return ref.HasPrefix(other.pkg) })
 }
 
-// Unresolved gives what the module refers to at or below a package and none of those present defines, dotted and without "data".
+// Unresolved returns the module's references at or below pkg that none of the modules in present defines, dotted and without
+// "data".
 func (o *Outline) Unresolved(pkg string, present []*Outline) []string {
 	root := packageRef(pkg)
 	var missing []string
@@ -56,8 +57,8 @@ func (o *Outline) Unresolved(pkg string, present []*Outline) []string {
 	return missing
 }
 
-// Clash gives a name that both of two modules define, "" if there is none. Their rules would become one another's if they
-// have the same package; a rule cannot be where the other's package is.
+// Clash returns a name that both modules define, or "". Rules of the same package would be merged, and a rule cannot have the name
+// of a package.
 func (o *Outline) Clash(other *Outline) string {
 	if o.pkg.Equal(other.pkg) {
 		return "package " + dotted(o.pkg)
@@ -73,7 +74,7 @@ func (o *Outline) Clash(other *Outline) string {
 	return ""
 }
 
-// Defines tells whether the module has a rule of that name in that package, dotted and without "data".
+// Defines reports whether the module has a rule of that name in package pkg (dotted, without "data").
 func (o *Outline) Defines(pkg, rule string) bool {
 	return o.pkg.Equal(packageRef(pkg)) && slices.Contains(o.rules, rule)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Facts are read in two rounds, so that a policy can ask for no more objects than it needs: a fact may read facts that read none.
+// Facts are read in two rounds: a fact may use facts that use none, so that a policy queries only the objects that it needs.
 
-// round is the facts that are read together, by name, and the query for what they ask; nil without facts.
+// round is the facts that are read together, and the query for their queries; nil without facts.
 type round struct {
 	facts []string
 	ask   ast.Body
@@ -43,7 +43,7 @@ func (p *Policy) inRounds() error {
 	case len(p.facts) == 0:
 	case len(p.second.facts) == 0:
 		p.first.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", p.pkg))
-	default: // each by itself: in the first round, what reads facts has no meaning
+	default: // separately: facts of the second round cannot be evaluated in the first
 		if p.first.ask, err = p.askFor(p.first.facts); err == nil {
 			p.second.ask, err = p.askFor(p.second.facts)
 		}
@@ -60,7 +60,7 @@ func (p *Policy) askFor(names []string) (ast.Body, error) {
 	return p.query(fmt.Sprintf("facts = [object.union_n([%s])]", strings.Join(each, ", ")))
 }
 
-// factsReadBy returns the facts that the rules of a fact, or rules that these read, read; each with a place where it is read.
+// factsReadBy returns the facts that the rules of a fact read, directly or through other rules; each with a place where it is read.
 func (p *Policy) factsReadBy(name string) map[string]*ast.Location {
 	read := map[string]*ast.Location{}
 	seen := map[*ast.Rule]bool{}

@@ -4,17 +4,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// A value that stands twice in another one, which stands twice in a third, takes no room: all have it in common. But OPA's type checker,
-// and whatever compares or goes through values, takes each for itself: forty such steps are a trillion parts, and neither looks for a
-// cancel meanwhile. So each rule and variable has a size before types are checked: that of its type, written out. What functions are
-// given, and what is read of input, counts as one part, as it does for the type checker; what becomes of it is measured when it is there:
-// see [sizes.measured].
+// A value that contains another one twice, which contains a third one twice, shares their memory. But OPA's type checker, and code
+// that compares or iterates over values, visits every copy: forty such levels are a trillion parts, and none of these checks for
+// cancellation. So before types are checked, every rule and variable gets a size: that of its type, written out. Arguments of
+// functions and values of input count as one part, as in the type checker; values made from them are measured at run time: see
+// [sizes.measured].
 
-// mostParts is how large a type may be beside what is written in the policy's text, which may be a long table. None of a shipped policy has
-// more than 500.
+// mostParts limits the size of a type in addition to the policy's text, which may be a long table. Shipped policies have at most
+// 500.
 const mostParts = 10_000
 
-// withSizes has a compiler look at sizes before it checks types, and have what it compiles measure what has none before it is there.
+// withSizes makes a compiler check sizes before types, and add measuring calls for values whose size is unknown until run time.
 func withSizes(c *ast.Compiler) *ast.Compiler {
 	var s *sizes
 	return c.WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{
@@ -27,18 +27,18 @@ func withSizes(c *ast.Compiler) *ast.Compiler {
 		Name: "SallyportMeasured", MetricName: "compile_stage_sallyport_measured",
 		Stage: func(c *ast.Compiler) *ast.Error {
 			for r := range s.rules {
-				s.measured(r)
+				s.instrument(r)
 			}
 			return nil
 		},
 	})
 }
 
-// sizes are how many parts types have.
+// sizes has the number of parts of types.
 type sizes struct {
 	compiled *ast.Compiler
 	rules    map[*ast.Rule]float64
-	vars     map[ast.Var]float64 // of the rule that is looked at
+	vars     map[ast.Var]float64 // of the current rule
 	input    float64
 	most     float64
 	at       *ast.Location
@@ -54,9 +54,9 @@ func newSizes(c *ast.Compiler) *sizes {
 	return s
 }
 
-// tooLarge tells of the first rule whose type, or that of a variable in it, is too large.
+// tooLarge returns an error for the first rule whose type, or that of a variable in it, is too large.
 func (s *sizes) tooLarge() *ast.Error {
-	sorted, _ := s.compiled.Graph.Sort() // those that others depend on come first; that there are no circles was checked
+	sorted, _ := s.compiled.Graph.Sort() // dependencies come first; cycles were excluded before
 	for _, node := range sorted {
 		if r := node.(*ast.Rule); s.err == nil {
 			s.rule(r)
@@ -71,18 +71,18 @@ func (s *sizes) rule(r *ast.Rule) {
 	s.at = r.Location
 	size := 0.0
 	for _, part := range r.Head.Ref()[1:] {
-		size += s.of(part)
+		size += s.sizeOf(part)
 	}
 	for _, part := range append(ast.Args{r.Head.Key, r.Head.Value}, r.Head.Args...) {
 		if part != nil {
-			size += s.of(part)
+			size += s.sizeOf(part)
 		}
 	}
-	s.rules[r] = s.checked(size)
+	s.rules[r] = s.checkSize(size)
 }
 
-// checked takes down where something is too large.
-func (s *sizes) checked(size float64) float64 {
+// checkSize records an error if size is too large, and returns size.
+func (s *sizes) checkSize(size float64) float64 {
 	if size > s.most && s.err == nil {
 		s.err = ast.NewError(ast.CompileErr, s.at, "this repeats other values so often that it would have more than %.0f parts if it were written out: "+
 			"name each value once, or look up what is needed of it instead of putting it together", s.most)
@@ -90,7 +90,7 @@ func (s *sizes) checked(size float64) float64 {
 	return size
 }
 
-// body goes through expressions in the order in which they are checked and evaluated.
+// body visits expressions in the order of evaluation.
 func (s *sizes) body(body ast.Body) {
 	for _, e := range body {
 		if s.err == nil {
@@ -105,13 +105,13 @@ func (s *sizes) expr(e *ast.Expr) {
 	}
 	defer func(before float64) { s.input = before }(s.input)
 	for _, w := range e.With {
-		s.input += s.of(w.Value)
+		s.input += s.sizeOf(w.Value)
 	}
 	switch terms := e.Terms.(type) {
 	case *ast.Term:
-		s.of(terms)
+		s.sizeOf(terms)
 	case *ast.Every:
-		size := s.of(terms.Domain)
+		size := s.sizeOf(terms.Domain)
 		for _, v := range []*ast.Term{terms.Key, terms.Value} {
 			if v != nil {
 				s.bind(v, size)
@@ -120,7 +120,7 @@ func (s *sizes) expr(e *ast.Expr) {
 		s.body(terms.Body)
 	case []*ast.Term:
 		if operands := e.Operands(); e.IsEquality() {
-			left, right := s.of(operands[0]), s.of(operands[1])
+			left, right := s.sizeOf(operands[0]), s.sizeOf(operands[1])
 			s.bind(operands[0], right)
 			s.bind(operands[1], left)
 		} else {
@@ -137,23 +137,23 @@ func (s *sizes) expr(e *ast.Expr) {
 	}
 }
 
-// call is that of a builtin, whose type is small, or a function.
+// call returns the size of a call: builtins have small types, functions those of their values.
 func (s *sizes) call(operator ast.Ref, operands []*ast.Term) {
 	for _, o := range operands {
-		s.of(o)
+		s.sizeOf(o)
 	}
-	size := s.either(s.compiled.GetRulesExact(operator))
+	size := s.sizeOfRules(s.compiled.GetRulesExact(operator))
 	for _, o := range operands {
 		s.bind(o, size)
 	}
 }
 
-// bind gives the variables in a term that have no size yet that of what it is equal to.
+// bind sets the size of a term's variables without a size to that of the value that the term equals.
 func (s *sizes) bind(t *ast.Term, size float64) {
 	switch v := t.Value.(type) {
 	case ast.Var:
 		if _, known := s.vars[v]; !known && !v.Equal(ast.InputRootDocument.Value) {
-			s.vars[v] = s.checked(size)
+			s.vars[v] = s.checkSize(size)
 		}
 	case *ast.Array:
 		v.Foreach(func(part *ast.Term) { s.bind(part, size) })
@@ -162,10 +162,10 @@ func (s *sizes) bind(t *ast.Term, size float64) {
 	}
 }
 
-// of is the size of a term; a variable without one is a part.
-func (s *sizes) of(t *ast.Term) float64 {
+// sizeOf returns the size of a term; a variable without one counts as one part.
+func (s *sizes) sizeOf(t *ast.Term) float64 {
 	size := 1.0
-	add := func(part *ast.Term) { size += s.of(part) }
+	add := func(part *ast.Term) { size += s.sizeOf(part) }
 	switch v := t.Value.(type) {
 	case ast.Var:
 		if v.Equal(ast.InputRootDocument.Value) {
@@ -194,28 +194,29 @@ func (s *sizes) of(t *ast.Term) float64 {
 		for _, part := range v[1:] {
 			add(part)
 		}
-		size += s.either(s.compiled.GetRulesExact(v[0].Value.(ast.Ref)))
+		size += s.sizeOfRules(s.compiled.GetRulesExact(v[0].Value.(ast.Ref)))
 	}
-	return s.checked(size)
+	return s.checkSize(size)
 }
 
-// ref is what it refers to: a part of that is no larger. It goes through what has no variable yet.
+// ref returns the size of the value that a reference starts from: a part of it is no larger. It binds variables that have no size
+// yet.
 func (s *sizes) ref(ref ast.Ref) float64 {
 	var size float64
 	if ref[0].Equal(ast.DefaultRootDocument) {
-		size = s.either(s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}))
+		size = s.sizeOfRules(s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}))
 	} else {
-		size = s.of(ref[0])
+		size = s.sizeOf(ref[0])
 	}
 	for _, part := range ref[1:] {
 		s.bind(part, size)
-		s.of(part)
+		s.sizeOf(part)
 	}
 	return size
 }
 
-// either is the type that the values of several rules have, of which the small ones have few.
-func (s *sizes) either(rules []*ast.Rule) float64 {
+// sizeOfRules returns the size of the type that the values of several rules have together.
+func (s *sizes) sizeOfRules(rules []*ast.Rule) float64 {
 	size := 1.0
 	for _, first := range rules {
 		for r := first; r != nil; r = r.Else {

@@ -12,39 +12,39 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// Source is everything a policy is compiled from.
+// Source is everything that a policy is compiled from.
 type Source struct {
-	// Name of the policy, for messages.
+	// Name is the name of the policy, for messages.
 	Name string
-	// Package that holds the outcome rules, dotted and without "data": "sallyport.operations.supersede".
+	// Package is the package of the outcome rules, dotted and without "data": "sallyport.operations.supersede".
 	Package string
-	// Modules of the policy, all in Package or below it.
+	// Modules are the policy's modules, all in Package or below it.
 	Modules []Module
-	// Libraries that modules may import; those that are not imported do not become part of the policy.
+	// Libraries are modules that Modules may import; those that are not imported do not become part of the policy.
 	Libraries []Module
-	// Tests of the policy, in packages named after what they test with _test appended; not part of the revision.
+	// Tests are modules in packages named after what they test with _test appended; they are not part of the revision.
 	Tests []Module
 	// Parameters is the JSON object that the policy sees as data.parameters; empty means {}.
 	Parameters []byte
 	// Schema is the JSON Schema of the input document; empty means any. A reference that it does not allow is an error.
 	Schema []byte
-	// Reads lists the kinds that facts may ask for.
+	// Reads lists the kinds that facts may query.
 	Reads []Read
-	// Outcomes are the members that an outcome may have, each a set of strings; nil allows any outcome. They are the caller's, not the
-	// policy's, and so not part of the revision.
+	// Outcomes are the members that an outcome may have, each a set of strings; nil allows any outcome. They belong to the caller,
+	// not to the policy, and are not part of the revision.
 	Outcomes []string `json:"-"`
-	// Timeout bounds one decision: facts, evaluation and the confirmation of a denial.
+	// Timeout limits one decision: facts, evaluation and the confirmation of a denial.
 	Timeout time.Duration
 }
 
 // Module is one Rego file.
 type Module struct{ Name, Source string }
 
-// Read is a kind that facts may ask for, and the fields by which they may look it up.
+// Read is a kind that facts may query, and the fields that they may select by.
 type Read struct {
 	APIVersion, Kind string
 	Indexes          []string
-	// Live has every fact of the kind answered by the API server, so that nothing needs to be kept of it.
+	// Live makes every fact of the kind be read from the API server, so that the kind is not cached.
 	Live bool
 }
 
@@ -53,13 +53,13 @@ type CompileError struct {
 	File     string
 	Row, Col int
 	Message  string
-	// Contract tells what breaks the contract between policies and Sallyport from what no Rego compiler would take.
+	// Contract reports whether the text compiles as Rego but violates the contract between policies and Sallyport.
 	Contract bool
-	// Parameters tells what is wrong with the parameters, and not with the text.
+	// Parameters reports whether the error is in the parameters rather than the text.
 	Parameters bool
 }
 
-// Error gives file:line:column: message.
+// Error returns file:line:column: message.
 func (e CompileError) Error() string {
 	if e.Row == 0 {
 		return fmt.Sprintf("%s: %s", e.File, e.Message)
@@ -67,10 +67,10 @@ func (e CompileError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Row, e.Col, e.Message)
 }
 
-// CompileErrors lists all that was found wrong with a policy, a line each.
+// CompileErrors lists all errors of a policy, a line each.
 type CompileErrors []CompileError
 
-// Error gives a line for each problem.
+// Error returns a line for each error.
 func (es CompileErrors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -97,8 +97,7 @@ func (es *CompileErrors) addOPA(errs ast.Errors) {
 	}
 }
 
-// ofContract marks errors as what the contract has against a text that compiles, and keeps each once: several rules can call the
-// function that is wrong.
+// ofContract marks errors as violations of the contract and removes duplicates: several rules can call the faulty function.
 func (es CompileErrors) ofContract() CompileErrors {
 	seen := map[CompileError]bool{}
 	var each CompileErrors
@@ -119,7 +118,7 @@ func (es CompileErrors) orNil() error {
 	return es
 }
 
-// parse reads modules with their annotations, all of them, so that every file's first error is told at once.
+// parse parses modules with their annotations. It continues after a module with errors, so that all are reported at once.
 func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	var errs CompileErrors
 	var parsed []*ast.Module
@@ -147,7 +146,7 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	return parsed, errs
 }
 
-// imported picks the library modules that modules reach, directly or through other libraries.
+// imported returns the library modules that modules reach, directly or through other libraries.
 func imported(modules, libraries []*ast.Module) []*ast.Module {
 	var picked []*ast.Module
 	seen := map[*ast.Module]bool{}
@@ -165,8 +164,8 @@ func imported(modules, libraries []*ast.Module) []*ast.Module {
 	return picked
 }
 
-// unresolved refuses references into data that nothing defines. OPA takes a package that is not there for an empty one, and
-// a rule that asks it is silent.
+// unresolved returns errors for references into data that nothing defines. OPA treats a missing package as an empty one, so that a
+// rule with such a reference would never apply.
 func unresolved(modules, libraries []*ast.Module) CompileErrors {
 	var errs CompileErrors
 	present := []ast.Ref{dataParameters}
@@ -183,7 +182,8 @@ func unresolved(modules, libraries []*ast.Module) CompileErrors {
 	return errs
 }
 
-// unknownRules refuses references to rules that a package does not have; they would be undefined, and as silent.
+// unknownRules returns errors for references to rules that a package does not have. They would be undefined, so that the referring
+// rule would never apply.
 func unknownRules(compiled *ast.Compiler) CompileErrors {
 	var errs CompileErrors
 	for _, m := range compiled.Modules {
@@ -203,7 +203,7 @@ func unknownRules(compiled *ast.Compiler) CompileErrors {
 	return errs
 }
 
-// walkData visits the references into data that stand in imports and rules; the package's own name is none.
+// walkData visits the references into data in imports and rules, without the name of the package itself.
 func walkData(m *ast.Module, visit func(ast.Ref)) {
 	look := func(ref ast.Ref) bool {
 		if ref.HasPrefix(ast.DefaultRootRef) {

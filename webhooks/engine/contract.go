@@ -9,7 +9,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// The names of the contract's rules.
+// Names of the contract's rules.
 const (
 	ruleFacts   = "facts"
 	ruleValid   = "valid_input"
@@ -17,11 +17,12 @@ const (
 	ruleWarn    = "warn"
 	rulePatch   = "patch"
 	ruleOutcome = "outcome"
-	// ruleParameters is asked once, at compilation, so that a slip in a table is told to who made it and not to who is refused.
+	// ruleParameters is evaluated once, at compilation, so that an error in a table is reported to its author and not to
+	// requesters.
 	ruleParameters = "valid_parameters"
 )
 
-// reserved begins the names of rules that the engine adds to a policy's package.
+// reserved is the prefix of rules that the engine adds to a policy's package.
 const reserved = "_sallyport_"
 
 var (
@@ -31,26 +32,26 @@ var (
 
 var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-// contract checks what can be said of a policy before any request: the form of the contract's rules, their annotations,
-// and that no fact is read that is not asked for.
+// contract checks what can be checked without a request: the form of the contract's rules, their annotations, and that every fact
+// that is read is also queried.
 type contract struct {
 	pkg     ast.Ref
 	modules []*ast.Module
 	errs    CompileErrors
 	facts   []string
 	has     map[string]bool
-	// parameters is the first rule valid_parameters, if there is one.
+	// parameters is the first rule valid_parameters, if any.
 	parameters *ast.Rule
-	// said looks for what rules say literally; outcome is what an outcome may be.
-	said    literals
-	outcome shape
-	reads   []Read
+	// literals finds the literal values of rules; outcome is the shape of an outcome.
+	literals literals
+	outcome  shape
+	reads    []Read
 }
 
 func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
 	c := &contract{
 		pkg: packageRef(src.Package), modules: modules, has: map[string]bool{},
-		said: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes), reads: src.Reads,
+		literals: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes), reads: src.Reads,
 	}
 	described := false
 	for _, m := range modules {
@@ -66,7 +67,7 @@ func checkContract(src Source, modules, libraries []*ast.Module) (*contract, Com
 		}
 	}
 	for _, m := range modules {
-		c.factReads(m)
+		c.checkFactReads(m)
 		checkNegations(m, modules, &c.errs)
 	}
 	for _, m := range libraries {
@@ -98,9 +99,9 @@ func (c *contract) rule(r *ast.Rule) {
 		if !isSetRule(r) {
 			c.errs.add(r.Location, "%s must be written `%s contains ... if`", name, name)
 		}
-		c.outcomeAnnotations(r, name)
+		c.checkAnnotations(r, name)
 		if r.Head.Key != nil {
-			c.shapes(r, name, func(said *ast.Term) shape { return shapeOf(name, said) }, r.Head.Key)
+			c.checkShapes(r, name, func(said *ast.Term) shape { return shapeOf(name, said) }, r.Head.Key)
 		}
 	case name == ruleParameters && c.parameters == nil:
 		c.parameters = r
@@ -110,22 +111,22 @@ func (c *contract) rule(r *ast.Rule) {
 			c.errs.add(r.Location, "%s must be written `%s if`", name, name)
 		}
 	case name == ruleOutcome:
-		c.outcomeAnnotations(r, name)
-		c.outcomeShape(r, ref)
+		c.checkAnnotations(r, name)
+		c.checkOutcome(r, ref)
 	}
 }
 
-// shapes holds what a rule says literally to what it may be.
-func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
-	for _, found := range c.said.of(r, said) {
+// checkShapes checks the literal values of a rule.
+func (c *contract) checkShapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
+	for _, found := range c.literals.resolve(r, said) {
 		if wrong := of(found).wrong(name, found); wrong != nil {
 			c.errs.add(cmp.Or(wrong.at.Location, r.Location), "%v", wrong)
 		}
 	}
 }
 
-// outcomeShape looks at outcome, or at a member of it, as far as its name is known.
-func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
+// checkOutcome checks outcome, or a member of it whose name is known.
+func (c *contract) checkOutcome(r *ast.Rule, ref ast.Ref) {
 	said := r.Head.Value
 	if r.Head.RuleKind() == ast.MultiValue {
 		said = ast.SetTerm(r.Head.Key)
@@ -133,7 +134,7 @@ func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
 	for i := len(ref) - 1; i > 0; i-- {
 		said = ast.ObjectTerm([2]*ast.Term{ref[i], said})
 	}
-	c.shapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
+	c.checkShapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
 }
 
 func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
@@ -149,12 +150,12 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 		if !slices.Contains(c.facts, name) {
 			c.facts = append(c.facts, name)
 		}
-		c.question(r, name)
+		c.checkQuery(r, name)
 	}
 }
 
-// factReads refuses reads of facts that are never asked for: they would be undefined, and the rule silent.
-func (c *contract) factReads(m *ast.Module) {
+// checkFactReads rejects reads of facts that are never queried: they would be undefined, so that the rule would never apply.
+func (c *contract) checkFactReads(m *ast.Module) {
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
 		if !ref.HasPrefix(inputFacts) {
 			return false
@@ -190,15 +191,15 @@ func (c *contract) packageAnnotations(m *ast.Module) (described bool) {
 			continue
 		}
 		described = described || a.Title != "" && a.Description != ""
-		c.customKeys(a, "")
+		c.checkCustomKeys(a, "")
 	}
 	return described
 }
 
-// outcomeAnnotations wants of every deny rule a title, the reason it gives and what its reader can do.
-func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
+// checkAnnotations requires of every deny rule a title, a reason and a remedy.
+func (c *contract) checkAnnotations(r *ast.Rule, name string) {
 	for _, a := range r.Annotations {
-		c.customKeys(a, name)
+		c.checkCustomKeys(a, name)
 	}
 	if name != ruleDeny {
 		return
@@ -212,8 +213,8 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	}
 }
 
-// customKeys wants what is under custom to be known. The name is that of the rule.
-func (c *contract) customKeys(a *ast.Annotations, name string) {
+// checkCustomKeys rejects unknown keys under custom. name is the rule's.
+func (c *contract) checkCustomKeys(a *ast.Annotations, name string) {
 	for key, value := range a.Custom {
 		switch {
 		case key == "reason", key == "remedy", key == "remedyInMessage", key == "override" && name == ruleDeny && value == false:
@@ -225,12 +226,12 @@ func (c *contract) customKeys(a *ast.Annotations, name string) {
 	}
 }
 
-// isFinal tells whether a rule's METADATA says that no override helps.
+// isFinal reports whether a rule's METADATA excludes overrides.
 func isFinal(r *ast.Rule) bool {
 	return slices.ContainsFunc(r.Annotations, func(a *ast.Annotations) bool { return a.Custom["override"] == false })
 }
 
-// annotated gives what a rule's own METADATA says first, or "".
+// annotated returns the first non-empty text of a rule's own METADATA, or "".
 func annotated(r *ast.Rule, says func(*ast.Annotations) string) string {
 	for _, a := range r.Annotations {
 		if text := says(a); text != "" {
@@ -248,7 +249,7 @@ func descriptionIn(r *ast.Rule) string {
 	return annotated(r, func(a *ast.Annotations) string { return a.Description })
 }
 
-// annotation gives a string under custom, or "".
+// annotation returns a string under custom, or "".
 func annotation(r *ast.Rule, key string) string {
 	return annotated(r, func(a *ast.Annotations) string {
 		text, _ := a.Custom[key].(string)
@@ -277,5 +278,5 @@ func packageRef(dotted string) ast.Ref {
 
 func packageName(m *ast.Module) string { return dotted(m.Package.Path) }
 
-// dotted is the opposite of packageRef.
+// dotted is the inverse of packageRef.
 func dotted(pkg ast.Ref) string { return strings.TrimPrefix(pkg.String(), "data.") }

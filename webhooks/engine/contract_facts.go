@@ -8,7 +8,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// What a fact may ask for, in each of its forms.
+// Shapes of the queries of facts.
 var (
 	anyAccess = shape{kind: anObject, noNulls: true, needs: []string{"verb", "resource"}, keys: map[string]shape{
 		"verb": {kind: aText}, "resource": {kind: aText}, "group": {kind: anyText}, "namespace": {kind: anyText}, "name": {kind: anyText},
@@ -16,7 +16,7 @@ var (
 	anyTexts  = shape{kind: anObject, noNulls: true, each: &shape{kind: aText}}
 	freshness = shape{kind: aText, texts: []string{"live"}}
 
-	// ofKind are the keys of a question for objects of a kind, as far as they are the same for one object and for a list.
+	// ofKind are the keys of a query for objects of a kind that queries for one object and for lists have in common.
 	ofKind = map[string]shape{
 		"apiVersion": {kind: aText}, "kind": {kind: aText}, "namespace": {kind: aText}, "freshness": freshness,
 	}
@@ -25,21 +25,21 @@ var (
 		"except": {kind: anObject, noNulls: true, paths: true, each: &shape{kind: aList}},
 	}
 	ofOne = map[string]shape{"name": {kind: aText}}
-	// forms are the questions that a key makes another kind of, in the order in which they are looked for.
+	// forms are the kinds of queries that are identified by a key, in order of precedence.
 	forms = []struct {
 		key   string
 		shape shape
 	}{
-		{"access", question([]string{"access"}, map[string]shape{"access": anyAccess, "freshness": freshness})},
-		{"parent", question([]string{"parent"}, map[string]shape{"parent": {kind: aTrue}, "freshness": freshness})},
-		{"rehearsal", question([]string{"rehearsal"}, map[string]shape{"rehearsal": {kind: something}, "freshness": freshness})},
-		{"name", question([]string{"apiVersion", "kind"}, ofKind, ofOne)},
+		{"access", queryShape([]string{"access"}, map[string]shape{"access": anyAccess, "freshness": freshness})},
+		{"parent", queryShape([]string{"parent"}, map[string]shape{"parent": {kind: aTrue}, "freshness": freshness})},
+		{"rehearsal", queryShape([]string{"rehearsal"}, map[string]shape{"rehearsal": {kind: something}, "freshness": freshness})},
+		{"name", queryShape([]string{"apiVersion", "kind"}, ofKind, ofOne)},
 	}
-	// anyQuestion is a list's. It has also the keys of the others, because one of them may have been meant.
-	anyQuestion = question([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "rehearsal": {}})
+	// anyQuery is the shape of a list query. It also has the keys of the other kinds, because one of them may have been meant.
+	anyQuery = queryShape([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "rehearsal": {}})
 )
 
-func question(needs []string, keys ...map[string]shape) shape {
+func queryShape(needs []string, keys ...map[string]shape) shape {
 	s := shape{kind: anObject, noNulls: true, needs: needs, keys: map[string]shape{}}
 	for _, some := range keys {
 		maps.Copy(s.keys, some)
@@ -47,7 +47,7 @@ func question(needs []string, keys ...map[string]shape) shape {
 	return s
 }
 
-// factShape is the shape of a fact, which is null where it is not wanted.
+// factShape is the shape of a fact. A fact is null if it is not needed.
 func factShape(term *ast.Term) shape {
 	said := valueOf(term)
 	if said.IsNull() {
@@ -58,22 +58,22 @@ func factShape(term *ast.Term) shape {
 			return form.shape
 		}
 	}
-	return anyQuestion
+	return anyQuery
 }
 
-// question holds what a fact asks for literally to what it may be, and to spec.reads.
-func (c *contract) question(r *ast.Rule, name string) {
+// queryShape checks the literal query of a fact against its shape and spec.reads.
+func (c *contract) checkQuery(r *ast.Rule, name string) {
 	before := len(c.errs)
-	c.shapes(r, ruleFacts+"."+name, factShape, r.Head.Value)
+	c.checkShapes(r, ruleFacts+"."+name, factShape, r.Head.Value)
 	if len(c.errs) > before {
 		return
 	}
-	for _, found := range c.said.of(r, r.Head.Value) {
-		q := questionIn(name, valueOf(found))
-		if q.Kind == "" || q.APIVersion == "" { // it asks for no kind, or that is known only when it is asked
+	for _, found := range c.literals.resolve(r, r.Head.Value) {
+		q := queryIn(name, valueOf(found))
+		if q.Kind == "" || q.APIVersion == "" { // no kind, or known only when it is evaluated
 			continue
 		}
-		if _, open := q.Fields[""]; open { // which is no field, but one whose name is not known yet
+		if _, open := q.Fields[""]; open { // the name of the field is not known yet
 			q.Fields = nil
 		}
 		if err := permitted(c.reads, q); err != nil {

@@ -89,7 +89,7 @@ func TestCompileTellsOfAFactWhatIsWrongOnce(t *testing.T) {
 func TestLiteralsAreFoundOnce(t *testing.T) {
 	const more = "\n\nvalid_input if true\n\n_a := _b if input.x\n\n_a := _b if input.y\n\n_b := _c if input.x\n\n_b := _c if input.y\n\n_c := {\"a\": 1}\n"
 	m := ast.MustParseModule(wanting("v if { v := _a }" + more).Modules[0].Source)
-	if found := (literals{m}).of(m.Rules[0], m.Rules[0].Head.Value); len(found) != 1 {
+	if found := (literals{m}).resolve(m.Rules[0], m.Rules[0].Head.Value); len(found) != 1 {
 		t.Errorf("got %v, want what _c says, once", found)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// pathSyntax is that of the path of a field: names with dots between them. Behind the name of a list, [] stands for any of its elements.
+// pathSyntax is the syntax of a field path: names separated by dots. [] after the name of a list means any of its elements.
 var pathSyntax = regexp.MustCompile(`^[^],.[]+([[][]])?([.][^],.[]+([[][]])?)*$`)
 
 func isPath(text string) bool { return pathSyntax.MatchString(text) }
@@ -17,12 +17,12 @@ func notAPath(text string) string {
 	return fmt.Sprintf("has %q, which is not a field path such as spec.nodeName or spec.disks[].name", text)
 }
 
-// IndexFields gives the fields of an index of [Read], in alphabetical order.
+// IndexFields returns the fields of an index of [Read], sorted.
 func IndexFields(index string) []string {
 	return slices.Sorted(strings.SplitSeq(index, ","))
 }
 
-// indexes tells whether objects can be looked up by fields together.
+// indexes reports whether objects can be selected by the fields together.
 func (r Read) indexes(fields map[string]string) bool {
 	wanted := slices.Sorted(maps.Keys(fields))
 	return slices.ContainsFunc(r.Indexes, func(index string) bool { return slices.Equal(IndexFields(index), wanted) })

@@ -6,16 +6,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// literals are the modules, of a policy and its libraries, in which it is looked for what a rule says: the term itself, or what stands
-// behind a local variable, a rule or a function.
+// literals are the modules, of a policy and its libraries, that are searched for the literal value of a term: the term itself, or
+// the value of a local variable, a rule or a function.
 type literals []*ast.Module
 
-// of gives the literals that a term of a rule may stand for. There may be others: what cannot be followed is left out.
-func (l literals) of(r *ast.Rule, t *ast.Term) []*ast.Term {
+// resolve returns the literals that a term of a rule may stand for. The list may be incomplete.
+func (l literals) resolve(r *ast.Rule, t *ast.Term) []*ast.Term {
 	return l.follow(r, t, map[*ast.Term]bool{})
 }
 
-// follow goes through each term once: there are as many ways to it as the rules on the way, multiplied.
+// follow visits each term once: the number of paths to it is the product of the rules on the way.
 func (l literals) follow(r *ast.Rule, t *ast.Term, followed map[*ast.Term]bool) (found []*ast.Term) {
 	if followed[t] {
 		return nil
@@ -46,7 +46,7 @@ func (l literals) follow(r *ast.Rule, t *ast.Term, followed map[*ast.Term]bool) 
 	return found
 }
 
-// assigned is what a local variable of a rule is, if the rule's body says so at its top.
+// assigned returns the value of a local variable, if the rule's body assigns it at the top level.
 func assigned(r *ast.Rule, v ast.Var) *ast.Term {
 	for _, e := range r.Body {
 		if !e.Negated && (e.IsAssignment() || e.IsEquality()) && e.Operand(0).Value.Compare(v) == 0 {
@@ -56,7 +56,7 @@ func assigned(r *ast.Rule, v ast.Var) *ast.Term {
 	return nil
 }
 
-// rules are those of a name as it is written in a module.
+// rules returns the rules that a name in a module refers to.
 func (l literals) rules(in *ast.Module, name ast.Ref) (found []*ast.Rule) {
 	if in == nil || len(name) == 0 || !name.IsGround() && len(name) > 1 {
 		return nil

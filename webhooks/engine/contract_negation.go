@@ -6,22 +6,21 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// `not f(input.x)` does not hold when input.x is missing: Rego evaluates arguments before the negation, and an argument
-// without a value makes the whole body undefined. A denial written that way disappears for exactly the requests that lack
-// what it asks about, and its instrumented rule with it. Only a plain reference, or a comparison of plain references with ==, is
-// negated as it reads.
+// `not f(input.x)` does not hold when input.x is missing: Rego evaluates arguments before the negation, and an undefined argument
+// makes the whole body undefined. A denial with such a body vanishes for the very requests that lack the field, and its
+// instrumented rule with it. Only a plain reference, or a comparison of plain references with ==, can be negated safely.
 
-// negationCheck refuses negated calls on data that may be missing.
+// negationCheck rejects negated calls on data that may be missing.
 type negationCheck struct {
-	authored ast.VarSet // rules of the package and imports: what the author wrote, as opposed to variables
+	authored ast.VarSet // rules of the package and imports, as opposed to variables
 	errs     *CompileErrors
 }
 
-// checkNegations looks at a module, of those that it has rules together with.
+// checkNegations checks a module. beside are the modules of the same package.
 func checkNegations(m *ast.Module, beside []*ast.Module, errs *CompileErrors) {
 	n := negationCheck{authored: knownIn(m, ruleNames(m.Package.Path, beside)), errs: errs}
 	ast.WalkExprs(m, func(e *ast.Expr) bool {
-		if e.Negated && n.silentIfMissing(e) {
+		if e.Negated && n.undefinedIfMissing(e) {
 			n.errs.add(e.Location, "`%s` is undefined, not true, if an argument is missing: "+
 				"put the condition into a rule and negate that rule", e)
 		}
@@ -29,7 +28,7 @@ func checkNegations(m *ast.Module, beside []*ast.Module, errs *CompileErrors) {
 	})
 }
 
-func (n negationCheck) silentIfMissing(e *ast.Expr) bool {
+func (n negationCheck) undefinedIfMissing(e *ast.Expr) bool {
 	if t, ok := e.Terms.(*ast.Term); ok {
 		return n.insideMayBeMissing(t)
 	}
@@ -43,7 +42,7 @@ func (n negationCheck) silentIfMissing(e *ast.Expr) bool {
 	return slices.ContainsFunc(e.Operands(), look)
 }
 
-// insideMayBeMissing looks at what stands inside a reference; that it is missing itself is what is asked.
+// insideMayBeMissing checks the operands inside a reference; a missing reference itself is what the negation tests.
 func (n negationCheck) insideMayBeMissing(t *ast.Term) bool {
 	if ref, ok := t.Value.(ast.Ref); ok {
 		return slices.ContainsFunc(ref[1:], n.mayBeMissing)
@@ -51,8 +50,8 @@ func (n negationCheck) insideMayBeMissing(t *ast.Term) bool {
 	return n.mayBeMissing(t)
 }
 
-// mayBeMissing tells whether a term needs something that request, facts or parameters may lack. Comprehensions and template
-// strings have a value in any case.
+// mayBeMissing reports whether a term needs something that request, facts or parameters may lack. Comprehensions and template
+// strings always have a value.
 func (n negationCheck) mayBeMissing(t *ast.Term) bool {
 	missing := false
 	look := func(part *ast.Term) { missing = missing || n.mayBeMissing(part) }
@@ -71,8 +70,8 @@ func (n negationCheck) mayBeMissing(t *ast.Term) bool {
 	return missing
 }
 
-// fromOutside tells references to rules from those into data that the author did not write: input, parameters, and the
-// members of a variable.
+// fromOutside reports whether a reference is to data that the author did not write (input, parameters, members of a variable)
+// rather than to a rule.
 func (n negationCheck) fromOutside(ref ast.Ref) bool {
 	if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(dataParameters) {
 		return true

@@ -2,14 +2,14 @@ package engine
 
 import "github.com/open-policy-agent/opa/v1/ast"
 
-// mostNested is how many comprehensions, templates and bodies of every may be within each other: for each level OPA's compiler takes
-// twice the time, and nothing could end it.
+// mostNested limits the nesting of comprehensions, templates and bodies of every: each level doubles the time of OPA's compiler,
+// which cannot be cancelled.
 const mostNested = 6
 
-// tooDeep gives the place of what is in too many others, nil if nothing is.
-func tooDeep(module *ast.Module) *ast.Location { return deeper(module, nil, mostNested) }
+// tooDeep returns the place of an expression that is nested too deeply, or nil.
+func tooDeep(module *ast.Module) *ast.Location { return findTooDeep(module, nil, mostNested) }
 
-func deeper(outer any, at *ast.Location, left int) (found *ast.Location) {
+func findTooDeep(outer any, at *ast.Location, left int) (found *ast.Location) {
 	ast.NewGenericVisitor(func(inner any) bool {
 		switch inner := inner.(type) {
 		case *ast.Term:
@@ -25,7 +25,7 @@ func deeper(outer any, at *ast.Location, left int) (found *ast.Location) {
 		case left == 0:
 			found = at
 		default:
-			found = deeper(inner, at, left-1)
+			found = findTooDeep(inner, at, left-1)
 		}
 		return true
 	}).Walk(outer)

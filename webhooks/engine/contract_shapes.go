@@ -11,22 +11,23 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// shape is what a denial, a warning, a patch, an outcome or a question for a fact may be. It is the one table of that: what a policy's text says literally is
-// held to it when the policy is compiled, and what its rules say to a request, or to a test, when they say it.
+// shape describes a denial, warning, patch, outcome or query of a fact. It is used both for the literals in a policy's text, when
+// it is compiled, and for the values of its rules, when they are evaluated.
 type shape struct {
 	kind kind
 	keys map[string]shape // of an object
 	// needs are the keys that an object must have. Any other may be null, which is the same as absent.
 	needs []string
-	// noNulls tells that no member may be null.
+	// noNulls forbids null members.
 	noNulls bool
-	// each is what any member may be, of an object whose keys are free; some tells that it has one, paths that they are paths of fields.
+	// each is the shape of every member of an object with arbitrary keys; some requires at least one member, paths requires keys
+	// that are field paths.
 	each        *shape
 	some, paths bool
-	// texts and numbers are what is allowed, if that is not all.
+	// texts and numbers are the allowed values; nil allows all.
 	texts   []string
 	numbers []int
-	begins  string // of a text
+	begins  string // prefix of a text
 }
 
 type kind string
@@ -40,11 +41,11 @@ const (
 	theTexts kind = "a set or list of strings"
 	aList    kind = "a list of non-empty strings"
 	aTrue    kind = "true"
-	// something is whatever is not null.
+	// something is any value but null.
 	something kind = "something"
 )
 
-// What the code of a denial, and the operation of a patch, may be.
+// Allowed codes of a denial, and operations of a patch.
 var (
 	codes = []int{http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests}
 	ops   = []string{"add", "replace", "remove"}
@@ -58,7 +59,7 @@ var (
 		}},
 	}}
 	warningShape = shape{kind: aText}
-	// A patch is one operation of RFC 6902, or a merge patch of RFC 7386.
+	// operationShape is an operation of RFC 6902. A patch is one, or a merge patch of RFC 7386.
 	operationShape = shape{kind: anObject, needs: []string{"op", "path"}, keys: map[string]shape{
 		"op": {kind: aText, texts: ops}, "path": {kind: aText, begins: "/"}, "value": {},
 	}}
@@ -69,7 +70,7 @@ var (
 	mergeShape = shape{kind: anObject, needs: []string{"merge"}, keys: map[string]shape{"merge": {kind: anObject}}}
 )
 
-// outcomeShape is that of an outcome whose members are named; nil allows any.
+// outcomeShape returns the shape of an outcome with members of those names; nil allows any.
 func outcomeShape(names []string) shape {
 	s := shape{kind: anObject}
 	if names != nil {
@@ -81,7 +82,7 @@ func outcomeShape(names []string) shape {
 	return s
 }
 
-// shapeOf is the shape of what a rule says.
+// shapeOf returns the shape of a rule's value.
 func shapeOf(ruleName string, said *ast.Term) shape {
 	switch ruleName {
 	case ruleWarn:
@@ -106,17 +107,17 @@ func patchShape(term *ast.Term) shape {
 	return operationShape
 }
 
-// shapeError is what is wrong with a term, and where.
+// shapeError is the error of a term.
 type shapeError struct {
 	at            *ast.Term
 	path, problem string
-	// input tells that the term has the place that it is to have, and is of another type: it may have come from the request.
+	// input reports whether the term is of the wrong type where a value of the request may be.
 	input bool
 }
 
 func (e *shapeError) Error() string { return e.path + " " + e.problem }
 
-// check holds a term to a shape, as far as the term says itself what it is: what is only known when it is evaluated is let pass.
+// check checks the parts of a term that are literals.
 func (s shape) check(name string, t *ast.Term) error {
 	if wrong := s.wrong(name, t); wrong != nil {
 		return wrong
@@ -132,7 +133,7 @@ func (s shape) wrong(name string, t *ast.Term) *shapeError {
 		return nil
 	}
 	if !s.kind.is(t) {
-		e := wrong("must be %s, not %s", s.kind, shortly(t))
+		e := wrong("must be %s, not %s", s.kind, describe(t))
 		_, list := t.Value.(*ast.Array)
 		e.input = s.kind == aText || s.kind == anyText || s.kind == something || s.kind == aList && list
 		return e
@@ -155,7 +156,7 @@ func (s shape) wrong(name string, t *ast.Term) *shapeError {
 	return nil
 }
 
-// members looks at keys and values of an object, in the order of the keys, so that the same trouble is told by the same words.
+// members checks the members of an object in the order of their keys, so that the message is always the same.
 func (s shape) members(name string, t *ast.Term, object ast.Object) *shapeError {
 	if s.some && object.Len() == 0 {
 		return &shapeError{at: t, path: name, problem: "must have a field"}
@@ -171,7 +172,7 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) *shapeError 
 			of = *s.each
 		}
 		if !known && s.keys != nil {
-			return &shapeError{at: key, path: name, problem: fmt.Sprintf("has no key %v: %s", key, s.instead(text(key)))}
+			return &shapeError{at: key, path: name, problem: fmt.Sprintf("has no key %v: %s", key, s.suggestKey(text(key)))}
 		}
 		if s.paths && !isPath(text(key)) {
 			return &shapeError{at: key, path: name, problem: notAPath(text(key))}
@@ -193,8 +194,8 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) *shapeError 
 	return nil
 }
 
-// instead says which key somebody may have meant, and which there are.
-func (s shape) instead(key string) string {
+// suggestKey suggests the key that may have been meant, and lists the allowed ones.
+func (s shape) suggestKey(key string) string {
 	names := slices.Sorted(maps.Keys(s.keys))
 	allowed := "allowed are " + enumerated(names, "and")
 	near := slices.MinFunc(append(names, key+"???"), func(a, b string) int {
@@ -240,14 +241,14 @@ func (k kind) is(t *ast.Term) bool {
 	return false
 }
 
-// all tells whether elements are of a kind, as far as they say what they are.
+// all reports whether the elements that are literals are of the kind.
 func (k kind) all(each func(func(*ast.Term))) bool {
 	only := true
 	each(func(t *ast.Term) { only = only && (!isLiteral(t) || k.is(t)) })
 	return only
 }
 
-// isLiteral tells whether a term is what it says: each value is, and each such term in a text.
+// isLiteral reports whether a term's type is known without evaluating it. The elements of a collection may still be unknown.
 func isLiteral(t *ast.Term) bool {
 	switch t.Value.(type) {
 	case ast.Null, ast.Boolean, ast.Number, ast.String, *ast.TemplateString, *ast.Array, ast.Set, ast.Object:
@@ -256,8 +257,8 @@ func isLiteral(t *ast.Term) bool {
 	return false
 }
 
-// shortly is what a term is, and not its value, part of which may be a Secret's.
-func shortly(t *ast.Term) string {
+// describe describes a term without its value, which may contain a Secret.
+func describe(t *ast.Term) string {
 	if text(t) == "" && anyText.is(t) {
 		return `""`
 	}

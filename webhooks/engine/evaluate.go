@@ -15,10 +15,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
+// evaluate runs one query. It returns at the deadline, even if the evaluation goes on: OPA checks for cancellation only between
 // calls of builtins.
 func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
-	if err := p.cutOffNow(); err != nil {
+	if err := p.checkLeftBehind(); err != nil {
 		return nil, err
 	}
 	leave, err := in.enter(ctx)
@@ -39,7 +39,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 			leave()
 			done <- o
 		}()
-		defer contain(&o.err)
+		defer recoverPanic(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
 			WithInput(input).WithVirtualCache(newResults(p.result)).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
 	})
@@ -50,53 +50,53 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 		cancel.Cancel()
 		deadline, _ := ctx.Deadline()
 		leaveBehind(p, time.Until(deadline), done)
-		return nil, tooLate(ctx, fmt.Sprintf("no decision within %v", p.timeout))
+		return nil, deadlineError(ctx, fmt.Sprintf("no decision within %v", p.timeout))
 	}
 }
 
-// tracer is what OPA asks every tracer of ours: it wants the events, and looks at their variables itself.
+// tracer has the methods that OPA calls on every tracer.
 type tracer struct{}
 
-// Enabled is for OPA.
+// Enabled implements topdown.QueryTracer.
 func (tracer) Enabled() bool { return true }
 
-// Config asks for no more than the events themselves.
+// Config implements topdown.QueryTracer. Tracers read the variables from the events themselves.
 func (tracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
-// tooLate tells a policy, or an answer, that is slow from a caller who did not wait for it.
-func tooLate(ctx context.Context, what string) error {
+// deadlineError returns the error for an expired deadline, or for a caller that disconnected.
+func deadlineError(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return errorf(CallerGone, "the caller disconnected before the decision: %w", context.Cause(ctx))
 	}
 	return errorf(DeadlineExceeded, "%s: %w", what, context.Cause(ctx))
 }
 
-// An evaluation is left behind if it overran its deadline and still runs. Such evaluations must not block other requests, and must not take
-// all processors. A policy without such evaluations always decides. With some, it decides as long as it has fewer than ownSlots, and all
-// policies together have fewer than sharedSlots. Evaluations that began before come on top. Both limits are several times the places that
-// Input.Enter gives to one user, so that one user cannot have a policy cut off for others.
+// An evaluation is left behind if it exceeded its deadline and still runs. Such evaluations must not block other requests, and must
+// not use all processors. A policy without such evaluations always decides. With some, it decides while it has fewer than
+// ownSlots, and all policies together have fewer than sharedSlots. Evaluations that began before come on top. Both limits are
+// several times what Input.Enter allows to one user, so that one user cannot get a policy cut off for others.
 const ownSlots = 8
 
-// sharedSlots leaves at least a fifth of the processors to one decision at a time: Go's scheduler has goroutines take turns every 10 ms.
+// sharedSlots leaves at least a fifth of the processors to one decision at a time: Go's scheduler switches goroutines every 10 ms.
 func sharedSlots() int64 { return max(ownSlots, 4*int64(runtime.GOMAXPROCS(0))) }
 
-// leftBehind counts the evaluations of all policies that are.
+// leftBehind counts the evaluations of all policies that are left behind.
 var leftBehind atomic.Int64
 
-// cutOffNow tells of evaluations that were left behind, if there are too many.
-func (p *Policy) cutOffNow() error {
-	stuck := p.stuck.Load()
+// checkLeftBehind returns an error if too many evaluations are left behind.
+func (p *Policy) checkLeftBehind() error {
+	stuck := p.leftBehind.Load()
 	if stuck == 0 || stuck < ownSlots && leftBehind.Load() < sharedSlots() {
 		return nil
 	}
 	return errorf(StillRunning, "%d earlier evaluations of policy %s exceeded their deadline of %v and are still running", stuck, p.name, p.timeout)
 }
 
-// leaveBehind counts an evaluation until it is done, from its deadline on. A caller that leaves earlier has only lost interest: that
-// must not cost other requests anything.
+// leaveBehind counts an evaluation from its deadline until it is done. It does not count if the caller left earlier: that must not
+// affect other requests.
 func leaveBehind[T any](p *Policy, left time.Duration, done <-chan T) {
 	count := func(n int64) {
-		p.stuck.Add(n)
+		p.leftBehind.Add(n)
 		leftBehind.Add(n)
 	}
 	if left <= 0 {

@@ -47,7 +47,7 @@ func (r *results) Pop() {
 	r.VirtualCache.Pop()
 }
 
-// largestResult returns how many bytes a function and its arguments can make for one result, without the results of builtins and
+// largestResult returns how many bytes a function and its arguments can add to one result, without the results of builtins and
 // comprehensions.
 func largestResult(c *ast.Compiler) (most int) {
 	for _, m := range c.Modules {

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Input is what a decision is about, facts aside.
+// Input is the input of a decision except facts.
 type Input struct {
 	// Request is the AdmissionRequest.
 	Request Value
 	// Now is the time of the decision; the policy sees it in UTC with nine digits of a second.
 	Now time.Time
-	// Checked hears, if it is set, whether the fast way to decide gave what evaluating the whole input gives. Few decisions are
-	// checked so.
+	// Checked is called, if set, with whether the optimized evaluation gave the same result as evaluating the whole input. Few
+	// decisions are checked.
 	Checked func(policy string, same bool)
-	// VerdictOnly leaves out the outcome, for who does not act on it.
+	// VerdictOnly skips the outcome, for callers that do not act on it.
 	VerdictOnly bool
-	// Enter waits for a place among the evaluations of the same user. The engine calls leave when an evaluation has ended, which can be after
-	// the deadline of the decision. The error is that of the context. Enter can be nil.
+	// Enter waits for a place among the evaluations of the same user. The engine calls leave when an evaluation has ended, which
+	// can be after the deadline of the decision. The error is that of the context. Enter can be nil.
 	Enter func(context.Context) (leave func(), err error)
 }
 
@@ -39,16 +39,16 @@ func (in Input) enter(ctx context.Context) (leave func(), err error) {
 		return leave, nil
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return nil, tooLate(ctx, "")
+		return nil, deadlineError(ctx, "")
 	}
 	return nil, errorf(StillRunning, "earlier evaluations for the same user and namespace did not end in time: %w", err)
 }
 
-// TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
+// TimeFormat is the format of Input.Now for policies: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
 const TimeFormat = "2006-01-02T15:04:05.000000000Z"
 
-// Decide says whether the request is admitted. A denial that rests on cached facts is confirmed once with live ones,
-// because a cache that is a moment behind must not refuse what has become possible. The error is always an [*Error].
+// Decide evaluates deny and warn. A denial that is based on cached facts is evaluated once more with live ones, because a stale
+// cache must not deny what has become possible. The error is always an [*Error].
 func (p *Policy) Decide(ctx context.Context, in Input, r Reader) (*Decision, error) {
 	return p.bounded(ctx, func(ctx context.Context) (*Decision, error) {
 		decision, err := p.decide(ctx, admit, in, r)
@@ -59,29 +59,29 @@ func (p *Policy) Decide(ctx context.Context, in Input, r Reader) (*Decision, err
 	})
 }
 
-// Patch says what to change in the object: only facts, valid_input and patch are evaluated. The error is always an [*Error].
+// Patch evaluates patch, with facts and valid_input only. The error is always an [*Error].
 func (p *Policy) Patch(ctx context.Context, in Input, r Reader) (*Decision, error) {
 	return p.bounded(ctx, func(ctx context.Context) (*Decision, error) { return p.decide(ctx, mutate, in, r) })
 }
 
-// bounded gives a decision the policy's time and keeps its panics to itself.
+// bounded applies the policy's timeout and turns panics into errors.
 func (p *Policy) bounded(ctx context.Context, decide func(context.Context) (*Decision, error)) (decision *Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	defer contain(&err)
+	defer recoverPanic(&err)
 	return decide(ctx)
 }
 
 func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*Decision, error) {
-	facts, err := p.gather(ctx, in, r)
+	facts, err := p.readFacts(ctx, in, r)
 	if err != nil {
 		return nil, p.nameField(ctx, in, nil, err)
 	}
-	decision, err := p.fast.judge(ctx, e, in, facts)
-	return decision, on(facts, p.nameField(ctx, in, facts, err))
+	decision, err := p.fast.decideOn(ctx, e, in, facts)
+	return decision, withFacts(facts, p.nameField(ctx, in, facts, err))
 }
 
-// confirm decides again on live facts. If that cannot be done the denial stands.
+// confirm evaluates a denial again with live facts. If they cannot be read, the denial stands.
 func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decision) *Decision {
 	live, err := p.refresh(ctx, in, denial.Facts, r)
 	var second *Decision
@@ -100,8 +100,8 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 	return second
 }
 
-// contain turns a panic, which can only be a bug of ours or of a library, into an error of this one policy.
-func contain(err *error) {
+// recoverPanic turns a panic, which is a bug of Sallyport or a library, into an error of this policy.
+func recoverPanic(err *error) {
 	switch r := recover().(type) {
 	case nil:
 	case *Error: // see termCache
@@ -111,8 +111,8 @@ func contain(err *error) {
 	}
 }
 
-// gather asks the policy what it wants to know, and the reader for the answers.
-func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
+// readFacts evaluates the policy's queries and reads the facts.
+func (p *Policy) readFacts(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
 	if p.first.ask == nil {
 		return nil, nil
 	}
@@ -145,7 +145,7 @@ func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fa
 	return err
 }
 
-// evaluateFacts returns the facts of a round without their answers, by what is made of the input with the facts that are known.
+// evaluateFacts returns the queries of a round. input converts the document with the known facts to a term.
 func (p *Policy) evaluateFacts(
 	ctx context.Context, of round, in Input, known map[string]Fact, input func(Value) *ast.Term,
 ) (map[string]Fact, error) {
@@ -156,10 +156,10 @@ func (p *Policy) evaluateFacts(
 	if len(result) != 1 {
 		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
 	}
-	return p.decodeFacts(of.facts, cmp.Or(only(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
+	return p.decodeFacts(of.facts, cmp.Or(onlyElement(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
 }
 
-// refresh reads again, live, what came from a cache; the rest is kept. What the second round asks for is made of what was read now.
+// refresh reads live what came from a cache, and keeps the rest. The second round is evaluated again with the new facts.
 func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r Reader) (map[string]Fact, error) {
 	live := make(map[string]Fact, len(facts))
 	for _, name := range p.first.facts {
@@ -177,11 +177,11 @@ func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r
 	return live, p.gatherSecond(ctx, in, live, r, true)
 }
 
-// mostReads is how many facts of one policy are read at once.
+// mostReads limits the concurrent reads of one policy.
 const mostReads = 16
 
-// answer has the reader answer what has no answer yet side by side: a policy that asks for much waits for its slowest answer, not for all of
-// them in turn. Of several errors that of the first name counts, so that the same trouble is always told by the same words.
+// answer reads the facts that have no answer yet, concurrently. Of several errors it returns that of the first name, so that the
+// message does not depend on timing.
 func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) error {
 	var names []string
 	for name, f := range facts {
@@ -195,12 +195,12 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) er
 	all.SetLimit(mostReads)
 	for i, name := range names {
 		all.Go(func() error {
-			defer contain(&errs[i])
+			defer recoverPanic(&errs[i])
 			answers[i], errs[i] = p.answerOne(ctx, name, facts[name].Query, r)
 			return nil
 		})
 	}
-	_ = all.Wait() // which has the first error by time
+	_ = all.Wait() // the first error in time, not by name
 	for i, name := range names {
 		if errs[i] != nil {
 			return errs[i]
@@ -210,13 +210,13 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) er
 	return nil
 }
 
-// answerOne gives an error that says which fact it is about.
+// answerOne reads one fact. Its error names the fact.
 func (p *Policy) answerOne(ctx context.Context, name string, q *Query, r Reader) (Answer, error) {
 	a, err := p.read(ctx, q, r)
 	var mine *Error
 	switch {
 	case ctx.Err() != nil:
-		return Answer{}, tooLate(ctx, fmt.Sprintf("facts.%s was not read in time", name))
+		return Answer{}, deadlineError(ctx, fmt.Sprintf("facts.%s was not read in time", name))
 	case err == nil || errors.As(err, &mine):
 		return a, err
 	}
@@ -232,11 +232,11 @@ func fromCache(facts map[string]Fact) bool {
 	return false
 }
 
-// evaluateRules evaluates valid_input and then the rules of one endpoint, by what is made of the input.
+// evaluateRules evaluates valid_input and then the rules of one endpoint. input converts the document to a term.
 func (p *Policy) evaluateRules(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, input func(Value) *ast.Term,
 ) (*Decision, error) {
-	query := p.judges[e]
+	query := p.queries[e]
 	if query == nil {
 		return &Decision{Facts: facts}, nil
 	}
@@ -254,13 +254,13 @@ func (p *Policy) evaluateRules(
 	}
 	decision.Facts = facts
 	if e == admit && !in.VerdictOnly {
-		decision.Outcome, err = p.act(ctx, in, terms)
+		decision.Outcome, err = p.evaluateOutcome(ctx, in, terms)
 	}
 	return decision, err
 }
 
-// act gives what reconcilers act on.
-func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, error) {
+// evaluateOutcome returns the outcome for reconcilers.
+func (p *Policy) evaluateOutcome(ctx context.Context, in Input, input *ast.Term) (Value, error) {
 	if p.outcome == nil {
 		return Value{}, nil
 	}
@@ -268,7 +268,7 @@ func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, err
 	if err != nil {
 		return Value{}, err
 	}
-	said := only(result[0]["outcome"])
+	said := onlyElement(result[0]["outcome"])
 	if said == nil {
 		return Value{}, nil
 	}
@@ -278,8 +278,8 @@ func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, err
 	return valueOf(said), nil
 }
 
-// only gives the element of [x | x = rule], or nil if the rule is undefined.
-func only(t *ast.Term) *ast.Term {
+// onlyElement returns the element of [x | x = rule], or nil if the rule is undefined.
+func onlyElement(t *ast.Term) *ast.Term {
 	if array, ok := t.Value.(*ast.Array); ok && array.Len() > 0 {
 		return array.Elem(0)
 	}

@@ -240,13 +240,13 @@ func TestAnOverrunDoesNotDecideForOthers(t *testing.T) {
 	if d, err := p.Decide(t.Context(), listOf(t, 1), nil); err != nil || len(d.Warnings) != 1 {
 		t.Errorf("got %+v, %v beside the evaluation", d, err)
 	}
-	await(t, func() bool { return p.stuck.Load() == 0 })
+	await(t, func() bool { return p.leftBehind.Load() == 0 })
 }
 
 // left has evaluations of a policy be left behind until the function that it gives is called.
 func left(t *testing.T, p *Policy, evaluations int) (end func()) {
 	t.Helper()
-	before, done := p.stuck.Load(), make(chan struct{})
+	before, done := p.leftBehind.Load(), make(chan struct{})
 	for range evaluations {
 		leaveBehind(p, 0, done)
 	}
@@ -254,7 +254,7 @@ func left(t *testing.T, p *Policy, evaluations int) (end func()) {
 	t.Cleanup(release)
 	return func() {
 		release()
-		await(t, func() bool { return p.stuck.Load() <= before })
+		await(t, func() bool { return p.leftBehind.Load() <= before })
 	}
 }
 
@@ -334,7 +334,7 @@ func TestEndlessRecursionIsCancelled(t *testing.T) {
 	p := mustCompile(t, src)
 	_, err := p.Decide(t.Context(), Input{Request: mustValue(t, map[string]any{"text": strings.Repeat("x", 5000)})}, nil)
 	wantCause(t, err, DeadlineExceeded, "")
-	await(t, func() bool { return p.stuck.Load() == 0 }) // it returns only because the cancel reached the evaluation
+	await(t, func() bool { return p.leftBehind.Load() == 0 }) // it returns only because the cancel reached the evaluation
 }
 
 func mustValue(t *testing.T, decoded any) Value {

@@ -8,25 +8,25 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Decision is what a policy says about a request. That nothing was said means: allowed.
+// Decision is the result of a policy for a request. Without denials the request is allowed.
 type Decision struct {
 	Denials  []Denial
 	Warnings []string
 	Patches  []Patch
-	// Outcome is what reconcilers that ask the same policy act on; null if the policy has no outcome.
+	// Outcome is for reconcilers that evaluate the same policy; null if the policy has no outcome.
 	Outcome Value
-	// Facts by name, as last read.
+	// Facts are the facts by name, as last read.
 	Facts map[string]Fact
-	// Confirmation tells what became of a denial that rested on cached facts.
+	// Confirmation is the result of confirming a denial.
 	Confirmation Confirmation
 	// Way is how the decision was made.
 	Way Way
 }
 
-// Confirmation is the result of asking once more, live, before a denial is returned.
+// Confirmation is the result of evaluating a denial that was based on cached facts again with live ones.
 type Confirmation string
 
-// What became of a denial that rested on cached facts.
+// Results of confirming a denial.
 const (
 	NotNeeded   Confirmation = ""            // no denial, or all facts were live
 	Confirmed   Confirmation = "confirmed"   // live facts give a denial too
@@ -34,25 +34,25 @@ const (
 	Unconfirmed Confirmation = "unconfirmed" // live facts could not be read; the denial stands
 )
 
-// Denial is one reason to refuse the request.
+// Denial is one reason to deny the request.
 type Denial struct {
 	// Reason is a stable CamelCase word, declared in the rule's METADATA.
 	Reason string `json:"reason"`
-	// Message is for the person who made the request.
+	// Message is for the user who made the request.
 	Message string `json:"message"`
 	// Code is the HTTP status that fits best: 403, 409, 422 or 429.
 	Code int `json:"code"`
-	// Details names what blocks.
+	// Details identify the blocking object.
 	Details Details `json:"details,omitzero"`
 	// Rule is the place of the rule that denied, as file:line.
 	Rule string `json:"rule,omitempty"`
-	// Remedy is what to do, as the rule's METADATA says; empty if the message says it itself.
+	// Remedy is the remedy of the rule's METADATA; empty if the message contains it.
 	Remedy string `json:"-"`
-	// Final tells that no override helps, as the rule's METADATA says.
+	// Final reports whether the rule's METADATA excludes overrides.
 	Final bool `json:"-"`
 }
 
-// Details points at the object or the field that a denial is about.
+// Details identify the object or the field that a denial is about.
 type Details struct {
 	Group string `json:"group,omitempty"`
 	Kind  string `json:"kind,omitempty"`
@@ -61,7 +61,7 @@ type Details struct {
 	Field string `json:"field,omitempty"`
 }
 
-// Patch is one operation of RFC 6902, or a merge patch of RFC 7386: then nothing else is set.
+// Patch is one operation of RFC 6902, or a merge patch of RFC 7386, with no other field set.
 type Patch struct {
 	Op    string `json:"op,omitempty"`
 	Path  string `json:"path,omitempty"`
@@ -69,10 +69,10 @@ type Patch struct {
 	Merge *Value `json:"merge,omitempty"`
 }
 
-// outcomeRules are those of a policy, by the numbers that instrumented rules have of them.
+// outcomeRules are those of a policy, indexed by their numbers in instrumented rules.
 type outcomeRules []outcomeRule
 
-// decision is what the instrumented rules found.
+// decision converts the matches of instrumented rules.
 func (rules outcomeRules) decision(matches ast.Set) (*Decision, error) {
 	decision := &Decision{}
 	for _, t := range matches.Slice() {
@@ -114,8 +114,8 @@ func (d *Decision) add(r outcomeRule, value *ast.Term) error {
 	return nil
 }
 
-// order makes the decision the same for the same input: denials in the order of their rules, patches by path, and before them what
-// is merged, which makes the parents that they may need. No two may be about the same, or their order would decide.
+// order makes the decision deterministic: denials in the order of their rules, patches by path, after merge patches, which create
+// the parents that they may need. Two patches of the same field are an error, because their order would matter.
 func (d *Decision) order() error {
 	slices.SortStableFunc(d.Patches, func(a, b Patch) int { return strings.Compare(a.Path, b.Path) })
 	var fields []patched
@@ -131,19 +131,19 @@ func (d *Decision) order() error {
 	return nil
 }
 
-// patched is a field that a patch is about.
+// patched is a field that a patch changes.
 type patched struct {
 	path   string
 	merged bool
 }
 
-// clashes tells whether a field is the same as an earlier one, or one of them is merged into the other.
+// clashes reports whether a field equals an earlier one, or one of them is merged into the other.
 func (f patched) clashes(earlier patched) bool {
 	return f.path == earlier.path && !strings.HasSuffix(f.path, "/-") ||
 		earlier.merged && (strings.HasPrefix(earlier.path, f.path+"/") || f.merged && strings.HasPrefix(f.path, earlier.path+"/"))
 }
 
-// denialOf reads a denial of the right shape.
+// denialOf converts a denial of the right shape.
 func denialOf(r outcomeRule, said Value) Denial {
 	of := func(key string) string { return said.Get("details").Get(key).Text() }
 	denial := Denial{
@@ -157,7 +157,7 @@ func denialOf(r outcomeRule, said Value) Denial {
 	return denial
 }
 
-// patchOf reads a patch of the right shape.
+// patchOf converts a patch of the right shape.
 func patchOf(said Value) Patch {
 	if merge, ok := said.member("merge"); ok {
 		return Patch{Merge: &merge}

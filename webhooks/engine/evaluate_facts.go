@@ -9,44 +9,44 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Query is what a policy asks for under one name. It has exactly one of four forms: Access, Parent, TestRun, or a Kind.
+// Query is the query of one fact. It has exactly one of four forms: Access, Parent, TestRun, or a Kind.
 type Query struct {
 	// Fact is the name under which the answer appears in input.facts.
 	Fact string `json:"-"`
-	// APIVersion and Kind of the objects asked for.
+	// APIVersion and Kind are those of the objects.
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
-	// Namespace to look in; empty for cluster-scoped kinds, and for a list over all namespaces.
+	// Namespace is the objects' namespace; empty for cluster-scoped kinds, and for a list over all namespaces.
 	Namespace string `json:"namespace,omitempty"`
-	// Namespaces of a list to look in, beside Namespace; nil does not restrict the list, and an empty list has no objects.
+	// Namespaces are further namespaces of a list; nil does not restrict the list, and an empty list selects no objects.
 	Namespaces []string `json:"namespaces,omitzero"`
-	// Name asks for one object; the answer is that object or null. Without it the answer is a list.
+	// Name selects one object; the answer is that object or null. Without it the answer is a list.
 	Name string `json:"name,omitempty"`
 	// Fields the objects must have with these values; a path through a list (disks[].name) means any of its elements. Together the
 	// fields are an index of spec.reads.
 	Fields map[string]string `json:"fields,omitempty"`
 	// Labels the objects must have.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Except leaves out the objects whose field has one of the values, in any element of the lists that its path goes through.
+	// Except excludes the objects whose field has one of the values, in any element of the lists that its path goes through.
 	Except map[string][]string `json:"except,omitempty"`
-	// Parent asks for the object whose subresource is requested. Without a Kind it asks which object that is, and nothing of it is
-	// read: the answer has apiVersion, kind and metadata with namespace and name.
+	// Parent queries the object whose subresource is requested. Without a Kind it queries only the object's identity, and nothing
+	// is read: the answer has apiVersion, kind and metadata with namespace and name.
 	Parent bool `json:"parent,omitempty"`
-	// Metadata asks for no more of an object than who it is, its version and its override. Policies have no way to ask for it.
+	// Metadata queries only the identity, version and override of an object. Policies cannot set it.
 	Metadata bool `json:"metadata,omitempty"`
-	// Access asks whether the requester may do something; the answer is a boolean.
+	// Access queries whether the requester has a right; the answer is a boolean.
 	Access *Access `json:"access,omitempty"`
-	// TestRun asks what would become of a Document, which the engine does not look into; the answer is what the Reader finds.
+	// TestRun queries the test results of Document, which the engine does not interpret; the answer is the Reader's.
 	TestRun bool `json:"rehearsal,omitempty"`
-	// Document is not written down with the query: records have it in the request.
+	// Document is not encoded with the query: records have it in the request.
 	Document Value `json:"-"`
-	// Live asks for an answer from the API server instead of a cache.
+	// Live queries the API server instead of a cache.
 	Live bool `json:"live,omitempty"`
-	// Part is what the policy reads of each object of a list; nil is all of it. A Reader may answer with more.
+	// Part lists what the policy reads of each object of a list; nil means all. A Reader may answer with more.
 	Part *Part `json:"part,omitempty"`
 }
 
-// Access names what the requester would do, as a SubjectAccessReview does.
+// Access is a right, as in a SubjectAccessReview.
 type Access struct {
 	Verb      string `json:"verb"`
 	Group     string `json:"group,omitempty"`
@@ -55,32 +55,32 @@ type Access struct {
 	Name      string `json:"name,omitempty"`
 }
 
-// Answer is what a Reader found.
+// Answer is the result of a query.
 type Answer struct {
 	// Value is the object or null for a query by name, the list for the others, a boolean for Access, anything for a TestRun.
 	Value Value
-	// Live tells that the answer came from the API server and not from a cache.
+	// Live reports whether the answer came from the API server and not from a cache.
 	Live bool
-	// ResourceVersion up to which the answer is known to be complete; empty where it has none.
+	// ResourceVersion is the version up to which the answer is complete; empty if unknown.
 	ResourceVersion string
-	// Part is what the objects of a list were reduced to; nil if they are whole.
+	// Part is what the objects of a list were reduced to; nil if they are complete.
 	Part *Part
 }
 
-// Reader answers the queries of one request. It leaves the object under review out of lists, because a policy judges the
-// world that the request would change. An error means "unknown", never "none".
+// Reader answers the queries of one request. It leaves the object under review out of lists, because a policy evaluates the state
+// without the request. An error means "unknown", never "none".
 type Reader interface {
 	Read(ctx context.Context, q Query) (Answer, error)
 }
 
-// Fact is a query with its answer, as the decision record keeps it.
+// Fact is a query with its answer.
 type Fact struct {
-	Query  *Query // nil: not wanted for this request
+	Query  *Query // nil if not needed for this request
 	Answer Answer
 }
 
-// decodeFacts reads the facts of those names from the facts document. Each must be there: an undefined one means that the request lacks
-// something its query is made of, and leaving it unasked would leave deny empty.
+// decodeFacts decodes the facts of those names. Each must be defined: an undefined one means that the request lacks something that
+// its query uses, and without its answer deny would be empty.
 func (p *Policy) decodeFacts(names []string, document *ast.Term) (map[string]Fact, error) {
 	object, ok := document.Value.(ast.Object)
 	if !ok {
@@ -92,7 +92,7 @@ func (p *Policy) decodeFacts(names []string, document *ast.Term) (map[string]Fac
 	})
 }
 
-// factsOf returns the facts of those names without their answers, by what each asks for.
+// factsOf returns the facts of those names without their answers. asks returns the query of each.
 func (p *Policy) factsOf(names []string, asks func(name string) (*ast.Term, bool)) (map[string]Fact, error) {
 	facts := make(map[string]Fact, len(names))
 	for _, name := range names {
@@ -109,8 +109,7 @@ func (p *Policy) factsOf(names []string, asks func(name string) (*ast.Term, bool
 	return facts, nil
 }
 
-// read is the way of every question from a policy to a Reader. What asks for objects is held to spec.reads, by what it really
-// asks for.
+// read passes a query to the Reader. It checks queries for objects against spec.reads.
 func (p *Policy) read(ctx context.Context, q *Query, r Reader) (Answer, error) {
 	if q.Parent && q.Kind == "" {
 		if err := p.resolve(ctx, q, r); err != nil {
@@ -127,7 +126,7 @@ func (p *Policy) read(ctx context.Context, q *Query, r Reader) (Answer, error) {
 	return r.Read(ctx, asked)
 }
 
-// resolve puts into the query for a parent which object that is, in the version that spec.reads has of its kind. It is read live:
+// resolve sets the identity of the parent in its query, with the version that spec.reads lists for the kind. The parent is read live:
 // a Scale names its parent and no more.
 func (p *Policy) resolve(ctx context.Context, q *Query, r Reader) error {
 	is, err := r.Read(ctx, *q)
@@ -146,10 +145,10 @@ func (p *Policy) resolve(ctx context.Context, q *Query, r Reader) error {
 	return nil
 }
 
-// group is the part of an apiVersion before the version, with its slash.
+// group returns the part of an apiVersion before the version, with its slash.
 func group(apiVersion string) string { return apiVersion[:strings.Index(apiVersion, "/")+1] }
 
-// permitted holds a query against spec.reads, which also says whether it is to be answered live.
+// permitted checks a query against spec.reads, which also sets whether it is read live.
 func permitted(reads []Read, q *Query) error {
 	if q.Access != nil || q.TestRun {
 		return nil
@@ -170,10 +169,10 @@ func permitted(reads []Read, q *Query) error {
 	return nil
 }
 
-// isOf tells whether the query asks for objects of a kind that is read.
+// isOf reports whether the query is for objects of a kind in spec.reads.
 func (q *Query) isOf(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind }
 
-// permittedQuery reads a question and holds it to spec.reads, sooner than anything is read.
+// permittedQuery decodes a query and checks it against spec.reads, before anything is read.
 func permittedQuery(name string, term *ast.Term, reads []Read) (*Query, error) {
 	q, err := decodeQuery(name, term)
 	if err == nil && q != nil && !q.Parent {
@@ -182,26 +181,26 @@ func permittedQuery(name string, term *ast.Term, reads []Read) (*Query, error) {
 	return q, err
 }
 
-// decodeQuery reads a question, if it has the shape of one; null asks nothing. A value of the wrong type comes from the request and is input that was not
-// understood; all else is the policy's mistake.
+// decodeQuery decodes a query; null means that none is needed. If a value is of the wrong type where a value of the request may be,
+// the input was not understood; all other errors are the policy's.
 func decodeQuery(name string, term *ast.Term) (*Query, error) {
 	if wrong := factShape(term).wrong(ruleFacts+"."+name, term); wrong != nil {
-		return nil, wrong.asked()
+		return nil, wrong.queryError()
 	}
 	if said := valueOf(term); !said.IsNull() {
-		return questionIn(name, said), nil
+		return queryIn(name, said), nil
 	}
 	return nil, nil
 }
 
-// questionIn is what a document asks for.
-func questionIn(name string, said Value) *Query {
+// queryIn returns the query in a document.
+func queryIn(name string, said Value) *Query {
 	q := &Query{
 		Fact: name, APIVersion: said.Get("apiVersion").Text(), Kind: said.Get("kind").Text(), Namespace: said.Get("namespace").Text(),
 		Name: said.Get("name").Text(), Parent: !said.Get("parent").IsNull(), Live: !said.Get("freshness").IsNull(),
 		Fields: membersOf(said, "fields", Value.Text), Labels: membersOf(said, "labels", Value.Text), Except: membersOf(said, "except", Value.Texts),
 	}
-	maps.DeleteFunc(q.Except, func(_ string, values []string) bool { return len(values) == 0 }) // which says nothing
+	maps.DeleteFunc(q.Except, func(_ string, values []string) bool { return len(values) == 0 }) // it excludes nothing
 	if in, ok := said.member("namespaces"); ok {
 		q.Namespaces = append([]string{}, in.Texts()...)
 	}
@@ -215,15 +214,15 @@ func questionIn(name string, said Value) *Query {
 	return q
 }
 
-// asked is what is wrong with a question.
-func (e *shapeError) asked() error {
+// queryError returns the error of a malformed query.
+func (e *shapeError) queryError() error {
 	if e.input {
 		return errorf(InputNotUnderstood, "%w", e)
 	}
 	return errorf(ContractViolated, "%w", e)
 }
 
-// membersOf gives what an object has under a key, by name; nil if it has nothing there.
+// membersOf returns the members of an object under a key; nil if there are none.
 func membersOf[T any](object Value, key string, as func(Value) T) map[string]T {
 	of, ok := object.member(key)
 	if !ok {
@@ -234,7 +233,7 @@ func membersOf[T any](object Value, key string, as func(Value) T) map[string]T {
 	return found
 }
 
-// text gives a string term's string, and "" for every other term.
+// text returns the string of a string term, and "" for other terms.
 func text(t *ast.Term) string {
 	s, _ := t.Value.(ast.String)
 	return string(s)

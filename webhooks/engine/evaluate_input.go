@@ -5,7 +5,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// document is the input of an evaluation: request, now and, once they are known, facts. What is not read of it is not made.
+// document returns the input of an evaluation: request, now and, once they are known, facts. Parts that are not read are not built.
 func (in Input) document(facts map[string]Fact) Value {
 	made := members{"request": in.Request, "now": valueOf(ast.StringTerm(in.Now.UTC().Format(TimeFormat)))}
 	if facts != nil {
@@ -18,7 +18,7 @@ func (in Input) document(facts map[string]Fact) Value {
 	return Value{from: made}
 }
 
-// members are those of an object.
+// members are the members of an object.
 type members map[string]Value
 
 func (m members) kind() jsontext.Kind { return '{' }

@@ -11,11 +11,11 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// mostPatched is how large an object can be that is patched, in bytes. No API server stores one of that size, and to patch it takes many
-// times as much memory.
+// mostPatched limits the size of an object that is patched, in bytes. No API server stores an object of that size, and patching it
+// takes many times its memory.
 const mostPatched = 2 << 20
 
-// Apply has patches change an object, one after another, and gives it as it is then, with the operations of RFC 6902 that have done so.
+// Apply applies patches to an object in order. It returns the result and the equivalent operations of RFC 6902.
 func Apply(object []byte, patches []Patch) (changed []byte, operations []Patch, err error) {
 	if len(object) == 0 { // json-patch would leave nothing unchanged, and call that success
 		return nil, nil, errors.New("the request has no object")
@@ -50,7 +50,7 @@ func apply(object []byte, operations []Patch) ([]byte, error) {
 	return decoded.Apply(object)
 }
 
-// operations are what a merge patch does to an object, as RFC 7386 has it: parents that are not there are made, and null removes.
+// operations returns the operations of a merge patch (RFC 7386): missing parents are created, and null removes.
 func (p Patch) operations(object []byte) ([]Patch, error) {
 	current, err := ParseValue(object)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p Patch) operations(object []byte) ([]Patch, error) {
 func merging(path string, object, merge Value) (operations []Patch) {
 	add := func(path string, v Value) { operations = append(operations, Patch{Op: "add", Path: path, Value: &v}) }
 	if !object.IsObject() {
-		add(path, without(merge))
+		add(path, withoutNulls(merge))
 		return operations
 	}
 	wanted := map[string]Value{}
@@ -82,21 +82,21 @@ func merging(path string, object, merge Value) (operations []Patch) {
 	return operations
 }
 
-// without is what a merge patch makes where there was nothing: nulls remove what is not there.
-func without(merge Value) Value {
+// withoutNulls returns the result of merging into nothing: nulls are dropped.
+func withoutNulls(merge Value) Value {
 	if !merge.IsObject() {
 		return merge
 	}
 	made := members{}
 	merge.Each(func(name string, v Value) {
-		if v = without(v); !v.IsNull() {
+		if v = withoutNulls(v); !v.IsNull() {
 			made[name] = v
 		}
 	})
 	return Value{from: made}
 }
 
-// Paths are the fields that a patch is about, as JSON pointers.
+// Paths returns the fields that a patch changes, as JSON pointers.
 func (p Patch) Paths() []string {
 	if p.Merge == nil {
 		return []string{p.Path}
@@ -110,7 +110,7 @@ func leaves(path string, v Value) (all []string) {
 	}
 	v.Each(func(name string, member Value) { all = append(all, leaves(path+"/"+escaped(name), member)...) })
 	if len(all) == 0 {
-		all = []string{path} // an empty map, to be made
+		all = []string{path} // an empty map, to be created
 	}
 	slices.Sort(all)
 	return all

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// String says what is asked.
+// String describes the query.
 func (q *Query) String() string {
 	switch {
 	case q.Parent:
@@ -39,7 +39,7 @@ func (q *Query) String() string {
 	return text
 }
 
-// Places returns the namespaces in which a list looks, each once; nil if it looks in all.
+// Places returns the namespaces that a list covers, each once; nil for all.
 func (q *Query) Places() []string {
 	switch {
 	case q.Namespaces == nil && q.Namespace == "":
@@ -47,7 +47,7 @@ func (q *Query) Places() []string {
 	case q.Namespaces == nil:
 		return []string{q.Namespace}
 	}
-	places := append([]string{}, q.Namespaces...) // not nil, which would be all
+	places := append([]string{}, q.Namespaces...) // not nil, which would mean all
 	slices.Sort(places)
 	return slices.DeleteFunc(slices.Compact(places), func(name string) bool { return name == "" || q.Namespace != "" && name != q.Namespace })
 }

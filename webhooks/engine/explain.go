@@ -13,30 +13,29 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// Explanation is what a policy says about a request, and how it came to say so.
+// Explanation is the result of a policy for a request, and how it was reached.
 type Explanation struct {
-	// Decision is what Decide or Patch says. It is nil if the policy could not decide, and Err says why.
+	// Decision is the result of Decide or Patch; nil if the policy could not decide. Err is the reason then.
 	Decision *Decision
 	Err      *Error
-	// Facts are all that the policy declares, in the order of their names.
+	// Facts are all facts that the policy declares, by name.
 	Facts []ExplainedFact
-	// Asked tells whether valid_input was asked, for which all facts must be known. Invalid is where it does not hold; nil if it
-	// does.
+	// Asked reports whether valid_input was evaluated, which needs all facts. Invalid is where it does not hold; nil if it does.
 	Asked   bool
 	Invalid *Unmet
-	// Rules are those of the endpoint in the order in which they are written; none if valid_input does not hold.
+	// Rules are those of the endpoint in the order of the text; none if valid_input does not hold.
 	Rules []ExplainedRule
 }
 
-// ExplainedFact is a fact with what became of it.
+// ExplainedFact is a fact and its result.
 type ExplainedFact struct {
 	Name string
 	Place
-	// Fact has no query if it is not wanted for this request.
+	// Fact has no query if it is not needed for this request.
 	Fact
-	// Undefined is where the rule of a fact stopped that has no value for this request.
+	// Undefined is where the rule of an undefined fact stopped.
 	Undefined *Unmet
-	// Err is why the query cannot be asked, or was not answered.
+	// Err is why the query is invalid, or was not answered.
 	Err error
 }
 
@@ -47,37 +46,37 @@ type ExplainedRule struct {
 	Place
 	// Title and Reason are from its METADATA; only denials have a reason.
 	Title, Reason string
-	// Values are what the rule said, one for each match. Without any it did not apply, and Unmet is where it stopped.
+	// Values are those of the rule, one for each match. Without any the rule did not apply, and Unmet is where it stopped.
 	Values []Value
 	Unmet  *Unmet
 }
 
-// Place in a module. Row and Col count from one.
+// Place is a place in a module. Row and Col count from one.
 type Place struct {
 	File     string
 	Row, Col int
 }
 
-// Unmet is an expression that keeps a rule from applying: of those that a rule needs, the one that was got furthest to.
+// Unmet is an expression that keeps a rule from applying: the last one that the evaluation reached.
 type Unmet struct {
 	Place
-	// Text is the expression as its author wrote it. Part is what of it is missing; empty if it is the expression itself that
-	// does not hold.
+	// Text is the expression as its author wrote it. Part is the part of it that is undefined; empty if the expression itself does
+	// not hold.
 	Text, Part string
 	Kind       UnmetKind
-	// Passed is how many expressions of the rule hold before it.
+	// Passed is the number of the rule's expressions that hold before it.
 	Passed int
-	// Values are what it was asked with. The same expression may have been asked with others: Others is how many times.
+	// Values are those of its variables and references. Others is the number of other values for which it was evaluated.
 	Values []NamedValue
 	Others int
-	// Because is where the rule stopped that the expression asks; nil if it asks none.
+	// Because is where the rule stopped that the expression refers to; nil if it refers to none.
 	Because *Unmet
 }
 
-// UnmetKind is what is the matter with an expression.
+// UnmetKind is why an expression does not hold.
 type UnmetKind string
 
-// The kinds.
+// Kinds of unmet expressions.
 const (
 	NotTrue  UnmetKind = "NotTrue"  // it does not hold
 	Holds    UnmetKind = "Holds"    // it is negated and holds
@@ -85,17 +84,17 @@ const (
 	NoneSuch UnmetKind = "NoneSuch" // `some`: there is none
 )
 
-// NamedValue is a variable, or a reference into input, data or rules, as it is written. Value is undefined if there is none.
+// NamedValue is a variable, or a reference into input, data or rules, with its text as Name.
 type NamedValue struct {
 	Name    string
 	Value   Value
 	Defined bool
 }
 
-// Explain decides as Decide does, or as Patch, and looks at how that came about: facts and rules are evaluated once more on the same
-// answers with OPA's tracing. It takes several times as long as a decision. An error says that there is no explanation.
+// Explain decides as Decide or Patch does, and then evaluates facts and rules once more on the same answers with OPA's tracing. It
+// takes several times the time of a decision. On an error there is no explanation.
 func (p *Policy) Explain(ctx context.Context, in Input, r Reader, patches bool) (x *Explanation, problem error) {
-	defer contain(&problem)
+	defer recoverPanic(&problem)
 	e, decide := admit, p.Decide
 	if patches {
 		e, decide = mutate, p.Patch
@@ -132,7 +131,7 @@ func (p *Policy) Explain(ctx context.Context, in Input, r Reader, patches bool) 
 	return x, nil
 }
 
-// explainFacts gives the facts, and whether each is known.
+// explainFacts returns the facts, and whether each is known.
 func (p *Policy) explainFacts(
 	ctx context.Context, x *Explanation, in Input, r Reader, known map[string]Fact,
 ) (facts map[string]Fact, complete bool, err error) {
@@ -147,7 +146,7 @@ func (p *Policy) explainFacts(
 	return facts, complete, err
 }
 
-// explainRound adds the facts of a round to those that are known already, and reports whether each is known now.
+// explainRound adds the facts of a round to the known ones, and reports whether each is known now.
 func (p *Policy) explainRound(
 	ctx context.Context, names []string, x *Explanation, in Input, r Reader, known, facts map[string]Fact,
 ) (complete bool, err error) {
@@ -180,7 +179,7 @@ func (p *Policy) explainRound(
 	return complete, nil
 }
 
-// answerTo gives the answer to one fact: the one that was decided on, if there is one.
+// answerTo returns the answer to one fact: the one of the decision, if there is one.
 func (p *Policy) answerTo(ctx context.Context, name string, query *ast.Term, r Reader, known map[string]Fact) (Fact, error) {
 	if f, ok := known[name]; ok {
 		return f, nil
@@ -236,7 +235,7 @@ func (s *explainer) outcomes(x *Explanation, e endpoint) error {
 	return nil
 }
 
-// rulesNamed are the rules of the policy's own package that begin with a name.
+// rulesNamed returns the rules of the policy's own package whose name begins with name.
 func (p *Policy) rulesNamed(name ...string) []*ast.Rule {
 	ref := p.pkg
 	for _, part := range name {
@@ -245,7 +244,7 @@ func (p *Policy) rulesNamed(name ...string) []*ast.Rule {
 	return p.compiler.GetRulesWithPrefix(ref)
 }
 
-// at are the rules at a place. Witnesses are where the rules are that they were made of.
+// at returns the rules at a place. Instrumented rules have the places of their originals.
 func at(rules []*ast.Rule, l *ast.Location) []*ast.Rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r *ast.Rule) bool { return r.Location.Compare(l) != 0 })
 }
@@ -261,10 +260,10 @@ func (p Place) compare(other Place) int {
 	return cmp.Or(strings.Compare(p.File, other.File), cmp.Compare(p.Row, other.Row), cmp.Compare(p.Col, other.Col))
 }
 
-// explainer is the evaluation of a policy's rules on one input, as seen by a tracer.
+// explainer evaluates a policy's rules on one input with a tracer.
 type explainer struct {
 	policy *Policy
-	ctx    context.Context //nolint:containedctx // an explainer lasts as long as the call that it is made for
+	ctx    context.Context //nolint:containedctx // an explainer lives for one call
 	input  *ast.Term
 	trace  *trace
 }
@@ -273,9 +272,9 @@ func (p *Policy) explainer(ctx context.Context, input *ast.Term) *explainer {
 	return &explainer{policy: p, ctx: ctx, input: input, trace: newTrace()}
 }
 
-// eval evaluates a document and gives its value, null if it has none. Nothing is left out that evaluation could do without: rules
-// that an index tells not to apply are entered, or nobody would see why not. An error of a builtin, which ends a decision, is here
-// an expression that does not hold.
+// eval evaluates a document and returns its value, null if it is undefined. Optimizations are off: rules that an index excludes are
+// entered, so that their trace shows why they do not apply. An error of a builtin, which ends a decision, only makes the expression
+// fail here.
 func (s *explainer) eval(ref ast.Ref) (*ast.Term, error) {
 	value, _, err := s.value(ref, s.trace)
 	return value, err

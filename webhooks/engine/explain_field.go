@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// mostTraced bounds how much of an evaluation is looked at to name a field: who sends what no policy understands must not keep a
-	// replica busy with that.
+	// mostTraced limits the trace events that are examined to name a field, so that invalid requests cannot keep a replica busy.
 	mostTraced = 50_000
-	// mostDocument is of how many bytes of input a field is named, and mostSought how many members are compared to find it.
-	mostDocument, mostSought = 128 << 10, 1000
-	// mostNamed is how many fields are named.
+	// mostDocument limits the input, in bytes, and mostSought the members that are compared to find a field.
+	mostDocument, maxSearched = 128 << 10, 1000
+	// mostNamed limits the fields that are named.
 	mostNamed = 3
 )
 
-// nameField adds to an error that says that the input was not understood which member of it that is about, if that shows in time: the
-// one in the expression at which valid_input, or the rule of the fact, stopped. Values are not shown: who asks may not know them.
+// nameField adds to an InputNotUnderstood error the member of the input in the expression at which valid_input, or the rule of the
+// fact, stopped, if it is found in time. Values are not shown: the requester may not be allowed to know them.
 func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact, err error) error {
 	var e *Error
-	if !errors.As(err, &e) || e.Cause != InputNotUnderstood || e.fact == "" && facts == nil && p.first.ask != nil { // a query says itself what it is about
+	if !errors.As(err, &e) || e.Cause != InputNotUnderstood || e.fact == "" && facts == nil && p.first.ask != nil { // a query's error names its field already
 		return err
 	}
-	if slices.Contains(p.second.facts, e.fact) { // what it is made of is not only in the request
+	if slices.Contains(p.second.facts, e.fact) { // it depends on more than the request
 		return err
 	}
 	asked, stopped := p.pkg.Append(ast.StringTerm(ruleValid)), p.rulesNamed(ruleValid)
@@ -45,7 +44,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	p.fast.spawn(func() {
 		var named []string
 		defer func() { done <- named }()
-		defer contain(new(error))
+		defer recoverPanic(new(error))
 		s := p.explainer(ctx, input)
 		s.trace.most = mostTraced
 		if _, err := s.eval(asked); err == nil {
@@ -64,7 +63,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	return err
 }
 
-// fields are the members of input that the rules stopped at, each with what is the matter with it.
+// fields returns the members of input at which the rules stopped, each with its problem.
 func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	var frames []*frame
 	for _, r := range stopped {
@@ -80,7 +79,7 @@ func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	if at == nil {
 		return nil
 	}
-	for _, m := range s.policy.paths().of(s.input, at) {
+	for _, m := range s.policy.paths().membersIn(s.input, at) {
 		if text := m.String(); !slices.Contains(named, text) && len(named) < mostNamed {
 			named = append(named, text)
 		}
@@ -88,9 +87,9 @@ func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	return named
 }
 
-// inputPaths tell where in the input a variable of a policy's rules has its value from.
+// inputPaths maps variables of a policy's rules to the members of input that their values come from.
 type inputPaths struct {
-	mu       sync.Mutex // a follower notes what it comes by
+	mu       sync.Mutex // the follower is not safe for concurrent use
 	follower *follower
 }
 
@@ -101,14 +100,14 @@ func newInputPaths(compiled *ast.Compiler, names []ast.Ref) *inputPaths {
 	return &inputPaths{follower: f}
 }
 
-// member is one of input: a path, and what is there. A part of the path that is not in the input stands for what is missing.
+// member is a member of input. A path that does not exist in the input stands for a missing member.
 type member struct {
 	path  ast.Ref
 	value *ast.Term // nil if there is none
 }
 
-// of gives the members that an expression was asked with.
-func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
+// membersIn returns the members in an expression.
+func (p *inputPaths) membersIn(input *ast.Term, at *stop) (found []member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ast.WalkTerms(at.expr, func(t *ast.Term) bool {
@@ -123,16 +122,16 @@ func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
 		case head.Equal(ast.DefaultRootDocument.Value): // the name of a rule or a function
 			return true
 		}
-		for _, base := range p.standsFor(input, head, at) {
-			found = append(found, base.along(ref[1:], at))
+		for _, base := range p.originsOf(input, head, at) {
+			found = append(found, base.at(ref[1:], at))
 		}
 		return isRef
 	})
 	return found
 }
 
-// standsFor gives the members that a variable may have its value from: those that have the same.
-func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []member) {
+// originsOf returns the members that a variable's value may come from: those with an equal value.
+func (p *inputPaths) originsOf(input *ast.Term, v ast.Var, at *stop) (found []member) {
 	if v.Equal(ast.InputRootDocument.Value) {
 		return []member{{path: ast.Ref{ast.InputRootDocument}, value: input}}
 	}
@@ -140,7 +139,7 @@ func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []me
 	if is == nil {
 		return nil
 	}
-	left := mostSought
+	left := maxSearched
 	for _, known := range p.follower.rules {
 		for place := range known.vars[v] {
 			p.follower.input.find(place, member{ast.Ref{ast.InputRootDocument}, input}, &left, func(m member) {
@@ -154,7 +153,7 @@ func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []me
 	return found
 }
 
-// find visits the members of a document that a place in its projection stands for, among as many as are left to be looked at.
+// find visits the members of a document that a place in its projection stands for, at most as many as are left.
 func (r *projection) find(place *projection, at member, left *int, visit func(member)) {
 	if *left--; *left < 0 {
 		return
@@ -163,7 +162,7 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 		visit(at)
 	}
 	for name, m := range r.members {
-		if next := at.along(ast.Ref{ast.StringTerm(name)}, nil); next.value != nil {
+		if next := at.at(ast.Ref{ast.StringTerm(name)}, nil); next.value != nil {
 			m.find(place, next, left, visit)
 		}
 	}
@@ -171,7 +170,7 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 		return
 	}
 	each := func(key, value *ast.Term) bool {
-		r.every.find(place, member{at.path.Append(at.shown(key)), value}, left, visit)
+		r.every.find(place, member{at.path.Append(at.visibleKey(key)), value}, left, visit)
 		return *left < 0
 	}
 	switch v := at.value.Value.(type) {
@@ -183,15 +182,15 @@ func (r *projection) find(place *projection, at member, left *int, visit func(me
 	}
 }
 
-// along is a member further on a path; variables in it have the values that they were asked with.
-func (m member) along(path ast.Ref, at *stop) member {
+// at returns a member further along a path. Variables in it have their values of the trace.
+func (m member) at(path ast.Ref, at *stop) member {
 	for _, key := range path {
 		shown := key
 		if v, isVar := key.Value.(ast.Var); isVar {
 			if key = at.vars[v]; key == nil {
 				return m
 			}
-			shown = m.shown(key)
+			shown = m.visibleKey(key)
 		}
 		m.path = m.path.Append(shown)
 		if m.value != nil {
@@ -201,12 +200,12 @@ func (m member) along(path ast.Ref, at *stop) member {
 	return m
 }
 
-// own is what the requester has written.
-var own = ast.MustParseRef("input.request.object")
+// requestObject is the part of the input that the requester wrote.
+var requestObject = ast.MustParseRef("input.request.object")
 
-// shown is a key that is not of the policy's text, but of the input: who asks may not know it, unless it is of the own object.
-func (m member) shown(key *ast.Term) *ast.Term {
-	if m.path.HasPrefix(own) {
+// visibleKey hides a key that is from the input and not from the policy's text, unless it is in the requester's own object.
+func (m member) visibleKey(key *ast.Term) *ast.Term {
+	if m.path.HasPrefix(requestObject) {
 		return key
 	}
 	return ast.Wildcard
@@ -222,12 +221,12 @@ func elementOf(of, key *ast.Term) *ast.Term {
 	return nil
 }
 
-// String names the member as its writer knows it, in the object by its path there, and says what kind of value it has.
+// String returns the member's path, for the request's object within the object, and the type of its value.
 func (m member) String() string {
 	path := m.path[1:]
 	switch {
-	case len(m.path) > len(own) && m.path.HasPrefix(own):
-		path = m.path[len(own):]
+	case len(m.path) > len(requestObject) && m.path.HasPrefix(requestObject):
+		path = m.path[len(requestObject):]
 	case len(m.path) > len(request) && m.path.HasPrefix(request):
 		path = m.path[len(request):]
 	}

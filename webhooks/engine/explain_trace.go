@@ -30,6 +30,7 @@ type trace struct {
 // frame is one evaluation of the body of a rule, a comprehension, a negation or an `every`.
 type frame struct {
 	rule     *ast.Rule // nil if it is no rule's
+	row      string    // of a table of tests
 	body     ast.Body
 	done     bool // it held, once at least
 	values   []*ast.Term
@@ -72,6 +73,11 @@ func (t *trace) TraceEvent(e topdown.Event) {
 		f.done = true
 		if f.rule != nil {
 			f.values = append(f.values, e.Plug(said(f.rule)))
+		}
+	case topdown.TestCaseOp: // the same body goes on for the next row
+		if expr, ok := e.Node.(*ast.Expr); ok && f.rule != nil {
+			next := &frame{rule: f.rule, row: rowOf(expr.Operand(0)), body: f.body, furthest: -1}
+			t.frames[e.QueryID], t.rules[f.rule] = next, append(t.rules[f.rule], next)
 		}
 	case topdown.FailOp:
 		if expr, ok := e.Node.(*ast.Expr); ok {

@@ -7,46 +7,45 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Way is how a decision was made. Whichever it is, the decision is the same.
+// Way is how a decision was made. The decision does not depend on it.
 type Way string
 
-// The ways of decisions.
+// Ways of decisions.
 const (
-	// Evaluated: the rules were evaluated.
+	// Evaluated means that the rules were evaluated.
 	Evaluated Way = ""
-	// Cached: they were evaluated before, for a request that is the same in all that they read, and said nothing.
+	// Cached means that they were evaluated before, for a request with the same values of all that they read, without results.
 	Cached Way = "remembered"
 )
 
-// accelerator is what only makes the decisions of a policy fast. They are the same with any other, of which there are two:
-// [accelerated] and [plain].
+// accelerator has the optimizations of a policy. Decisions are the same with both implementations, [accelerated] and [plain].
 type accelerator interface {
-	// fold gives the modules that are evaluated in place of those that compiled is made of.
+	// fold returns the modules to evaluate in place of those that compiled is made of.
 	fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module
-	// linked is told when the policy is compiled. The modules are its own, as they were written.
+	// linked is called when the policy is compiled, with its own, unmodified modules.
 	linked(modules []*ast.Module)
-	// spawn runs an evaluation on a goroutine of its own.
+	// spawn runs an evaluation on another goroutine.
 	spawn(evaluation func())
 	// part returns what is read of each object of a fact that is a list; nil if all of it may be.
 	part(fact string) *Part
 	// wanted returns the facts of the first round without their answers.
 	wanted(ctx context.Context, in Input) (map[string]Fact, error)
-	// input gives of a document what rules are evaluated on.
+	// input converts a document to the term that rules are evaluated on.
 	input(document Value) *ast.Term
-	// judge decides on facts that are known.
-	judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
-	// unfollowed is for [Policy.Unfollowed].
+	// decideOn decides with known facts.
+	decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
+	// unfollowed implements [Policy.Unfollowed].
 	unfollowed() CompileErrors
 }
 
 // Option changes how a policy is compiled.
 type Option func(*Policy)
 
-// Plain leaves out whatever only makes decisions fast: rules are evaluated as they are written, each time, on the whole input. A document
-// of more values than a policy may read cannot be decided about then, whatever the policy reads of it.
+// Plain disables all optimizations: unmodified rules are evaluated, each time, on the whole input. A document with more
+// values than a policy may read then fails, whatever the policy reads of it.
 func Plain(p *Policy) { p.fast = plain{p} }
 
-// plain does nothing that would make a decision fast.
+// plain has no optimizations.
 type plain struct{ *Policy }
 
 func (plain) fold(_ *ast.Compiler, modules []*ast.Module) []*ast.Module { return modules }
@@ -60,23 +59,23 @@ func (p plain) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
 	return p.evaluateFacts(ctx, p.first, in, nil, p.input)
 }
 
-func (p plain) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+func (p plain) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
 	return p.evaluateRules(ctx, e, in, facts, p.input)
 }
 
-// accelerated evaluates what does not depend on the request at compilation, and the rest on as little of the input as it reads. Facts
-// that only name fields of the request are filled in, and a request about which there was nothing to say is found in a cache.
+// accelerated evaluates at compilation what does not depend on the request, and the rest on the part of the input that it reads.
+// Facts that only name fields of the request are filled in, and requests without results are cached.
 type accelerated struct {
 	*Policy
-	templates map[string]*ast.Term // what facts are wanted, without evaluation; nil if that cannot be
+	templates map[string]*ast.Term // facts that need no evaluation; nil if some need it
 
-	read    *projection // what anything in the policy reads of the input
+	read    *projection // of the input, by any rule
 	parts   map[string]*Part
-	decides *projection // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
+	decides *projection // all that determines whether deny and warn have results; nil if more than the request does
 	cache   decisionCache
 
-	decided    atomic.Int64 // how many decisions were made
-	distrusted atomic.Bool  // a check has shown that a decision would have been another one without all this
+	decided  atomic.Int64 // number of decisions
+	disabled atomic.Bool  // a check has found a different decision without the optimizations
 }
 
 func (a *accelerated) linked(modules []*ast.Module) {
@@ -85,7 +84,7 @@ func (a *accelerated) linked(modules []*ast.Module) {
 	}
 	a.read = follow(a.compiler, a.outputs()...)
 	a.parts = a.read.parts(a.facts)
-	bodies := follow(a.compiler, a.named(ruleValid, admit.fires())...)
+	bodies := follow(a.compiler, a.ruleRefs(ruleValid, admit.fires())...)
 	if bodies.all || bodies.every != nil || bodies.members["now"] != nil {
 		return
 	}
@@ -97,39 +96,39 @@ func (a *accelerated) linked(modules []*ast.Module) {
 }
 
 func (a *accelerated) input(document Value) *ast.Term {
-	if a.distrusted.Load() {
+	if a.disabled.Load() {
 		return document.orNull()
 	}
-	return a.read.of(document)
+	return a.read.project(document)
 }
 
 func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
 	if a.templates == nil {
 		return a.evaluateFacts(ctx, a.first, in, nil, a.input)
 	}
-	if err := a.cutOffNow(); err != nil {
+	if err := a.checkLeftBehind(); err != nil {
 		return nil, err
 	}
 	return a.factsOf(a.facts, func(name string) (*ast.Term, bool) { return filled(a.templates[name], in.Request) })
 }
 
 func (a *accelerated) part(fact string) *Part {
-	if a.distrusted.Load() {
+	if a.disabled.Load() {
 		return nil
 	}
 	return a.parts[fact]
 }
 
-// judge decides on as little of the input as the policy reads, or by the cache.
-func (a *accelerated) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
-	if a.distrusted.Load() {
-		return plain{a.Policy}.judge(ctx, e, in, facts)
+// decideOn evaluates the part of the input that the policy reads, or uses the cache.
+func (a *accelerated) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+	if a.disabled.Load() {
+		return plain{a.Policy}.decideOn(ctx, e, in, facts)
 	}
 	var decision *Decision
 	var err error
 	if key, values := a.cacheKey(e, in, facts); key != nil && a.cache.has(key, values) {
 		decision = &Decision{Facts: facts, Way: Cached}
-	} else if decision, err = a.evaluateRules(ctx, e, in, facts, a.read.of); key != nil && err == nil && decision.silent() {
+	} else if decision, err = a.evaluateRules(ctx, e, in, facts, a.read.project); key != nil && err == nil && decision.silent() {
 		a.cache.put(key, values)
 	}
 	if a.decided.Add(1)%checkedShare == 1 && !a.read.all && in.Request.Values() == 0 {
@@ -138,5 +137,5 @@ func (a *accelerated) judge(ctx context.Context, e endpoint, in Input, facts map
 	return decision, err
 }
 
-// silent tells whether the policy had nothing to say.
+// silent reports whether the policy had no results.
 func (d *Decision) silent() bool { return len(d.Denials)+len(d.Warnings)+len(d.Patches) == 0 }

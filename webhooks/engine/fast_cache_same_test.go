@@ -27,7 +27,7 @@ func TestSameDocuments(t *testing.T) {
 		"a list and itself": {List([]Value{made("x")}), List([]Value{made("x")}), true},
 		"a list and a text": {List([]Value{made("x")}), made("x"), false},
 	} {
-		if got := same(tc.a, tc.b); got != tc.want {
+		if got := sameDocument(tc.a, tc.b); got != tc.want {
 			t.Errorf("%s: got %t", name, got)
 		}
 	}

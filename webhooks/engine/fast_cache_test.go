@@ -255,7 +255,7 @@ func TestACheckThatTakesTooLongIsNone(t *testing.T) {
 	in, _ := asks(`{"x": 2}`, nil)()
 	in.Checked = func(string, bool) { t.Error("it was heard of") }
 	d, err := acceleratorOf(t, p).check(ctx, admit, in, nil, &Decision{Way: Cached}, nil)
-	if err != nil || d.Way != Cached || acceleratorOf(t, p).distrusted.Load() {
+	if err != nil || d.Way != Cached || acceleratorOf(t, p).disabled.Load() {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// checkedShare is how many decisions of a policy there are for each that is checked: made on the whole input too.
+// checkedShare is the number of decisions of a policy for each one that is checked on the whole input.
 const checkedShare = 256
 
-// check makes a decision again on the whole input. If it is another one, that is a bug of ours: the decision on the whole input
-// stands, and all decisions of the policy are made so from then on.
+// check evaluates a decision again on the whole input. A different result is a bug of Sallyport: the decision on the whole input is
+// used, and the policy's optimizations are off from then on.
 func (a *accelerated) check(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, fast *Decision, fastErr error,
 ) (*Decision, error) {
-	slow, slowErr := plain{a.Policy}.judge(ctx, e, in, facts)
+	slow, slowErr := plain{a.Policy}.decideOn(ctx, e, in, facts)
 	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
 		return fast, fastErr
 	}
@@ -27,11 +27,11 @@ func (a *accelerated) check(
 	if same {
 		return fast, fastErr
 	}
-	a.distrusted.Store(true)
+	a.disabled.Store(true)
 	return slow, slowErr
 }
 
-// agree tells whether two answers are the same decision, or the same failure to decide.
+// agree reports whether two results are the same decision, or the same failure.
 func agree(a *Decision, errA error, b *Decision, errB error) bool {
 	if errA != nil || errB != nil {
 		return errA != nil && errB != nil && errA.Error() == errB.Error()
@@ -47,7 +47,7 @@ func agree(a *Decision, errA error, b *Decision, errB error) bool {
 	return bytes.Equal(texts[0], texts[1])
 }
 
-// unfinished tells a failure that says nothing about the input.
+// unfinished reports whether a failure does not depend on the input.
 func unfinished(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && slices.Contains([]Cause{DeadlineExceeded, CallerGone, StillRunning}, e.Cause)

@@ -6,10 +6,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// A rule has one value: if its definitions, or the solutions of a body, give several, OPA compares them as a whole and stops with
-// an error where two differ, be it in a member that nobody reads. So such values are read as a whole.
+// A rule has one value: if its definitions, or the solutions of a body, give several, OPA compares them as a whole and fails if two
+// differ, even in a member that is not read. So such values count as read as a whole.
 
-// compared tells whether the values of the rules of one name may be compared with each other.
+// compared reports whether the values of the rules of one name may be compared with each other.
 func compared(compiled *ast.Compiler, rule *ast.Rule) bool {
 	switch {
 	case rule.Head.RuleKind() == ast.MultiValue:
@@ -33,8 +33,8 @@ func compared(compiled *ast.Compiler, rule *ast.Rule) bool {
 	return composite > 1
 }
 
-// severalSolutions tells whether the body of a compiled rule may hold in more than one way: it looks for members by variables that
-// have no value yet, or calls what gives several results.
+// severalSolutions reports whether the body of a compiled rule may hold in several ways: it looks up members by unbound variables,
+// or calls a builtin with several results.
 func severalSolutions(r *ast.Rule) (found bool) {
 	known := followed{bound: ast.NewVarSet()}
 	for _, parameter := range r.Head.Args {

@@ -11,16 +11,16 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// What does not read the request is the same for every request: tables in libraries, and whether parameters can be read, which
-// valid_input asks each time. Such rules are evaluated once, at compilation, and stand as their values in what is evaluated
-// for requests. One that has no value, or whose evaluation fails, stays as it is and says so each time; so does one that takes long
-// to evaluate, or whose value is large: it would be kept in memory for good.
+// Rules that do not read the request are the same for every request: tables in libraries, and the checks of parameters in
+// valid_input. They are evaluated once, at compilation, and replaced by their values. A rule that is undefined or whose evaluation
+// fails stays, so that every evaluation reports it; so does one that takes long, or whose value is large, because the value would
+// stay in memory.
 
 const (
-	// foldingTime, foldingSteps and foldingMade bound the evaluation of all constants of a policy: expressions, and bytes that builtins
-	// make. Whatever is not evaluated then is no constant.
+	// foldingTime, foldingSteps and foldingMade limit the evaluation of all constants of a policy: expressions, and bytes that
+	// builtins allocate. Rules that are not evaluated by then are no constants.
 	foldingTime, foldingSteps, foldingMade = 2 * time.Second, 200_000, 8 << 20
-	// largestConstant and allConstants are how much is kept, as it is written.
+	// largestConstant and allConstants limit the text of the values.
 	largestConstant, allConstants = 16 << 10, 128 << 10
 )
 
@@ -33,15 +33,15 @@ type folding struct {
 	room   float64
 }
 
-// TraceEvent ends what takes too many steps, which are the same on each machine.
+// TraceEvent cancels after too many steps; their number is the same on each machine.
 func (f *folding) TraceEvent(topdown.Event) {
 	if f.steps++; f.steps > foldingSteps {
 		f.cancel.Cancel()
 	}
 }
 
-// keep tells whether there is room for a constant.
-func (f *folding) keep(value *ast.Term) bool {
+// fits reports whether there is room for a constant.
+func (f *folding) fits(value *ast.Term) bool {
 	size := builtins.WrittenSize(value, largestConstant)
 	if size > min(largestConstant, f.room) {
 		return false
@@ -50,7 +50,7 @@ func (f *folding) keep(value *ast.Term) bool {
 	return true
 }
 
-// fold gives modules in which rules that do not read the request are their values.
+// fold returns modules in which rules that do not read the request are replaced by their values.
 func (a *accelerated) fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
 	if slices.ContainsFunc(modules, replacesDocuments) {
 		return modules
@@ -83,7 +83,7 @@ func (a *accelerated) fold(compiled *ast.Compiler, modules []*ast.Module) []*ast
 	return made
 }
 
-// replacesDocuments tells whether there is a `with` in a module: a rule may have another value below it.
+// replacesDocuments reports whether a module has a `with`, below which a rule may have another value.
 func replacesDocuments(m *ast.Module) (found bool) {
 	ast.WalkWiths(m, func(*ast.With) bool {
 		found = true
@@ -92,7 +92,7 @@ func replacesDocuments(m *ast.Module) (found bool) {
 	return found
 }
 
-// constant gives the value of the rules of one name, nil if they depend on the request or have none.
+// constant returns the value of the rules of one name; nil if they depend on the request or are undefined.
 func (a *accelerated) constant(f *folding, compiled *ast.Compiler, name ast.Ref) *ast.Term {
 	rules := compiled.GetRulesExact(name)
 	seen := map[*ast.Rule]bool{}
@@ -108,13 +108,13 @@ func (a *accelerated) constant(f *folding, compiled *ast.Compiler, name ast.Ref)
 	if err != nil || len(found) != 1 {
 		return nil
 	}
-	if constant := found[0][ast.Var("value")]; f.keep(constant) {
+	if constant := found[0][ast.Var("value")]; f.fits(constant) {
 		return constant
 	}
 	return nil
 }
 
-// readsRequest tells whether a rule, or one that it depends on, reads input.
+// readsRequest reports whether a rule, or one that it depends on, reads input.
 func readsRequest(compiled *ast.Compiler, r *ast.Rule, seen map[*ast.Rule]bool) bool {
 	if r == nil || seen[r] {
 		return false

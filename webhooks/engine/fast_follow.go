@@ -10,11 +10,11 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// What a policy reads of its input shows in its compiled rules: each variable, argument and value of a rule is followed back to
-// the members of input that it may stand for. A member is read as a whole wherever more is done with it than to look for a
-// member in it, to go through it, to ask for its type, or to compare it with a scalar. What cannot be followed reads all.
+// What a policy reads of its input is derived from its compiled rules: each variable, argument and value of a rule is followed back
+// to the members of input that it may stand for. A member counts as read as a whole unless it is only used to look up a member, to
+// iterate, to test its type, or to compare it with a scalar. A term that cannot be followed reads all of the input.
 
-// follow gives what the rules of those names, and below them, read of input.
+// follow returns what the rules of those names, and below them, read of input.
 func follow(compiled *ast.Compiler, names ...ast.Ref) *projection {
 	f := newFollower(compiled)
 	for _, m := range compiled.Modules {
@@ -26,22 +26,22 @@ func follow(compiled *ast.Compiler, names ...ast.Ref) *projection {
 
 type follower struct {
 	compiled *ast.Compiler
-	compared func(*ast.Compiler, *ast.Rule) bool // tells whether the value of a rule is compared, which is [compared]
+	compared func(*ast.Compiler, *ast.Rule) bool // see [compared]
 	input    *projection
 	rules    map[*ast.Rule]*followed
 	changed  bool
-	steps    int  // that were new
-	apart    bool // members are told apart although they are read together: it is asked where values are from, and not what is read
+	steps    int  // new ones
+	apart    bool // keep members apart that are read together: for finding the origin of a value, not what is read
 
-	at   *ast.Location       // what is being followed
-	lost func(*ast.Location) // is told where all of the input is read, which is then left out; it may be nil
+	at   *ast.Location       // of the current expression
+	lost func(*ast.Location) // is called where all of the input is read, which is then ignored; it may be nil
 }
 
 func newFollower(compiled *ast.Compiler) *follower {
 	return &follower{compiled: compiled, compared: compared, input: &projection{}, rules: map[*ast.Rule]*followed{}, changed: true}
 }
 
-// from follows the rules of those names, and below them, until nothing is passed from one rule to another that was not known.
+// from follows the rules of those names, and below them, until nothing changes any more.
 func (f *follower) from(names ...ast.Ref) {
 	for _, name := range names {
 		for _, r := range f.compiled.GetRulesWithPrefix(name) {
@@ -61,15 +61,14 @@ func (f *follower) from(names ...ast.Ref) {
 type followed struct {
 	vars  map[ast.Var]places
 	value places
-	// whole tells that its value is used other than by following it.
+	// readWhole reports whether its value is used other than by following it.
 	whole bool
-	// bound are the variables that have their value, at the expression that is being followed: compiled rules are in the order in
-	// which they are evaluated.
+	// bound are the variables that have a value at the current expression: compiled rules are in the order of evaluation.
 	bound ast.VarSet
 }
 
-// of gives what a variable may stand for.
-func (k *followed) of(v ast.Var) places {
+// placesOf returns what a variable may stand for.
+func (k *followed) placesOf(v ast.Var) places {
 	if k.vars[v] == nil {
 		k.vars[v] = places{}
 	}
@@ -86,7 +85,7 @@ func (f *follower) add(to, more places) {
 	}
 }
 
-func (f *follower) whole(all places) {
+func (f *follower) readWhole(all places) {
 	if f.apart {
 		return
 	}
@@ -100,17 +99,16 @@ func (f *follower) whole(all places) {
 	}
 }
 
-// mostSteps bounds how many members of input are told apart: functions that are called with each other's values could go on
-// for ever.
+// mostSteps limits the members of input that are kept apart: recursion through arguments could add members without end.
 const mostSteps = 500
 
-// step gives the places one step further on a path.
+// step returns the places one step further along a path.
 func (f *follower) step(from places, key *ast.Term) places {
 	next := places{}
 	for place := range from {
 		if f.steps > mostSteps {
 			if f.lost == nil {
-				f.whole(places{f.input: true})
+				f.readWhole(places{f.input: true})
 			}
 			return next
 		}
@@ -118,7 +116,7 @@ func (f *follower) step(from places, key *ast.Term) places {
 		if name, ok := key.Value.(ast.String); ok {
 			next[place.member(string(name))] = true
 		} else {
-			f.goneThrough(place)
+			f.recordDynamicLookup(place)
 			next[place.element()] = true
 		}
 		if len(place.members) != names || place.every != every || place.all != all {
@@ -155,7 +153,7 @@ func (f *follower) rule(r *ast.Rule, known *followed) {
 	if r.Head.Value != nil {
 		f.add(known.value, f.places(known, r.Head.Value))
 		if known.whole || r.Head.RuleKind() == ast.MultiValue {
-			f.whole(known.value)
+			f.readWhole(known.value)
 		}
 	}
 }
@@ -170,7 +168,7 @@ func (f *follower) body(known *followed, body ast.Body) {
 			f.call(known, e)
 		case *ast.Every:
 			if v, ok := terms.Value.Value.(ast.Var); ok {
-				f.add(known.of(v), f.step(f.places(known, terms.Domain), ast.InternedNullTerm))
+				f.add(known.placesOf(v), f.step(f.places(known, terms.Domain), ast.InternedNullTerm))
 			}
 			if terms.Key != nil {
 				known.bind(terms.Key)
@@ -179,38 +177,38 @@ func (f *follower) body(known *followed, body ast.Body) {
 			f.body(known, terms.Body)
 		case *ast.SomeDecl:
 		default:
-			f.whole(places{f.input: true})
+			f.readWhole(places{f.input: true})
 		}
 		known.bind(e)
 	}
 }
 
-// bind notes that the variables of a node have their values from here on. What is within comprehensions stays in them.
+// bind adds the variables of a node to the bound ones, except those in comprehensions.
 func (k *followed) bind(node any) {
 	vars := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true})
 	vars.Walk(node)
 	k.bound.Update(vars.Vars())
 }
 
-// places gives what a term may stand for; terms that are made of others stand for nothing, and use those.
+// places returns what a term may stand for. A composite term stands for nothing, and uses its parts.
 func (f *follower) places(known *followed, t *ast.Term) places {
 	switch v := t.Value.(type) {
 	case ast.Var:
 		if v.Equal(ast.InputRootDocument.Value) {
 			return places{f.input: true}
 		}
-		return known.of(v)
+		return known.placesOf(v)
 	case ast.Ref:
 		return f.ref(known, v)
 	}
-	f.inside(known, t)
+	f.visit(known, t)
 	return nil
 }
 
-// use reads a term as a whole.
-func (f *follower) use(known *followed, t *ast.Term) { f.whole(f.places(known, t)) }
+// use marks a term as read as a whole.
+func (f *follower) use(known *followed, t *ast.Term) { f.readWhole(f.places(known, t)) }
 
-func (f *follower) inside(known *followed, t *ast.Term) {
+func (f *follower) visit(known *followed, t *ast.Term) {
 	use := func(t *ast.Term) { f.use(known, t) }
 	switch v := t.Value.(type) {
 	case ast.Null, ast.Boolean, ast.Number, ast.String:
@@ -231,7 +229,7 @@ func (f *follower) inside(known *followed, t *ast.Term) {
 		use(v.Key)
 		use(v.Value)
 	default:
-		f.whole(places{f.input: true})
+		f.readWhole(places{f.input: true})
 	}
 }
 
@@ -255,7 +253,7 @@ func (f *follower) along(from places, path ast.Ref) places {
 	return from
 }
 
-// document gives what a reference to rules may stand for.
+// document returns what a reference to rules may stand for.
 func (f *follower) document(ref ast.Ref) places {
 	found := places{}
 	for _, first := range f.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{}) {
@@ -284,7 +282,7 @@ func (f *follower) call(known *followed, e *ast.Expr) {
 		return
 	}
 	switch name := operator.String(); {
-	case operator.Equal(builtins.Measured), operator.Equal(builtins.Made): // of what is followed anyway
+	case operator.Equal(builtins.Measured), operator.Equal(builtins.Made): // of values that are followed anyway
 	case slices.Contains(kindOnly, name):
 		f.places(known, operands[0])
 		f.result(known, operands[1:], nil)
@@ -302,7 +300,7 @@ func (f *follower) call(known *followed, e *ast.Expr) {
 	}
 }
 
-// kindOnly are the builtins that only ask what kind of value something is. What is no object is read as a whole in any case.
+// kindOnly are the builtins that only test the type of a value. A value that is no object is read as a whole in any case.
 var kindOnly = []string{
 	ast.IsNull.Name, ast.IsBoolean.Name, ast.IsNumber.Name, ast.IsString.Name, ast.IsArray.Name, ast.IsObject.Name, ast.IsSet.Name,
 	ast.TypeNameBuiltin.Name,
@@ -320,11 +318,11 @@ func (f *follower) objectGet(known *followed, operands []*ast.Term) {
 	}
 	for _, key := range path {
 		if _, constant := key.Value.(ast.String); !constant {
-			f.whole(found)
+			f.readWhole(found)
 			f.use(known, key)
 		}
 		found = f.step(found, key)
-		if _, single := key.Value.(ast.Var); single && f.apart { // which may be a list of members, as long as it likes
+		if _, single := key.Value.(ast.Var); single && f.apart { // which may be a list of members of any length
 			for place := range found {
 				place.every = cmp.Or(place.every, place)
 			}
@@ -346,9 +344,9 @@ func (f *follower) function(known *followed, rules []*ast.Rule, operands []*ast.
 			for i, parameter := range r.Head.Args {
 				given := f.places(known, operands[i])
 				if v, ok := parameter.Value.(ast.Var); ok && !repeated(r.Head.Args, parameter) {
-					f.add(callee.of(v), given)
+					f.add(callee.placesOf(v), given)
 				} else {
-					f.whole(given)
+					f.readWhole(given)
 				}
 			}
 			maps.Copy(found, callee.value)
@@ -357,24 +355,24 @@ func (f *follower) function(known *followed, rules []*ast.Rule, operands []*ast.
 	f.result(known, operands[arity:], found)
 }
 
-// result follows what a call gives to what stands for it, if anything does.
+// result assigns the result of a call to the variable for it, if any.
 func (f *follower) result(known *followed, rest []*ast.Term, found places) {
 	if len(rest) == 0 {
 		return
 	}
 	if v, ok := rest[0].Value.(ast.Var); ok && !known.bound.Contains(v) {
-		f.add(known.of(v), found)
+		f.add(known.placesOf(v), found)
 		return
 	}
-	f.whole(found)
+	f.readWhole(found)
 	f.use(known, rest[0])
 }
 
-// unify follows a = b. It gives a variable its value if that has none; otherwise it compares.
+// unify follows a = b. It binds an unbound variable; otherwise it compares.
 func (f *follower) unify(known *followed, a, b *ast.Term) {
 	for _, side := range [][2]*ast.Term{{a, b}, {b, a}} {
 		if v, ok := side[0].Value.(ast.Var); ok && !known.bound.Contains(v) {
-			f.add(known.of(v), f.places(known, side[1]))
+			f.add(known.placesOf(v), f.places(known, side[1]))
 			return
 		}
 	}
@@ -387,7 +385,7 @@ func (f *follower) unify(known *followed, a, b *ast.Term) {
 	f.use(known, b)
 }
 
-// repeated tells whether a parameter stands twice in a list of them, which then compares arguments.
+// repeated reports whether a parameter occurs twice, which compares the arguments.
 func repeated(parameters []*ast.Term, p *ast.Term) bool {
 	found := 0
 	for _, other := range parameters {

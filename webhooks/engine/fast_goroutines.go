@@ -1,9 +1,9 @@
 package engine
 
-// Rego goes deep into the stack, and a goroutine that has just begun would have to grow its own, by copying, several times for
-// each evaluation: that took as long as the evaluation itself. So goroutines that have evaluated wait for more.
+// Evaluating Rego needs a deep stack, and a new goroutine would have to grow its stack, by copying, several times for each
+// evaluation, which doubled its time. So goroutines are reused.
 
-// idle are those that wait. More than these end when they have nothing to do.
+// idle are the waiting goroutines. Any more end when they are done.
 var idle = make(chan chan func(), 64)
 
 func (*accelerated) spawn(f func()) {
@@ -11,7 +11,7 @@ func (*accelerated) spawn(f func()) {
 	case work := <-idle:
 		work <- f
 	default:
-		work := make(chan func(), 1) // so that handing over waits for nobody
+		work := make(chan func(), 1) // so that sending does not block
 		work <- f
 		go serve(work)
 	}

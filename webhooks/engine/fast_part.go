@@ -7,17 +7,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Part is what a policy reads of each object of a list. Written as JSON, it is an object with the members that are read; true stands for all
-// of a member, and the member [] for each element of a list.
+// Part is what a policy reads of each object of a list. As JSON, it is an object with the members that are read; true stands for
+// all of a member, and the member [] for each element of a list.
 type Part struct{ reads *projection }
 
-// eachElement stands for the elements of a list where a part is written as JSON.
+// eachElement stands for the elements of a list in the JSON of a part.
 const eachElement = "[]"
 
-// identity is read of every object, whatever policies read: records and explanations name objects by it.
+// identity is always part of an object: records and explanations name objects by it.
 var identity = []string{"name", "namespace", "uid", "resourceVersion", "creationTimestamp"}
 
-// parts returns what is read of each object of the facts of those names, without the facts of which all may be read.
+// parts returns what is read of each object of the facts of those names, without facts that may be read as a whole.
 func (r *projection) parts(names []string) map[string]*Part {
 	facts := r.members[ruleFacts]
 	if r.all || r.every != nil || facts == nil || facts.all || facts.every != nil {
@@ -44,7 +44,7 @@ func (r *projection) parts(names []string) map[string]*Part {
 	return parts
 }
 
-// include has all read that another one reads.
+// include adds what another projection reads.
 func (r *projection) include(other *projection) {
 	r.all = r.all || other.all
 	if other.every != nil {
@@ -55,7 +55,7 @@ func (r *projection) include(other *projection) {
 	}
 }
 
-// Of returns the part of an object. What reads no more cannot tell it from the whole.
+// Of returns the part of an object.
 func (p *Part) Of(object Value) Value {
 	written, ok := object.from.(*jsonText)
 	if p == nil || !ok {
@@ -64,7 +64,7 @@ func (p *Part) Of(object Value) Value {
 	return Text(p.reads.write(make([]byte, 0, 512), written))
 }
 
-// write appends the part of a written document that is read.
+// write appends the part of an encoded document that is read.
 func (r *projection) write(b []byte, w *jsonText) []byte {
 	kind := w.kind()
 	if !r.partly(kind) {
@@ -84,7 +84,7 @@ func (r *projection) write(b []byte, w *jsonText) []byte {
 		}
 		first = false
 		if kind == '{' {
-			b, _ = jsontext.AppendQuote(b, name) // which fails for invalid UTF-8, and replaces that
+			b, _ = jsontext.AppendQuote(b, name) // replaces invalid UTF-8, for which it returns an error
 			b = append(b, ':')
 		}
 		b = m.write(b, v)
@@ -96,7 +96,7 @@ func (r *projection) write(b []byte, w *jsonText) []byte {
 	return append(b, ']')
 }
 
-// Covers reports whether whoever reads only the other part finds all of it in this one. Nil is the whole of an object.
+// Covers reports whether p contains all of other. Nil is the whole of an object.
 func (p *Part) Covers(other *Part) bool {
 	return p == nil || other != nil && p.reads.covers(other.reads)
 }
@@ -137,7 +137,7 @@ func (r *projection) asJSON() any {
 	return members
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON decodes the result of MarshalJSON.
 func (p *Part) UnmarshalJSON(text []byte) error {
 	var members any
 	if err := json.Unmarshal(text, &members); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// projection is what is read of a document: all of it, or some members of an object. That it is there, and what it is if it is no
-// object, is read in any case.
+// projection is what is read of a document: all of it, or some members of an object. Whether it exists, and its value if it is no
+// object, always count as read.
 type projection struct {
 	all     bool
 	members map[string]*projection
@@ -20,10 +20,10 @@ type projection struct {
 	depth int
 }
 
-// deepest is how far a path is followed; objects of Kubernetes are not nested further.
+// deepest limits the length of paths; Kubernetes objects are not nested deeper.
 const deepest = 12
 
-// member gives what is read of a member, and has it read.
+// member returns the projection of a member, and adds it if necessary.
 func (r *projection) member(name string) *projection {
 	if r.all || r.depth == deepest {
 		r.all = true
@@ -42,7 +42,7 @@ func (r *projection) member(name string) *projection {
 	return m
 }
 
-// element gives what is read of each element, and has them all read.
+// element returns the projection of each element, and adds it if necessary.
 func (r *projection) element() *projection {
 	if r.all || r.depth == deepest {
 		r.all = true
@@ -54,7 +54,7 @@ func (r *projection) element() *projection {
 	return r.every
 }
 
-// partly tells whether no more than a projection of a document needs to be made. What is neither an object nor a list is small.
+// partly reports whether a projection of a document of this kind is worth building. A scalar is small.
 func (r *projection) partly(kind jsontext.Kind) bool {
 	if r.all {
 		return false
@@ -68,8 +68,8 @@ func (r *projection) partly(kind jsontext.Kind) bool {
 	return false
 }
 
-// of gives the part of a document that is read, as terms. What reads no more cannot tell it from the whole.
-func (r *projection) of(v Value) *ast.Term {
+// project returns the part of a document that is read, as a term.
+func (r *projection) project(v Value) *ast.Term {
 	if _, made := v.source().(*inTerms); made || !r.partly(v.from.kind()) {
 		return v.orNull()
 	}
@@ -77,24 +77,24 @@ func (r *projection) of(v Value) *ast.Term {
 		members := make([][2]*ast.Term, 0, len(r.keys))
 		for _, key := range r.keys {
 			if m, ok := v.from.member(text(key)); ok {
-				members = append(members, [2]*ast.Term{key, r.members[text(key)].of(m)})
+				members = append(members, [2]*ast.Term{key, r.members[text(key)].project(m)})
 			}
 		}
 		return ast.ObjectTerm(members...)
 	}
 	if v.from.kind() == '[' {
 		var elements []*ast.Term
-		v.from.each(func(_ string, element Value) { elements = append(elements, r.every.of(element)) })
+		v.from.each(func(_ string, element Value) { elements = append(elements, r.every.project(element)) })
 		return ast.ArrayTerm(elements...)
 	}
 	var members [][2]*ast.Term
 	v.from.each(func(name string, m Value) {
-		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.of(m)})
+		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.project(m)})
 	})
 	return ast.ObjectTerm(members...)
 }
 
-// key appends to b the part of a written document that is read, so that no two parts that differ give the same.
+// key appends to b the part of an encoded document that is read, such that different parts give different keys.
 func (r *projection) key(b []byte, w *jsonText) []byte {
 	if r.all || w.kind() != '{' || r.every != nil {
 		b = binary.AppendUvarint(append(b, '='), uint64(len(w.json)))

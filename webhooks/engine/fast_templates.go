@@ -6,7 +6,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Most facts name fields of the request and do nothing else:
+// Most facts only name fields of the request:
 //
 //	facts.vm := {"kind": "VirtualMachine", "name": input.request.object.spec.virtualMachineName, ...}
 //
@@ -17,7 +17,7 @@ var (
 	request = ast.MustParseRef("input.request")
 )
 
-// templatesOf gives what a policy's facts are made from, by name, if all of them only need to be filled in; else nil.
+// templatesOf returns the templates of a policy's facts, by name, if all facts are templates; else nil.
 func (a *accelerated) templatesOf(modules []*ast.Module) map[string]*ast.Term {
 	made := map[string]*ast.Term{}
 	for _, m := range modules {
@@ -35,7 +35,7 @@ func (a *accelerated) templatesOf(modules []*ast.Module) map[string]*ast.Term {
 	return made
 }
 
-// isTemplate tells whether a term is made of constants and of fields of the request.
+// isTemplate reports whether a term consists of constants and fields of the request.
 func isTemplate(t *ast.Term) bool {
 	switch v := t.Value.(type) {
 	case ast.Ref:
@@ -51,7 +51,7 @@ func isTemplate(t *ast.Term) bool {
 	return ast.IsConstant(t.Value)
 }
 
-// filled is a template with the fields of a request in their places; false if one is missing.
+// filled returns a template with the fields of a request filled in; false if one is missing.
 func filled(t *ast.Term, in Value) (*ast.Term, bool) {
 	switch v := t.Value.(type) {
 	case ast.Ref:

@@ -194,7 +194,7 @@ func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
 		a := acceleratorOf(t, p)
 		a.read = follow(p.outputs()...)
 		if a.decides != nil {
-			a.decides = follow(p.named(ruleValid, admit.fires())...).members["request"]
+			a.decides = follow(p.ruleRefs(ruleValid, admit.fires())...).members["request"]
 		}
 	}
 	for seed := range 500 {

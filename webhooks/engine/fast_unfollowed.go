@@ -8,8 +8,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Unfollowed gives the places at which the policy does something with all of its input, or what cannot be followed to members of
-// it. One is enough to have the whole input made for every decision, and none of them remembered: that is slower, and nothing else.
+// Unfollowed returns the places at which the policy uses all of its input, or uses it in a way that cannot be followed to members.
+// Then the whole input is built for every decision, and decisions are not cached, which is only slower.
 func (p *Policy) Unfollowed() CompileErrors { return p.fast.unfollowed() }
 
 func (a *accelerated) unfollowed() CompileErrors {
@@ -46,8 +46,8 @@ func (a *accelerated) unfollowed() CompileErrors {
 	return places
 }
 
-// goneThrough notes that a member of the input is looked for by a name that only a request shows.
-func (f *follower) goneThrough(place *projection) {
+// recordDynamicLookup records that a member of the input is looked up by a name that is only known from the request.
+func (f *follower) recordDynamicLookup(place *projection) {
 	if place == f.input && f.lost != nil {
 		f.lost(f.at)
 	}

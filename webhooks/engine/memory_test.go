@@ -90,7 +90,7 @@ func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
 					t.Errorf("got %v, want %s", err, tc.want)
 				}
 			})
-			await(t, func() bool { return p.stuck.Load() == 0 })
+			await(t, func() bool { return p.leftBehind.Load() == 0 })
 			t.Logf("%.0f MiB", most/(1<<20))
 			if most > 1.5*(64<<20) {
 				t.Errorf("%.0f MiB were in use", most/(1<<20))

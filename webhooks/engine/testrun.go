@@ -15,7 +15,7 @@ import (
 
 // TestRun is the result of running a policy's own tests.
 type TestRun struct {
-	// Tests in the order of their names.
+	// Tests are the results by name.
 	Tests []TestResult
 	// Uncovered are the lines of the policy that no test evaluated, as file:line.
 	Uncovered []string
@@ -23,22 +23,22 @@ type TestRun struct {
 	Coverage float64
 }
 
-// TestResult is one test rule.
+// TestResult is the result of one test rule.
 type TestResult struct {
-	// Name as package.rule, and Place as file:line.
+	// Name is package.rule, and Place file:line.
 	Name  string `json:"name"`
 	Place string `json:"place"`
-	// Cases are the rows of a table that failed; empty for a test that is no table.
+	// Cases are the rows of a table test that failed.
 	Cases []string `json:"cases"`
-	// Problem says why the test failed; empty if it passed.
+	// Problem is why the test failed; empty if it passed.
 	Problem string `json:"problem"`
-	// Output is what the test printed, and if it failed, what it got and wanted, with the place.
+	// Output is what the test printed and, if it failed, its actual and expected values, with the place.
 	Output string `json:"output"`
-	// Took is how long the test ran.
+	// Took is the duration of the test.
 	Took time.Duration `json:"-"`
 }
 
-// String says in a line which test failed, where and how.
+// String returns a line with the test's name, place and problem.
 func (t TestResult) String() string {
 	text := fmt.Sprintf("%s: test %s: %s", t.Place, t.Name, t.Problem)
 	if len(t.Cases) > 0 {
@@ -50,13 +50,13 @@ func (t TestResult) String() string {
 	return text
 }
 
-// Passed tells whether every test passed.
+// Passed reports whether every test passed.
 func (r *TestRun) Passed() bool {
 	return !slices.ContainsFunc(r.Tests, func(t TestResult) bool { return t.Problem != "" })
 }
 
-// RunNamedTests runs the tests of a policy or library whose names, as package.rule, match, and tells what of it they evaluate. Nil
-// matches all. The error is [CompileErrors], for tests that cannot run; it is one to have none at all.
+// RunNamedTests runs the tests of a policy or library whose names, as package.rule, match, and measures coverage. Nil matches all.
+// The error is [CompileErrors], for tests that cannot run, or if there are none.
 func RunNamedTests(ctx context.Context, src Source, names *regexp.Regexp) (*TestRun, error) {
 	r, err := TestRunner{Names: names, Coverage: true}.Run(ctx, src)
 	if err == nil && len(r.Tests) == 0 && names == nil {
@@ -65,19 +65,19 @@ func RunNamedTests(ctx context.Context, src Source, names *regexp.Regexp) (*Test
 	return r, err
 }
 
-// TestRunner says how tests are run.
+// TestRunner has the options of a test run.
 type TestRunner struct {
 	// Names, as package.rule, of the tests that are run; nil matches all.
 	Names *regexp.Regexp
-	// Coverage has it found out what the tests evaluate.
+	// Coverage enables measuring coverage.
 	Coverage bool
-	// Begins is told of each test before it runs. It may be nil.
+	// Begins is called before each test. It may be nil.
 	Begins func(name, place string)
 }
 
-// Run runs the tests of a policy or library, one after another, until the context ends. They see data.parameters only
-// where they say `with`, so that editing a policy's parameters cannot fail them. The error is [CompileErrors], for tests that
-// cannot run, or why the context ended.
+// Run runs the tests of a policy or library, one after another, until the context ends. Tests see data.parameters only where they
+// use `with`, so that editing a policy's parameters cannot fail them. The error is [CompileErrors], for tests that cannot run, or
+// the cause of the context's end.
 func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
 	modules, libraries, _, err := assemble(src)
 	if err != nil {
@@ -135,7 +135,7 @@ func CountTests(modules []Module) (n int, err error) {
 	return n, nil
 }
 
-// misplacedTests refuses test modules outside <package>_test: inside the policy's package they would add rules to it.
+// misplacedTests rejects test modules outside <package>_test: inside the policy's package they would add rules to it.
 func misplacedTests(src Source, tests []*ast.Module) CompileErrors {
 	var errs CompileErrors
 	for _, m := range tests {

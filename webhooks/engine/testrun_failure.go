@@ -12,74 +12,43 @@ import (
 
 // A test that fails is run once more, to tell of each of its rules, or rows, the expression that did not hold, and what stood on its sides.
 
-// failureTracer looks how far the rules of one test get.
-type failureTracer struct {
-	tracer
-	test   test
-	bodies map[uint64]*attempt
-	all    []*attempt
-}
-
-// attempt is one run through the body of a test, or one row of a table.
+// attempt is one run through the body of a test, or one row of a table, that did not reach its end.
 type attempt struct {
 	row  string
 	rule *ast.Rule
-	expr *ast.Expr // that did not hold, with values for its variables; nil if all did
-	at   int
+	expr *ast.Expr // that did not hold, with values for its variables
 }
 
-// TraceEvent takes down an event.
-func (f *failureTracer) TraceEvent(e topdown.Event) {
-	a := f.bodies[e.QueryID]
-	switch expr, _ := e.Node.(*ast.Expr); {
-	case e.Op == topdown.EnterOp:
-		if r, ok := e.Node.(*ast.Rule); ok && f.test.is(r) {
-			f.begin(e.QueryID, &attempt{rule: r})
+// attempts returns those of a test, in the order of its rules.
+func (s *suite) attempts(t test, seen *trace) (all []*attempt) {
+	for _, r := range s.compiler.GetRulesWithPrefix(ast.MustParseRef(t.query)) {
+		for _, f := range seen.rules[r] {
+			if len(f.stops) > 0 {
+				all = append(all, &attempt{row: f.row, rule: r, expr: f.stops[0].plugged()})
+			}
 		}
-	case a == nil:
-	case e.Op == topdown.TestCaseOp:
-		f.begin(e.QueryID, &attempt{rule: a.rule, row: rowOf(expr.Operand(0))})
-	case e.Op == topdown.FailOp && expr != nil && (a.expr == nil || expr.Index > a.at):
-		a.expr, a.at = plugged(expr, e), expr.Index
 	}
+	return all
 }
 
-// maxAttempts bounds what is looked at.
-const maxAttempts = 2000
-
-func (f *failureTracer) begin(query uint64, a *attempt) {
-	if len(f.all) == maxAttempts {
-		delete(f.bodies, query)
-		return
-	}
-	f.bodies[query] = a
-	f.all = append(f.all, a)
-}
-
-// is tells whether a rule is one of a test's.
-func (t test) is(r *ast.Rule) bool {
-	ref, ok := testRef(r)
-	return ok && r.Module != nil && r.Module.Package.Path.Extend(ref).String() == t.query
-}
-
-// plugged is an expression with values for its variables.
-func plugged(expr *ast.Expr, e topdown.Event) *ast.Expr {
-	p := expr.Copy()
+// plugged returns the expression with values for its variables.
+func (at *stop) plugged() *ast.Expr {
+	p := at.expr.Copy()
 	value := func(t *ast.Term) *ast.Term {
 		ref, ok := t.Value.(ast.Ref)
 		if !ok {
-			return e.Plug(t)
+			return at.plug(t)
 		}
 		made := make(ast.Ref, len(ref))
 		for i, part := range ref {
-			made[i] = e.Plug(part)
+			made[i] = at.plug(part)
 		}
 		if _, local := ref[0].Value.(ast.Var); local && ast.IsConstant(made[0].Value) && made[1:].IsGround() {
 			if found, err := made[0].Value.Find(made[1:]); err == nil {
 				return ast.NewTerm(found)
 			}
 		}
-		return e.Plug(t)
+		return at.plug(t)
 	}
 	switch terms := p.Terms.(type) {
 	case *ast.Term:
@@ -95,6 +64,20 @@ func plugged(expr *ast.Expr, e topdown.Event) *ast.Expr {
 	return p
 }
 
+// plug returns the term with the values that its variables have.
+func (at *stop) plug(t *ast.Term) *ast.Term {
+	plugged, err := ast.TransformVars(t.Copy().Value, func(v ast.Var) (ast.Value, error) {
+		if value := at.vars[v]; value != nil {
+			return value.Value, nil
+		}
+		return v, nil
+	})
+	if value, ok := plugged.(ast.Value); ok && err == nil {
+		return ast.NewTerm(value)
+	}
+	return t
+}
+
 // most of what is told of a test: lines, and bytes of each value.
 const (
 	maxDifferences = 5
@@ -104,13 +87,13 @@ const (
 
 // differences are lines that say what a test got and wanted.
 func (s *suite) differences(ctx context.Context, t test, rows []string) string {
-	f := &failureTracer{test: t, bodies: map[uint64]*attempt{}}
-	if _, err := s.evaluate(ctx, t, &printer{}, f, s.heard.option(new([]error))); err != nil {
+	seen := newTrace()
+	if _, err := s.evaluate(ctx, t, &printer{}, seen, s.heard.option(new([]error))); err != nil {
 		return ""
 	}
 	var lines []string
-	for _, a := range f.all {
-		if a.expr == nil || t.table && !slices.Contains(rows, a.row) {
+	for _, a := range s.attempts(t, seen) {
+		if t.table && !slices.Contains(rows, a.row) {
 			continue
 		}
 		if len(lines) == maxDifferences {

@@ -10,17 +10,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Tests ask a policy's rules for what they say, and not the engine, which may not be able to do anything with it. So while tests run,
-// what they ask goes through the engine: deny, warn, patch and outcome stand under other names, as the instrumented rules that decisions
-// are made of, and under their own is a call that hands on what those say, after the engine has made a decision of it. So does each
-// fact, after the engine has made a question of it:
+// Tests read the values of a policy's rules directly and not through the engine, which may reject them. So while tests run, the
+// values pass through the engine: deny, warn, patch and outcome are renamed, as the instrumented rules are, and under their own
+// names are calls that return the renamed rules' values after the engine has made a decision of them. The same is done for each
+// fact, of which the engine makes a query:
 //
 //	deny := internal.sallyport_said("deny", _sallyport_said_deny, [v | v := valid_input], [o | o := input.request.object])
 //	facts.vm := internal.sallyport_said("facts.vm", _sallyport_said_facts.vm, [], [])
 
 const (
 	saidName = "internal.sallyport_said"
-	// saidPrefix begins the names under which rules stand.
+	// saidPrefix is the prefix of renamed rules.
 	saidPrefix = reserved + "said_"
 )
 
@@ -29,15 +29,15 @@ var (
 	saidBuiltin  = map[string]*ast.Builtin{saidName: {Name: saidName, Decl: saidFunction.Decl}}
 )
 
-// interceptor checks what a policy's rules say.
+// interceptor checks the values of a policy's rules.
 type interceptor struct {
-	modules []*ast.Module // the policy's, to be evaluated in their place
+	modules []*ast.Module // the policy's, rewritten
 	rules   outcomeRules
 	outcome shape
 	reads   []Read
 }
 
-// intercept puts an interceptor between a policy's rules and those who ask them.
+// intercept rewrites a policy's rules to pass through an interceptor.
 func intercept(src Source, modules []*ast.Module) *interceptor {
 	l := &interceptor{outcome: outcomeShape(src.Outcomes), reads: src.Reads}
 	pkg := packageRef(src.Package)
@@ -55,7 +55,7 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 			switch name := headName(r); {
 			case (name == ruleDeny || name == ruleWarn || name == rulePatch) && isSetRule(r):
 				index := ast.IntNumberTerm(len(l.rules))
-				key := ast.ArrayTerm(index, linkingVars(r, known), values(r.Head.Key))
+				key := ast.ArrayTerm(index, linkingVars(r, known), valuesTerm(r.Head.Key))
 				l.rules = append(l.rules, outcomeRuleOf(r))
 				r = setRule(heard, r, saidPrefix+name, key)
 				calls[name] = fmt.Sprintf("[v | v := data.%s.%s], [o | o := input.request.object]", src.Package, ruleValid)
@@ -76,7 +76,7 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 		m.Package.Location = &ast.Location{File: reserved + name + ".rego"}
 		for _, r := range m.Rules {
 			ast.WalkNodes(r, func(n ast.Node) bool {
-				n.SetLoc(&ast.Location{}) // of no file: it is covered by no test
+				n.SetLoc(&ast.Location{}) // in no file, so that it does not count for coverage
 				return false
 			})
 		}
@@ -85,7 +85,7 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 	return l
 }
 
-// renamed is a rule with another first part of its name.
+// renamed returns a copy of a rule with another first part of its name.
 func renamed(in *ast.Module, original *ast.Rule, name string) *ast.Rule {
 	r := original.Copy()
 	r.Module = in
@@ -93,7 +93,7 @@ func renamed(in *ast.Module, original *ast.Rule, name string) *ast.Rule {
 	return r
 }
 
-// reads tells whether a rule of the package is mentioned in a policy's own text.
+// reads reports whether a policy's own text refers to a rule of the package.
 func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 	full := pkg.Append(ast.StringTerm(name))
 	look := func(t *ast.Term) bool {
@@ -116,7 +116,7 @@ func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 	return found
 }
 
-// option has an evaluation be heard; what the engine cannot use of it is taken down.
+// option returns the builtin that checks values; values that the engine rejects are added to unusable.
 func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 	return rego.FunctionDyn(saidFunction, func(_ rego.BuiltinContext, operands []*ast.Term) (*ast.Term, error) {
 		said, err := l.hear(operands)
@@ -127,25 +127,25 @@ func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 	})
 }
 
-// hear is the call that hands on what rules say, with what is wrong with it.
+// hear implements the builtin.
 func (l *interceptor) hear(operands []*ast.Term) (*ast.Term, error) {
-	return l.check(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
+	return l.check(text(operands[0]), operands[1], onlyElement(operands[2]), onlyElement(operands[3]))
 }
 
-// check decides on what rules of a name say, as for a request, and gives it.
+// check returns the values of a rule after making a decision of them, as for a request.
 func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Term, error) {
 	if name == ruleOutcome {
 		return said, l.outcome.check(name, said)
 	}
 	if strings.HasPrefix(name, ruleFacts) {
-		return said, l.asks(text(ast.MustParseRef(name)[1]), said)
+		return said, l.checkQuery(text(ast.MustParseRef(name)[1]), said)
 	}
 	understood := valid != nil && ast.Boolean(true).Equal(valid.Value)
 	matches, all := ast.NewSet(), ast.NewSet()
 	for _, t := range set(said).Slice() {
 		values := t.Value.(*ast.Array).Elem(2).Value.(*ast.Array)
 		values.Foreach(all.Add)
-		if values.Len() > 0 || understood { // else a request would not have come so far
+		if values.Len() > 0 || understood { // otherwise a request would have failed before
 			matches.Add(t)
 		}
 	}
@@ -156,9 +156,9 @@ func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Te
 	return ast.NewTerm(all), err
 }
 
-// asks tells what is wrong with a question, whatever the request is. What a fact makes of input that the policy does not understand
-// is for valid_input.
-func (l *interceptor) asks(fact string, said *ast.Term) error {
+// checkQuery returns why a query is invalid for any request. A query from input that the policy does not understand is left to
+// valid_input.
+func (l *interceptor) checkQuery(fact string, said *ast.Term) error {
 	_, err := permittedQuery(fact, said, l.reads)
 	var wrong *Error
 	if errors.As(err, &wrong) && wrong.Cause == InputNotUnderstood {

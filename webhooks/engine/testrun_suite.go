@@ -19,32 +19,32 @@ import (
 )
 
 const (
-	// testTimeout ends a single test that would not end. It is long, because how fast a machine is must decide nothing.
+	// testTimeout limits a single test. It is long, so that results do not depend on the machine's speed.
 	testTimeout = 2 * time.Minute
-	// maxPrinted is how much of what a test prints is kept.
+	// maxPrinted limits the recorded output of a test.
 	maxPrinted = 64 << 10
 )
 
-// suite is what tests are run on. OPA's own runner keeps, for a test that is a table, every local variable at every step, so
-// that rows take several times as long as the decisions that they test; of that nothing is wanted here but which rows there are.
+// suite runs compiled tests. OPA's own runner records, for a table test, every local variable at every step, which takes
+// several times the time of the decisions that they test; only the names of the rows are needed here.
 type suite struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	txn      storage.Transaction
-	coverage *cover.Cover // nil if nobody wants to know
+	coverage *cover.Cover // nil if coverage is not measured
 	heard    *interceptor
 	tests    []test
 }
 
-// test is a rule named test_..., as it was compiled.
+// test is a compiled rule named test_....
 type test struct {
-	name     string // as package.rule
+	name     string // package.rule
 	query    string
 	location *ast.Location
 	table    bool
 }
 
-// newSuite compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
+// newSuite compiles everything as OPA's runner does, which instruments the rows of tables and makes the names of tests unique.
 func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 	ctx := context.Background()
 	s := &suite{compiler: newCompiler(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
@@ -78,7 +78,7 @@ func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 	return s, nil
 }
 
-// testRef gives the part of a test rule's head that names the test: of test_x[row] that is test_x.
+// testRef returns the part of a test rule's head that names the test: test_x for test_x[row].
 func testRef(r *ast.Rule) (ast.Ref, bool) {
 	ref := r.Head.Ref().GroundPrefix()
 	for i, t := range ref {
@@ -96,8 +96,8 @@ func testRef(r *ast.Rule) (ast.Ref, bool) {
 	return nil, false
 }
 
-// failed is the problem of a test that is not true.
-const failed = "failed"
+// testFailed is the problem of a test that is not true.
+const testFailed = "failed"
 
 // run runs one test.
 func (s *suite) run(ctx context.Context, t test) TestResult {
@@ -116,17 +116,18 @@ func (s *suite) run(ctx context.Context, t test) TestResult {
 	case len(unusable) > 0:
 		result.Problem = "a request would fail where this test passes: " + unusable[0].Error()
 	case !t.table && value != true:
-		result.Problem = failed
+		result.Problem = testFailed
 	case t.table:
-		result.Problem, result.Cases = seen.judge(value)
+		result.Problem, result.Cases = seen.evaluate(value)
 	}
-	if result.Problem == failed {
+	if result.Problem == testFailed {
 		result.Output = s.differences(ctx, t, result.Cases) + result.Output
 	}
 	return result
 }
 
-// evaluate gives the value of a test rule, nil if it is undefined. An error of a builtin is the test's, too. The tracer may be nil.
+// evaluate returns the value of a test rule; nil if it is undefined. An error of a builtin fails the test, too. The tracer may be
+// nil.
 func (s *suite) evaluate(ctx context.Context, t test, printed *printer, tracer topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
 	var failures []topdown.Error
 	prepared, err := rego.New(
@@ -157,13 +158,13 @@ func (s *suite) evaluate(ctx context.Context, t test, printed *printer, tracer t
 	return results[0].Expressions[0].Value, nil
 }
 
-// rows are those of a table that were begun, whatever became of them.
+// rows records the rows of a table that began.
 type rows struct{ names []string }
 
 type rowsKey struct{}
 
-// A table calls a builtin at the beginning of each row, of which OPA tells tracers. What is traced takes half as long again, so that the
-// builtin takes down the row as well.
+// A table calls a builtin at the beginning of each row, which OPA reports to tracers. Tracing takes half as long again, so the
+// builtin records the row itself.
 func init() {
 	call := topdown.GetBuiltin(ast.InternalTestCase.Name)
 	topdown.RegisterBuiltinFunc(ast.InternalTestCase.Name, func(ctx topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
@@ -174,7 +175,7 @@ func init() {
 	})
 }
 
-// rowOf gives the name of the row of a table that begins: the keys on the way to it.
+// rowOf returns the name of the row of a table that begins: its keys.
 func rowOf(keys *ast.Term) string {
 	var path []string
 	if names, ok := keys.Value.(*ast.Array); ok {
@@ -183,7 +184,7 @@ func rowOf(keys *ast.Term) string {
 	return strings.Join(path, "/")
 }
 
-// rowName is a key as it is in the value of the table: text as it is, all else as JSON.
+// rowName returns a key of the value of the table: a string unquoted, other values as JSON.
 func rowName(t *ast.Term) string {
 	if name, ok := t.Value.(ast.String); ok {
 		return string(name)
@@ -195,8 +196,8 @@ func rowName(t *ast.Term) string {
 	return string(encoded)
 }
 
-// judge tells what is wrong with a table, and which rows failed: those that are not true in its value.
-func (r *rows) judge(value any) (problem string, fell []string) {
+// evaluate returns the problem of a table, and the rows that failed: those that are not true in its value.
+func (r *rows) evaluate(value any) (problem string, fell []string) {
 	passed, fallen := map[string]bool{}, map[string]bool{}
 	classify("", value, passed, fallen)
 	for _, name := range r.names {
@@ -212,12 +213,12 @@ func (r *rows) judge(value any) (problem string, fell []string) {
 	case len(passed)+len(fallen) == 0:
 		return "the table has no rows", nil
 	case len(fell) > 0:
-		return failed, fell
+		return testFailed, fell
 	}
 	return "", nil
 }
 
-// classify tells the rows of a table's value that are true from those that are anything else.
+// classify divides the rows of a table's value into those that are true and all others.
 func classify(name string, value any, passed, fallen map[string]bool) {
 	object, nested := value.(map[string]any)
 	switch {
@@ -232,10 +233,10 @@ func classify(name string, value any, passed, fallen map[string]bool) {
 	}
 }
 
-// printer keeps the beginning of what is printed.
+// printer keeps the beginning of the output.
 type printer struct{ bytes.Buffer }
 
-// Write never fails: what is too much is left out.
+// Write never fails; it drops what exceeds the limit.
 func (p *printer) Write(text []byte) (int, error) {
 	if room := maxPrinted - p.Len(); room > 0 {
 		p.Buffer.Write(text[:min(len(text), room)])

@@ -12,7 +12,7 @@ import (
 // Value is an immutable JSON document. The zero Value is null.
 type Value struct{ from source }
 
-// source is a document, in the form in which somebody has it. It is put into terms only as far as somebody asks for it.
+// source is a document in some representation. Only the parts that are read are converted to terms.
 type source interface {
 	kind() jsontext.Kind
 	member(name string) (Value, bool)
@@ -20,7 +20,7 @@ type source interface {
 	whole() *ast.Term
 }
 
-// ParseValue reads one JSON document as [ParseText] does, and keeps nothing of the text.
+// ParseValue parses one JSON document as [ParseText] does, and keeps nothing of the text.
 func ParseValue(data []byte) (Value, error) {
 	text, err := ParseText(data)
 	if err != nil {
@@ -38,7 +38,7 @@ func ValueOf(decoded any) (Value, error) {
 	return valueOf(ast.NewTerm(v)), nil
 }
 
-// MarshalJSON gives the document's text.
+// MarshalJSON returns the document as JSON.
 func (v Value) MarshalJSON() ([]byte, error) {
 	decoded, err := v.Decode()
 	if err != nil {
@@ -47,14 +47,14 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(decoded)
 }
 
-// UnmarshalJSON reads one document, as [ParseValue] does.
+// UnmarshalJSON parses one document, as [ParseValue] does.
 func (v *Value) UnmarshalJSON(data []byte) error {
 	parsed, err := ParseValue(data)
 	*v = parsed
 	return err
 }
 
-// Get returns the member key of an object; null for anything that has no such member.
+// Get returns the member key of an object; null if there is none.
 func (v Value) Get(key string) Value {
 	found, _ := v.member(key)
 	return found
@@ -62,16 +62,16 @@ func (v Value) Get(key string) Value {
 
 func (v Value) member(key string) (Value, bool) { return v.source().member(key) }
 
-// IsNull tells null from every other document.
+// IsNull reports whether the document is null.
 func (v Value) IsNull() bool { return v.source().kind() == 'n' }
 
-// IsObject tells an object from every other document.
+// IsObject reports whether the document is an object.
 func (v Value) IsObject() bool { return v.source().kind() == '{' }
 
-// Equal tells whether two documents are the same.
+// Equal reports whether two documents are equal.
 func (v Value) Equal(other Value) bool { return v.all().Value.Compare(other.all().Value) == 0 }
 
-// Text gives the string that the document is; "" for every other document.
+// Text returns the string of a string document; "" for others.
 func (v Value) Text() string {
 	if t, ok := v.from.(*jsonText); ok {
 		return t.text()
@@ -82,7 +82,7 @@ func (v Value) Text() string {
 	return text(v.orNull())
 }
 
-// Elements of a list, or of a set that a policy made; none of every other document.
+// Elements returns the elements of a list, or of a set that a policy made; none for other documents.
 func (v Value) Elements() (all []Value) {
 	if v.source().kind() == '[' {
 		v.Each(func(_ string, element Value) { all = append(all, element) })
@@ -90,7 +90,7 @@ func (v Value) Elements() (all []Value) {
 	return all
 }
 
-// Texts are those of a list, or of a set that a policy made.
+// Texts returns the strings of a list, or of a set that a policy made.
 func (v Value) Texts() (all []string) {
 	for _, element := range v.Elements() {
 		all = append(all, element.Text())
@@ -101,8 +101,7 @@ func (v Value) Texts() (all []string) {
 // Each visits the members of an object, in no order, and the elements of a list, whose names are "".
 func (v Value) Each(visit func(name string, v Value)) { v.source().each(visit) }
 
-// Raw gives the text of a document that was made out of text, as it stands there; nil for every other document. It must not be
-// changed.
+// Raw returns the text of a document that was made from text; nil for others. The caller must not change it.
 func (v Value) Raw() []byte {
 	if t, ok := v.from.(*jsonText); ok {
 		return t.json
@@ -110,10 +109,10 @@ func (v Value) Raw() []byte {
 	return nil
 }
 
-// Decode gives the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
+// Decode returns the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
 func (v Value) Decode() (any, error) { return ast.JSON(v.all().Value) }
 
-// all is the whole document, for who is no policy: see termCache.
+// all returns the whole document as a term, without the limits for policies: see termCache.
 func (v Value) all() *ast.Term {
 	if t, ok := v.from.(*jsonText); ok {
 		return t.term()
@@ -130,10 +129,10 @@ func (v Value) source() source {
 	return v.from
 }
 
-// inTerms is a document in the form that policies are evaluated on.
+// inTerms is a document as a term.
 type inTerms ast.Term
 
-// valueOf gives null for no term.
+// valueOf returns null if t is nil.
 func valueOf(t *ast.Term) Value {
 	if t == nil {
 		return Value{}
@@ -211,7 +210,7 @@ func readTerm(dec *jsontext.Decoder) (*ast.Term, error) {
 	}
 }
 
-// readTerms reads what follows an opening delimiter: elements, or names and values by turns.
+// readTerms reads what follows an opening delimiter: elements, or alternating names and values.
 func readTerms(dec *jsontext.Decoder) (all []*ast.Term, err error) {
 	for kind := dec.PeekKind(); kind != ']' && kind != '}'; kind = dec.PeekKind() {
 		t, err := readTerm(dec)
@@ -224,15 +223,15 @@ func readTerms(dec *jsontext.Decoder) (all []*ast.Term, err error) {
 	return all, err
 }
 
-// Size is how many bytes the document has, written as text: exact if it was made out of text, and otherwise about.
+// Size returns the size of the document as text, in bytes: exact if it was made from text, otherwise approximate.
 func (v Value) Size() int { return math.MaxInt - v.less(math.MaxInt) }
 
-// Within tells whether the document, written as text, has no more bytes than that, or a few times as many: it is looked at only so far.
+// Within reports whether the document as text has about that many bytes at most. It stops counting when it exceeds them.
 func (v Value) Within(bytes int) bool {
 	return v.less(bytes) >= 0
 }
 
-// less gives what is left of so many bytes; less than nothing if that is too few.
+// less subtracts the document's size from bytes; negative if it is larger.
 func (v Value) less(bytes int) int {
 	if t, ok := v.from.(*jsonText); ok {
 		return bytes - len(t.json)

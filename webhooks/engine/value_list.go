@@ -5,10 +5,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// list is one of documents.
+// list is a list of documents.
 type list []Value
 
-// List gives a list of documents, which must not change any more.
+// List returns a list of documents, which must not change any more.
 func List(of []Value) Value { return Value{from: list(of)} }
 
 func (l list) kind() jsontext.Kind { return '[' }

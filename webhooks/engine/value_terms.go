@@ -7,7 +7,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// termCache has the terms of a large document, for all policies that read it: each part is put into terms once, and only so much of all.
+// termCache has the terms of a large document, shared by all policies that read it, with a limit on their number.
 type termCache struct {
 	mu     sync.Mutex
 	terms  map[span]*ast.Term
@@ -28,8 +28,8 @@ func newTermCache(json []byte) *termCache {
 	return &termCache{terms: map[span]*ast.Term{}}
 }
 
-// Values is how many there are in the text that the document is a part of, names of members among them; 0 if it is no text, or a small
-// one, which has no more than half as many as bytes.
+// Values returns the number of values, including names of members, in the text that the document is a part of; 0 if it is no text,
+// or a small one, which has at most half as many values as bytes.
 func (v Value) Values() int {
 	if t, ok := v.from.(*jsonText); ok && t.built != nil {
 		return t.built.total
@@ -37,8 +37,8 @@ func (v Value) Values() int {
 	return 0
 }
 
-// of gives the term of a part. If that is too much, the decision of the policy that asks ends with an error.
-func (b *termCache) of(part *jsonText) *ast.Term {
+// term returns the term of a part. Beyond the limit it panics with the error of the policy's decision.
+func (b *termCache) term(part *jsonText) *ast.Term {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	is := span{&part.json[0], len(part.json)}
@@ -55,7 +55,7 @@ func (b *termCache) of(part *jsonText) *ast.Term {
 	return term
 }
 
-// values counts them as ParseText does.
+// values counts values as ParseText does.
 func (t *jsonText) values() (n int) {
 	t.decode(func(dec *jsontext.Decoder) error {
 		for {

@@ -12,13 +12,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// jsonText is JSON text that is put into terms where somebody asks for something in it, and nowhere else: most of a review, and of an
-// object that is kept, is read by nobody. It was checked for syntax and for duplicate names, and never changes.
+// jsonText is JSON text whose parts are converted to terms when they are read: most of a review, and of a cached object, is never
+// read. Its syntax and the uniqueness of names were checked, and it never changes.
 type jsonText struct {
 	json []byte
-	// parts are those of an object that was taken apart when it was checked; nil otherwise.
+	// parts are the members of an object that was split when it was checked; nil otherwise.
 	parts []part
-	// built are the terms of the document that it is a part of, if that is large.
+	// built has the terms of the document that it is a part of, if that is large.
 	built *termCache
 }
 
@@ -28,19 +28,18 @@ type part struct {
 	value jsonText
 }
 
-// Text gives a document out of JSON text, which must be one document without duplicate object keys and must not change any
-// more. It is read whenever something in it is asked for, and nothing but the text is kept.
+// Text returns a document for JSON text, which must be one document without duplicate object keys and must not change any more. The
+// text is parsed at every read, and nothing else is stored.
 func Text(json []byte) Value { return Value{from: &jsonText{json: json}} }
 
-// ParseText reads one JSON document within the limits of value_limits.go, and puts nothing into terms before somebody asks for it.
-// Duplicate object keys and trailing data are errors: two readers of the same text must never see different documents. The text
-// must not change any more.
+// ParseText parses one JSON document within the limits of value_limits.go, and converts nothing to terms yet. Duplicate object keys
+// and trailing data are errors, because two parsers could read them differently. The text must not change any more.
 func ParseText(json []byte) (Value, error) {
 	dec := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(dec)
 	dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
 	t := splitter{dec: dec, from: json, built: newTermCache(json)}
-	document, err := t.take(eagerly)
+	document, err := t.read(eagerly)
 	if err != nil {
 		return Value{}, err
 	}
@@ -53,10 +52,10 @@ func ParseText(json []byte) (Value, error) {
 	return Value{from: &document}, nil
 }
 
-// eagerly is how many levels of objects are taken apart at once: those of a review down to the fields of metadata and spec.
+// eagerly is the depth to which objects are split at once: in a review, down to the fields of metadata and spec.
 const eagerly = 4
 
-// splitter takes a text apart.
+// splitter splits a text.
 type splitter struct {
 	dec    *jsontext.Decoder
 	from   []byte
@@ -64,11 +63,11 @@ type splitter struct {
 	built  *termCache
 }
 
-// take reads the next value, with the objects in it to some depth.
-func (t *splitter) take(depth int) (value jsonText, err error) {
+// read reads the next value, and splits the objects in it to some depth.
+func (t *splitter) read(depth int) (value jsonText, err error) {
 	value.built = t.built
 	if depth == 0 || t.dec.PeekKind() != '{' {
-		value.json, err = t.pass()
+		value.json, err = t.readWhole()
 		return value, err
 	}
 	if err := t.token(); err != nil {
@@ -81,7 +80,7 @@ func (t *splitter) take(depth int) (value jsonText, err error) {
 		if err != nil {
 			return value, err
 		}
-		member, err := t.take(depth - 1)
+		member, err := t.read(depth - 1)
 		if err != nil {
 			return value, err
 		}
@@ -93,8 +92,8 @@ func (t *splitter) take(depth int) (value jsonText, err error) {
 	return value, err
 }
 
-// pass reads the next value and leaves it as it stands in the text.
-func (t *splitter) pass() ([]byte, error) {
+// readWhole reads the next value without splitting it.
+func (t *splitter) readWhole() ([]byte, error) {
 	if kind := t.dec.PeekKind(); kind != '{' && kind != '[' {
 		return t.scalar(kind)
 	}
@@ -112,7 +111,7 @@ func (t *splitter) pass() ([]byte, error) {
 	return t.from[start:end:end], nil
 }
 
-// token reads the next token and holds it to the limits.
+// token reads the next token and checks it against the limits.
 func (t *splitter) token() error {
 	kind := t.dec.PeekKind()
 	switch kind {
@@ -142,7 +141,7 @@ func (t *splitter) scalar(kind jsontext.Kind) ([]byte, error) {
 	return literal, err
 }
 
-// count counts values, among them the names of members: each becomes a term of its own where a policy reads it.
+// count counts values, including names of members: each becomes a term when a policy reads it.
 func (t *splitter) count(begun bool) error {
 	if begun {
 		t.values++
@@ -153,7 +152,7 @@ func (t *splitter) count(begun bool) error {
 	return nil
 }
 
-// lenient is for what was checked before.
+// lenient is for text that was checked before.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
@@ -167,14 +166,14 @@ func (t *jsonText) decode(read func(*jsontext.Decoder) error) {
 	}
 }
 
-// readRaw gives the next value as it stands in the text.
+// readRaw returns the text of the next value.
 func readRaw(dec *jsontext.Decoder, from []byte) ([]byte, error) {
 	value, err := dec.ReadValue()
 	end := int(dec.InputOffset())
 	return from[end-len(value) : end : end], err
 }
 
-// unquoted gives the string that a checked text is, in place if it can.
+// unquoted returns the string of a checked literal, in place if possible.
 func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
@@ -186,7 +185,7 @@ func unquoted(quoted []byte) []byte {
 	return text
 }
 
-// text gives the string that it is; "" if it is none.
+// text returns the string of a string; "" for others.
 func (t *jsonText) text() string {
 	if t.kind() != '"' {
 		return ""
@@ -213,7 +212,7 @@ func (t *jsonText) each(visit func(name string, v Value)) {
 	})
 }
 
-// walk visits the members of an object, or the elements of a list, as they stand in the text; elements have no name.
+// walk visits the members of an object, or the elements of a list, as text; elements have no name.
 func (t *jsonText) walk(visit func(name []byte, v *jsonText) (more bool)) {
 	for i := range t.parts {
 		if !visit(t.parts[i].name, &t.parts[i].value) {
@@ -248,7 +247,7 @@ func (t *jsonText) whole() *ast.Term {
 	if t.built == nil {
 		return t.term()
 	}
-	return t.built.of(t)
+	return t.built.term(t)
 }
 
 func (t *jsonText) term() (term *ast.Term) {

@@ -1,5 +1,5 @@
-// Package explain tells of a request why each policy did or did not object to it: whether it is asked, in which mode, what it
-// learned from its facts, and of every rule what it said or which expression kept it from applying.
+// Package explain explains for a request why each policy denied or allowed it: whether it matches, in which mode, the values of its
+// facts, and for every rule its result or the expression that kept it from applying.
 //
-// The verdicts are the gate's own, of one decision on the same answers, and not made a second time.
+// The results are those of one decision of the gate on the same answers; nothing is decided a second time.
 package explain

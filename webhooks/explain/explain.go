@@ -14,60 +14,60 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Explainer explains what policies say to questions.
+// Explainer explains the results of policies.
 type Explainer struct {
-	// Set are the policies that decide, States what became of each RegoPolicy; without them only a set is known.
+	// Set has the active policies, States the state of each RegoPolicy; States is nil if only a set is known.
 	Set    *catalog.Set
 	States []catalog.State
-	// Facts answer what they ask.
+	// Facts answers the policies' queries.
 	Facts webhooks.FactSource
-	// Policy is the only one that is explained; empty means all.
+	// Policy is the only policy to explain; empty means all.
 	Policy string
-	// Own tells that the facts are answered with the rights of who asks. What they may not read Sallyport can: then the verdict is
-	// not known.
+	// Own reports whether the facts are read with the user's rights. Sallyport may read more than the user, so the result can be
+	// unknown then.
 	Own bool
 }
 
-// Policy is what one policy has to do with a request. Its JSON is a stable format: fields are added, never changed.
+// Policy is the explanation of one policy. Its JSON is a stable format: fields are added, never changed.
 type Policy struct {
 	Policy   string `json:"policy"`
 	Endpoint string `json:"endpoint"`
-	// Summary is all in a line.
+	// Summary is the explanation in one line.
 	Summary string `json:"summary"`
 	// Verdict is not_asked or unknown, or as in decision records: allowed, denied, warned, audited, overridden, error_denied, error_allowed.
 	Verdict string                     `json:"verdict"`
 	OnError v1alpha1.PolicyErrorAction `json:"onError,omitempty"`
-	// Broken is why the RegoPolicy as it is cannot decide. LastGood tells that its last good revision does instead.
+	// Broken is why the current RegoPolicy cannot be used. LastGood reports whether its last good revision is active instead.
 	Broken   string `json:"broken,omitempty"`
 	LastGood bool   `json:"lastGood,omitempty"`
-	// Unasked is why the API server does not ask the policy, whatever it matches.
+	// Unasked is why the API server does not call the policy's webhook, whatever it matches.
 	Unasked string           `json:"unasked,omitempty"`
 	Match   *catalog.Meeting `json:"match,omitempty"`
-	// Override says what became of the override that the object carries; empty if there is none, or none was needed.
+	// Override is the outcome of the object's override; empty if it has none, or none was needed.
 	Override string `json:"override,omitempty"`
-	// Facts are all that the policy declares.
+	// Facts are all facts that the policy declares.
 	Facts []Fact `json:"facts,omitempty"`
-	// Input is where valid_input does not hold.
+	// Input is the expression of valid_input that does not hold.
 	Input *Needs `json:"input,omitempty"`
 	Rules []Rule `json:"rules,omitempty"`
-	// Cause and Error tell why the policy could not decide.
+	// Cause and Error are set if the policy could not be evaluated.
 	Cause engine.Cause `json:"cause,omitempty"`
 	Error string       `json:"error,omitempty"`
 
-	says string // the Summary without the name
-	told bool   // it tells Unasked
+	headline  string // the Summary without the name
+	inSummary bool   // the Summary contains Unasked
 }
 
-// Fact is a fact in brief.
+// Fact is the summary of a fact.
 type Fact struct {
 	Name  string `json:"name"`
 	Place string `json:"place,omitempty"`
-	// Query is what was asked; empty if the fact was not wanted for this request.
+	// Query is the query; empty if the fact is not needed for this request.
 	Query string `json:"query,omitempty"`
-	// Answer is how many objects there are and what they are called, or the value.
+	// Answer is the number and names of objects, or the value.
 	Answer string `json:"answer,omitempty"`
 	Live   bool   `json:"live,omitempty"`
-	// Needs is why it has no value, Error why it was not answered.
+	// Needs is why the fact is undefined, Error why it was not answered.
 	Needs *Needs `json:"needs,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -78,7 +78,7 @@ type Rule struct {
 	Place  string `json:"place"`
 	Title  string `json:"title,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Says is what it said, once for each match. If there is nothing, Needs is where it stopped.
+	// Says are the values of the rule. If there is none, Needs is the expression at which it stopped.
 	Says  []string `json:"says,omitempty"`
 	Needs *Needs   `json:"needs,omitempty"`
 
@@ -87,37 +87,37 @@ type Rule struct {
 
 // Needs is an expression that does not hold.
 type Needs struct {
-	// Place is file:line:column. A file of a library has the library's name before it.
+	// Place is file:line:column. For a library, the file begins with the library's name.
 	Place      string `json:"place"`
 	Expression string `json:"expression"`
-	// Missing is the part of the expression that has no value; empty if it is not that.
+	// Missing is the undefined part of the expression; empty if none is.
 	Missing string           `json:"missing,omitempty"`
 	Kind    engine.UnmetKind `json:"kind"`
 	With    []With           `json:"with,omitempty"`
-	// Others is for how many other values it was asked, and was not so either.
+	// Others is the number of other values for which the expression did not hold either.
 	Others  int    `json:"others,omitempty"`
 	Because *Needs `json:"because,omitempty"`
 
 	passed int
 }
 
-// With is what an expression was asked with, as it is written.
+// With is a variable or reference in the expression and its value.
 type With struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Verdicts beside those of decision records.
+// Verdicts besides those of decision records.
 const (
-	// NotAsked is that of a policy that has no say in the request.
+	// NotAsked means that the policy is not evaluated for the request.
 	NotAsked = "not_asked"
-	// Unknown is that of a policy of which it is not known, because who asks may not read what the policy reads.
+	// Unknown means that the user may not read what the policy reads.
 	Unknown = "unknown"
 )
 
-// Explain asks every policy that has rules for the endpoint. An error says that there is no explanation of any.
+// Explain explains every policy that has rules for the endpoint. On an error nothing is explained.
 func (x *Explainer) Explain(ctx context.Context, q *webhooks.Question) ([]*Policy, error) {
-	source := newRemembering(x.Facts)
+	source := newCachingSource(x.Facts)
 	decision, err := webhooks.NewGate(x.Set, source, nil, nil).Decide(ctx, q)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *we
 		e.Verdict, e.Cause, e.Error = said.Verdict, said.Cause, said.Error
 		e.Override = overrideOf(decision, said)
 	}
-	e.forbidden(x, e.Match.Unread)
+	e.markUnknown(x, e.Match.Unread)
 	if e.Verdict == NotAsked || p.Broken() != nil || e.Match.Unread != nil {
 		e.summarize(e.summary())
 		return e, nil
@@ -158,42 +158,42 @@ func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *we
 	if err != nil {
 		return nil, err
 	}
-	e.take(traced)
+	e.add(traced)
 	for _, f := range traced.Facts {
-		e.forbidden(x, f.Err)
+		e.markUnknown(x, f.Err)
 	}
 	e.summarize(e.summary())
 	return e, nil
 }
 
-// forbidden has it that nothing is known where only who asks may not read something.
-func (e *Policy) forbidden(x *Explainer, err error) {
+// markUnknown sets Verdict to Unknown if the user may not read something that Sallyport can.
+func (e *Policy) markUnknown(x *Explainer, err error) {
 	if x.Own && apierrors.IsForbidden(err) {
 		e.Verdict, e.Error = Unknown, err.Error()
 	}
 }
 
-// LeftOut says that the API server does not ask the policy about the request, whatever it matches. What it would say is kept.
+// LeftOut sets why the API server does not call the policy's webhook. The summary keeps what the policy would decide.
 func (e *Policy) LeftOut(why string) {
 	e.Unasked = why
-	if e.told = e.Verdict != NotAsked; e.told {
-		e.summarize(fmt.Sprintf("not evaluated: %s (if it were: %s)", why, e.says))
+	if e.inSummary = e.Verdict != NotAsked; e.inSummary {
+		e.summarize(fmt.Sprintf("not evaluated: %s (if it were: %s)", why, e.headline))
 	}
 	e.Verdict = NotAsked
 }
 
-// Headline is the summary without the name of the policy.
-func (e *Policy) Headline() string { return e.says }
+// Headline returns the summary without the policy's name.
+func (e *Policy) Headline() string { return e.headline }
 
-// Untold is why the API server does not ask the policy, unless the summary tells; empty if it asks.
+// Untold returns why the API server does not call the policy's webhook, unless the summary contains it; empty if it does call it.
 func (e *Policy) Untold() string {
-	if e.told {
+	if e.inSummary {
 		return ""
 	}
 	return e.Unasked
 }
 
-// overrideOf says what became of the override that the object carries.
+// overrideOf returns the outcome of the object's override.
 func overrideOf(decision *webhooks.Decision, said *webhooks.PolicyDecision) string {
 	refuses := said.Verdict == "denied" || said.Verdict == "error_denied"
 	ignored := decision.IgnoredOverride()
@@ -210,8 +210,8 @@ func overrideOf(decision *webhooks.Decision, said *webhooks.PolicyDecision) stri
 	return ""
 }
 
-// take puts the engine's explanation into texts.
-func (e *Policy) take(x *engine.Explanation) {
+// add adds the engine's explanation as text.
+func (e *Policy) add(x *engine.Explanation) {
 	for _, f := range x.Facts {
 		e.Facts = append(e.Facts, e.fact(&f))
 	}
@@ -242,7 +242,7 @@ func saidBy(rule string, v engine.Value) string {
 	return brief(v)
 }
 
-// changedBy says what a patch changes.
+// changedBy returns what a patch changes.
 func changedBy(v engine.Value) string {
 	if merge := v.Get("merge"); merge.IsObject() {
 		return "merge " + brief(merge)
@@ -281,7 +281,7 @@ func (e *Policy) needs(u *engine.Unmet) *Needs {
 	return n
 }
 
-// place is file:line:column. Modules are named after the RegoPolicy that they are of, which is left out of the policy's own.
+// place returns file:line:column. Modules are named after their RegoPolicy, which is omitted for the policy's own.
 func (e *Policy) place(p engine.Place) string {
 	if p.Row == 0 {
 		return ""

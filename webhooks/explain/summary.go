@@ -11,27 +11,27 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// summarize says all in a line.
+// summarize sets the one-line summary.
 func (e *Policy) summarize(says string) {
-	e.says = strings.ReplaceAll(says, "\n", " ")
-	e.Summary = e.Policy + ": " + e.says
+	e.headline = strings.ReplaceAll(says, "\n", " ")
+	e.Summary = e.Policy + ": " + e.headline
 }
 
 func (e *Policy) summary() string {
 	switch {
 	case e.Verdict == NotAsked:
-		return "not evaluated: " + nearest(e.Match.Missed)
+		return "not evaluated: " + nearestMiss(e.Match.Missed)
 	case e.Verdict == Unknown:
 		return "evaluated, but the result is unknown, because you may not read the objects that it reads: " + e.Error
 	case e.Error != "":
-		return e.undecided()
+		return e.failure()
 	}
-	said := e.said()
+	said := e.results()
 	switch {
 	case e.Endpoint == webhooks.Mutating && len(said) > 0:
 		return "changes the object: " + strings.Join(said, ", ")
 	case len(said) == 0:
-		return e.silent()
+		return e.nearestRule()
 	}
 	did := map[string]string{
 		"denied": "denies", "warned": "only warns, in mode " + string(e.Match.Mode), "audited": "only records, in mode " + string(e.Match.Mode),
@@ -40,8 +40,8 @@ func (e *Policy) summary() string {
 	return did + ": " + strings.Join(said, "; ")
 }
 
-// said are the denials, warnings and patches.
-func (e *Policy) said() (all []string) {
+// results returns the denials, warnings and patches.
+func (e *Policy) results() (all []string) {
 	for _, r := range e.Rules {
 		switch r.Rule {
 		case "deny":
@@ -57,8 +57,8 @@ func (e *Policy) said() (all []string) {
 	return all
 }
 
-// undecided says what comes of it that the policy could not decide, and why that is.
-func (e *Policy) undecided() string {
+// failure returns why the policy could not be evaluated, and the effect on the request.
+func (e *Policy) failure() string {
 	comes := "the request is admitted (spec.onError)"
 	switch {
 	case e.Verdict == "error_denied":
@@ -81,8 +81,8 @@ func (e *Policy) undecided() string {
 	return fmt.Sprintf("evaluation failed, %s: %s", comes, why)
 }
 
-// silent says of a policy that said nothing which rule came nearest to it.
-func (e *Policy) silent() string {
+// nearestRule returns, for a policy without results, the rule that came nearest to applying.
+func (e *Policy) nearestRule() string {
 	did, name := "allows", "deny"
 	if e.Endpoint == webhooks.Mutating {
 		did, name = "changes nothing", "patch"
@@ -103,20 +103,20 @@ func (e *Policy) silent() string {
 	}
 	text := fmt.Sprintf("%s: %s at %s needs %s", did, name, line(best.Needs.Place), best.Needs.text())
 	if others > 1 {
-		text += fmt.Sprintf(" (and %s)", counted(others-1, "other rule does not apply", "other rules do not apply"))
+		text += fmt.Sprintf(" (and %s)", plural(others-1, "other rule does not apply", "other rules do not apply"))
 	}
 	return text
 }
 
-func counted(n int, one, many string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// nearest is the entry with the least that the request is not.
-func nearest(missed []catalog.Missed) string {
+// nearestMiss returns the matchConstraints entry with the fewest differences from the request.
+func nearestMiss(missed []catalog.Missed) string {
 	if len(missed) == 0 {
 		return "no request reaches it"
 	}
@@ -124,7 +124,7 @@ func nearest(missed []catalog.Missed) string {
 	return m.Field + " " + m.Why
 }
 
-// innermost is the last of those that are because of one another.
+// innermost returns the last expression in the chain of causes.
 func (n *Needs) innermost() *Needs {
 	for n.Because != nil {
 		n = n.Because
@@ -132,10 +132,10 @@ func (n *Needs) innermost() *Needs {
 	return n
 }
 
-// text is the expression, and what is the matter with it.
+// text returns the expression, and why it does not hold.
 func (n *Needs) text() string { return "`" + n.Shown() + "`, " + n.Problem() }
 
-// Shown is the expression in a line, or the part of it that is missing.
+// Shown returns the expression in one line, or its undefined part.
 func (n *Needs) Shown() string {
 	text := n.Expression
 	if n.Missing != "" && strings.Contains(text, "\n") {
@@ -144,7 +144,7 @@ func (n *Needs) Shown() string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// Problem says what is the matter with the expression.
+// Problem returns why the expression does not hold.
 func (n *Needs) Problem() string {
 	shown := n.Shown()
 	var with []string
@@ -170,15 +170,15 @@ func (n *Needs) Problem() string {
 		text += " for " + strings.Join(with, ", ")
 	}
 	if n.Others > 0 {
-		text += fmt.Sprintf(", nor for %s", counted(n.Others, "other", "others"))
+		text += fmt.Sprintf(", nor for %s", plural(n.Others, "other", "others"))
 	}
 	return text
 }
 
-// nothing stands for a value that is not there.
+// nothing is the text of an undefined value.
 const nothing = "undefined"
 
-// line is a place without the column.
+// line returns a place without its column.
 func line(place string) string {
 	if i := strings.LastIndexByte(place, ':'); i > 0 {
 		return place[:i]

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// longest is how long a value is shown as it is.
-	longest = 60
-	// mostNames is how many names of a list are shown.
-	mostNames = 5
+	// maxShown is the length up to which a value is shown whole.
+	maxShown = 60
+	// maxNames is the number of names that are shown of a list.
+	maxNames = 5
 )
 
-// brief is a value in a few words: an object of Kubernetes by its name, what is short as it is.
+// brief returns a short text of a value: the name of a Kubernetes object, or the value, truncated.
 func brief(v engine.Value) string {
 	if name := v.Get("metadata").Get("name").Text(); name != "" {
 		return name
@@ -30,15 +30,15 @@ func brief(v engine.Value) string {
 	}
 	list, isList := decoded.([]any)
 	switch {
-	case isList && len(list) > 0 && len(text) > longest:
+	case isList && len(list) > 0 && len(text) > maxShown:
 		return fmt.Sprintf("%d values", len(list))
-	case len([]rune(string(text))) > longest:
-		return string([]rune(string(text))[:longest-1]) + "…"
+	case len([]rune(string(text))) > maxShown:
+		return string([]rune(string(text))[:maxShown-1]) + "…"
 	}
 	return string(text)
 }
 
-// answerText says what came of a query: how many there are and what they are called.
+// answerText returns a short text of an answer: the number and names of objects, or the value.
 func answerText(q *engine.Query, v engine.Value) string {
 	decoded, err := v.Decode()
 	if err != nil {
@@ -77,7 +77,7 @@ func listText(list []any) string {
 		if !ok {
 			name = "(no name)"
 		}
-		if len(names) == mostNames {
+		if len(names) == maxNames {
 			names = append(names, "…")
 			break
 		}

@@ -11,40 +11,40 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// directVerbs are the rights that it takes to read a kind that is not watched.
+// directVerbs are the rights that reading an unwatched kind needs.
 var directVerbs = []string{"get", "list"}
 
-// route is the way to a kind that is only read live: nothing is kept of it but whether it can be read.
+// route is the state of a kind that is only read live: whether it can be read.
 type route struct {
 	open     bool
-	trouble  error                // why not, as far as that is known
+	problem  error                // why it is not open, if known
 	resource schema.GroupResource // empty until it is known
-	doubt    chan struct{}        // that it is still open: a read was refused
+	recheck  chan struct{}        // requests a new check after a denied read
 }
 
-// reach tells what keeps a read from being answered live. Whoever holds the store's lock may call it.
-func (s *Store) reach(ctx context.Context, policy string, r engine.Read) error {
+// liveProblem returns why a read cannot be answered live; nil if it can. The caller holds s.mu.
+func (s *Store) liveProblem(ctx context.Context, policy string, r engine.Read) error {
 	way := s.routes[kindOf(r)]
 	if way == nil {
-		way = &route{trouble: ErrNotSynced, doubt: make(chan struct{}, 1)}
+		way = &route{problem: ErrNotSynced, recheck: make(chan struct{}, 1)}
 		s.routes[kindOf(r)] = way
-		go s.pave(ctx, kindOf(r), way)
+		go s.checkRoute(ctx, kindOf(r), way)
 	}
-	if err := s.unlisted(policy, way.resource, directVerbs); err != nil {
+	if err := s.checkListed(policy, way.resource, directVerbs); err != nil {
 		return err
 	}
 	if way.open {
 		return nil
 	}
-	return way.trouble
+	return way.problem
 }
 
-// pave finds out whether a kind can be read, again and again while it cannot, and from time to time, or when a read is refused,
-// while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
-func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
+// checkRoute checks repeatedly whether a kind can be read: with backoff while it cannot; at long intervals, or after a denied read, while
+// it can, because no watch would report a revoked right. It ends when no policy reads the kind any more.
+func (s *Store) checkRoute(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
 	for wait := time.Duration(0); ; {
 		resource, err := s.readable(ctx, gvk, directVerbs)
-		asked, changed := s.passable(gvk, way, resource, err)
+		asked, changed := s.setRoute(gvk, way, resource, err)
 		switch {
 		case !asked:
 			return
@@ -54,7 +54,7 @@ func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *rout
 		var doubt <-chan struct{}
 		pause := s.pace.recheck
 		if err == nil {
-			doubt, wait = way.doubt, 0
+			doubt, wait = way.recheck, 0
 		} else {
 			wait = s.pace.next(wait)
 			pause = wait
@@ -68,9 +68,9 @@ func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *rout
 	}
 }
 
-// passable keeps what was found out about a way, and tells whether anybody asks for it still and whether that is new. What is
-// neither a lack of rights nor of the kind does not close a way: reads would fail by themselves.
-func (s *Store) passable(gvk schema.GroupVersionKind, way *route, resource schema.GroupResource, err error) (asked, changed bool) {
+// setRoute stores the result of a check. It returns whether the kind is still wanted and whether the result changed. An error that
+// is neither missing rights nor a missing kind does not close an open route: reads return such errors themselves.
+func (s *Store) setRoute(gvk schema.GroupVersionKind, way *route, resource schema.GroupResource, err error) (asked, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.routes[gvk] != way {
@@ -83,34 +83,34 @@ func (s *Store) passable(gvk schema.GroupVersionKind, way *route, resource schem
 	if way.open && !errors.As(err, &forbidden) && !errors.Is(err, ErrNotServed) {
 		return true, false
 	}
-	changed = way.open != (err == nil) || err != nil && err.Error() != way.trouble.Error()
-	way.open, way.trouble = err == nil, err
+	changed = way.open != (err == nil) || err != nil && err.Error() != way.problem.Error()
+	way.open, way.problem = err == nil, err
 	return true, changed
 }
 
-// doubted has it looked into whether a kind can still be read live, of which a read was refused.
-func (s *Store) doubted(gvk schema.GroupVersionKind) {
+// requestRecheck requests a check of a kind after a denied read.
+func (s *Store) requestRecheck(gvk schema.GroupVersionKind) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if way := s.routes[gvk]; way != nil && way.open {
 		select {
-		case way.doubt <- struct{}{}:
+		case way.recheck <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// readable tells why a kind cannot be read, or is not served; nil if it can. The resource is empty if it cannot be found out.
+// readable returns why a kind cannot be read or is not served; nil if it can be read. The resource is empty if it is unknown.
 func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind, verbs []string) (schema.GroupResource, error) {
 	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
 		return schema.GroupResource{}, classified(err)
 	}
-	return mapping.Resource.GroupResource(), s.allowed(ctx, mapping.Resource, verbs)
+	return mapping.Resource.GroupResource(), s.missingRights(ctx, mapping.Resource, verbs)
 }
 
-// block forgets the ways to kinds that nobody asks for any more. What is wanted anew is looked into anew.
-func (s *Store) block(wanted []engine.Read) {
+// dropRoutes removes the routes to kinds that no policy reads any more, so that they are checked anew if they are wanted again.
+func (s *Store) dropRoutes(wanted []engine.Read) {
 	for gvk := range s.routes {
 		if !slices.ContainsFunc(wanted, func(r engine.Read) bool { return r.Live && kindOf(r) == gvk }) {
 			delete(s.routes, gvk)

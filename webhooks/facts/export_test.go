@@ -16,7 +16,7 @@ func (s *Store) Lapse() {
 	defer s.mu.Unlock()
 	s.pace.grace = 0
 	for gvk, k := range s.kinds {
-		s.forget(gvk, k)
+		s.removeUnwanted(gvk, k)
 	}
 	s.pace.grace = time.Hour
 }

@@ -22,10 +22,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// filtered are the fields by which the API server does not select, as far as that is known: it can select by the metadata, by a few
-// fields of each of its own kinds, and by the selectableFields of custom resources, and lists them nowhere. What it refuses is asked
-// again after a while, because a definition may gain a selectable field.
-type filtered struct{ refused *utilcache.LRUExpireCache }
+// unselectable remembers the fields that the API server cannot select by. It can select by metadata, by a few fields of each built-in
+// kind, and by the selectableFields of custom resources, but publishes no list. An entry expires, because a definition may gain a
+// selectable field.
+type unselectable struct{ known *utilcache.LRUExpireCache }
 
 // fieldOf is a field of a kind.
 type fieldOf struct {
@@ -34,61 +34,63 @@ type fieldOf struct {
 }
 
 const (
-	// mostFiltered is how many fields are known to be refused. Policies may name the fields of exceptions as a request says.
-	mostFiltered = 1000
-	// filteredFor is for how long what the API server refuses is not asked again.
-	filteredFor = time.Minute
+	// maxUnselectable limits the fields that are remembered: policies may take names of fields from the request.
+	maxUnselectable = 1000
+	// unselectableFor is the lifetime of an entry.
+	unselectableFor = time.Minute
 )
 
-func newFiltered() filtered { return filtered{utilcache.NewLRUExpireCache(mostFiltered)} }
+func newUnselectable() unselectable {
+	return unselectable{utilcache.NewLRUExpireCache(maxUnselectable)}
+}
 
-// has tells whether the API server is not to be asked to select by a field.
-func (f filtered) has(gvk schema.GroupVersionKind, path string) bool {
-	_, refused := f.refused.Get(fieldOf{gvk, path})
+// has reports whether the API server cannot select by a field.
+func (f unselectable) has(gvk schema.GroupVersionKind, path string) bool {
+	_, refused := f.known.Get(fieldOf{gvk, path})
 	return refused || strings.Contains(path, "[]")
 }
 
-// split takes a query apart into what the API server selects by and what is left to us.
-func (f filtered) split(q engine.Query) (asked, left engine.Query) {
+// split separates the selectors of a query: asked is for the API server, left is applied here.
+func (f unselectable) split(q engine.Query) (asked, left engine.Query) {
 	gvk := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind)
 	asked = q
-	asked.Fields, left.Fields = divided(q.Fields, func(path string) bool { return f.has(gvk, path) })
-	asked.Except, left.Except = divided(q.Except, func(path string) bool { return f.has(gvk, path) })
+	asked.Fields, left.Fields = partition(q.Fields, func(path string) bool { return f.has(gvk, path) })
+	asked.Except, left.Except = partition(q.Except, func(path string) bool { return f.has(gvk, path) })
 	return asked, left
 }
 
-func divided[V any](all map[string]V, ours func(path string) bool) (asked, left map[string]V) {
+func partition[V any](all map[string]V, ours func(path string) bool) (asked, left map[string]V) {
 	asked, left = maps.Clone(all), maps.Clone(all)
 	maps.DeleteFunc(asked, func(path string, _ V) bool { return ours(path) })
 	maps.DeleteFunc(left, func(path string, _ V) bool { return !ours(path) })
 	return asked, left
 }
 
-// list reads the objects that a query asks for. What the API server refuses to select by is filtered here.
+// list reads the objects that a query selects. Selectors that the API server does not support are applied here.
 func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
-	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // written out, one could select by more than one label
+	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // an invalid value could select by more labels
 		return found{}, fmt.Errorf("invalid labels: %w", err)
 	}
-	asked, left := l.filtered.split(q)
+	asked, left := l.unselectable.split(q)
 	f, err := l.pages(ctx, asked, left)
 	if !apierrors.IsBadRequest(err) {
 		return f, err
 	}
-	if learned, failed := l.learn(ctx, asked); failed != nil || !learned {
+	if learned, failed := l.probeFields(ctx, asked); failed != nil || !learned {
 		return found{}, errors.Join(failed, err)
 	}
-	asked, left = l.filtered.split(q)
+	asked, left = l.unselectable.split(q)
 	return l.pages(ctx, asked, left)
 }
 
-// learn asks for each field by itself whether the API server selects by it, and tells whether it does not select by all.
-func (l *live) learn(ctx context.Context, q engine.Query) (learned bool, err error) {
+// probeFields tries each field by itself and reports whether it found one that the API server cannot select by.
+func (l *live) probeFields(ctx context.Context, q engine.Query) (learned bool, err error) {
 	gvk := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind)
 	for _, one := range terms(q) {
 		err := l.client.List(ctx, listOf(gvk), client.InNamespace(q.Namespace), client.Limit(1), client.MatchingFieldsSelector{Selector: one})
 		switch {
 		case apierrors.IsBadRequest(err):
-			l.filtered.refused.Add(fieldOf{gvk, one.Requirements()[0].Field}, nil, filteredFor)
+			l.unselectable.known.Add(fieldOf{gvk, one.Requirements()[0].Field}, nil, unselectableFor)
 			learned = true
 		case err != nil:
 			return false, err
@@ -97,7 +99,7 @@ func (l *live) learn(ctx context.Context, q engine.Query) (learned bool, err err
 	return learned, nil
 }
 
-// listing is the objects that were read for a question, from one place or several.
+// listing collects the objects of one or more namespaces for a query.
 type listing struct {
 	found
 	asked, left engine.Query
@@ -105,8 +107,7 @@ type listing struct {
 	limit       int64 // of the next page
 }
 
-// pages reads what the API server is asked for, and keeps of it what is selected by what is left. An answer that would be cut short is
-// an error.
+// pages lists the objects that asked selects and keeps those that left selects. It fails rather than truncate the answer.
 func (l *live) pages(ctx context.Context, asked, left engine.Query) (found, error) {
 	places := asked.Places()
 	switch {
@@ -151,7 +152,7 @@ func (l *live) pagesOf(ctx context.Context, namespace string, all *listing) erro
 	}
 }
 
-// add keeps what is read of the objects of a page. The next page is as large as objects of this size allow.
+// add keeps the selected objects of a page, and sets the next page's size from the size of these objects.
 func (all *listing) add(page *unstructured.UnstructuredList) error {
 	all.resourceVersion = cmp.Or(all.resourceVersion, page.GetResourceVersion())
 	bytes := 0
@@ -174,7 +175,7 @@ func (all *listing) add(page *unstructured.UnstructuredList) error {
 	return nil
 }
 
-// tooMany is the error for more objects than are read for one question.
+// tooMany returns the error for more objects than one query may read.
 func tooMany(kind string, left engine.Query) error {
 	by := slices.Sorted(maps.Keys(left.Fields))
 	by = append(by, slices.Sorted(maps.Keys(left.Except))...)
@@ -185,7 +186,7 @@ func tooMany(kind string, left engine.Query) error {
 		maxObjects, kind, strings.Join(by, ", "))
 }
 
-// terms are the field selectors of a query, one for each value.
+// terms returns the field selectors of a query, one for each value.
 func terms(q engine.Query) (all []fields.Selector) {
 	for field, value := range q.Fields {
 		all = append(all, fields.OneTermEqualSelector(field, value))

@@ -184,7 +184,7 @@ func TestCachedAnswersAreTheLiveOnes(t *testing.T) {
 					want = append(want, mustObject(t, o))
 				}
 			}
-			found, err := listed(cached, q)
+			found, err := selectList(cached, q)
 			nowhere := func(o *object) bool { return q.Places() != nil && o.namespace == "" }
 			indexed := namesOf(t, slices.DeleteFunc(found, nowhere), err)
 			read, err := l.list(t.Context(), q)
@@ -282,7 +282,7 @@ func TestFieldsThatTheAPIServerRefusesAreFiltered(t *testing.T) {
 	if last := server.lists[3:]; len(server.lists) != 5 || last[0] != "spec.pool=a" || last[1] != "spec.pool=a" {
 		t.Errorf("it is asked for %q", server.lists)
 	}
-	l.filtered.refused.Remove(fieldOf{schema.FromAPIVersionAndKind("v1", "Machine"), "spec.node"})
+	l.unselectable.known.Remove(fieldOf{schema.FromAPIVersionAndKind("v1", "Machine"), "spec.node"})
 	server.selectable = append(server.selectable, "spec.node")
 	if _, err := l.list(t.Context(), q); err != nil || len(server.lists) != 6 {
 		t.Errorf("a field that can be selected by now: %v, asked for %q", err, server.lists)

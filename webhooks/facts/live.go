@@ -17,54 +17,52 @@ import (
 )
 
 const (
-	// liveReads is how many live reads run at once; questions about rights too; more wait, and those that ask the same wait together.
+	// liveReads limits concurrent live reads and access reviews; more wait, and equal queries share one read.
 	liveReads = 16
-	// liveWaiting is how many wait for their turn in one name: more would not get it before their policies' deadlines.
+	// liveWaiting limits the queue of each share: more would not run before their policies' deadlines.
 	liveWaiting = 256
-	// liveTimeout ends a live read; requests leave earlier, at their policy's deadline.
+	// liveTimeout limits a live read; requests leave earlier, at their policy's deadline.
 	liveTimeout = 5 * time.Second
-	// pageSize is how many objects a page of a live list has at most, as kubectl's, and firstPage the first one. The pages after it have about
+	// pageSize is the largest page of a live list, as kubectl's; firstPage is the size of the first one. Later pages have about
 	// pageBytes, because a page is decoded as a whole.
 	pageSize, firstPage, pageBytes = 500, 50, 4 << 20
-	// mostPlaces is how many namespaces are listed one by one. For more, the list is of all namespaces.
+	// mostPlaces is how many namespaces are listed one by one. For more, one list covers all namespaces.
 	mostPlaces = 100
-	// maxObjects and maxBytes bound what is read for one question, and what its answer holds. More than that is not a question a
-	// policy can decide by.
+	// maxObjects and maxBytes limit what is read for one query, and the size of its answer.
 	maxObjects, maxBytes = 10_000, 64 << 20
 )
 
-// live reads past every cache. Requests that ask the same share one read, as long as it has not begun: a read that began
-// earlier may miss what the later request's author has just seen. Reads of different namespaces take turns, also at the client's rate
-// limit.
+// live reads from the API server. Requests with the same query share one read, unless it has begun: a read that began earlier may
+// miss what the later request's author has just seen. Reads of different namespaces take turns, also at the client's rate limit.
 type live struct {
 	client client.Client
 	slots  *fair.Slots
 
-	refused func(gvk schema.GroupVersionKind) // is told of a kind that may not be read
+	onForbidden func(gvk schema.GroupVersionKind) // is called with a kind that Sallyport may not read
 
-	filtered filtered
+	unselectable unselectable
 
 	mu      sync.Mutex
 	waiting map[string]*flight
 }
 
-// flight is one read, and who waits for it. It ends when nobody does: requests come from anybody, and what they asked for before
-// they left must not keep others waiting.
+// flight is one read with its waiters. It is cancelled when the last waiter leaves: any user can send requests, and those that are
+// abandoned must not delay others.
 type flight struct {
-	ctx   context.Context
-	leave context.CancelFunc
-	done  chan struct{}
-	found found
-	err   error
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	found  found
+	err    error
 
 	waiters int // guarded by the lock of live
 }
 
 func newLive(c client.Client) *live {
-	return &live{client: c, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, filtered: newFiltered()}
+	return &live{client: c, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, unselectable: newUnselectable()}
 }
 
-// read answers a question as part of a share. Nobody joins a read that waits in the line of another.
+// read answers a query within a share. A read that waits in the queue of another share is not joined.
 func (l *live) read(ctx context.Context, whose string, q engine.Query) (found, error) {
 	text, err := json.Marshal(q)
 	if err != nil {
@@ -72,7 +70,7 @@ func (l *live) read(ctx context.Context, whose string, q engine.Query) (found, e
 	}
 	key := whose + " " + string(text)
 	f := l.join(key, whose, q)
-	defer l.left(f, key)
+	defer l.leave(f, key)
 	select {
 	case <-f.done:
 		return f.found, f.err
@@ -81,42 +79,42 @@ func (l *live) read(ctx context.Context, whose string, q engine.Query) (found, e
 	}
 }
 
-// join gives the waiting flight for the same question, or starts one.
+// join returns the waiting flight for the query, or starts one.
 func (l *live) join(key, whose string, q engine.Query) *flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.waiting[key]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
-		f.ctx, f.leave = context.WithCancel(fair.For(context.Background(), whose))
+		f.ctx, f.cancel = context.WithCancel(fair.For(context.Background(), whose))
 		l.waiting[key] = f
-		go l.fly(f, key, whose, q)
+		go l.run(f, key, whose, q)
 	}
 	f.waiters++
 	return f
 }
 
-// left notes that somebody does not wait any more.
-func (l *live) left(f *flight, key string) {
+// cancel removes a waiter.
+func (l *live) leave(f *flight, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f.waiters--; f.waiters > 0 {
 		return
 	}
-	f.leave()
-	l.begun(f, key)
+	f.cancel()
+	l.unlist(f, key)
 }
 
-// begun has others who ask the same begin anew. Whoever holds the lock may call it.
-func (l *live) begun(f *flight, key string) {
+// unlist makes later requests for the same query start another read. The caller holds l.mu.
+func (l *live) unlist(f *flight, key string) {
 	if l.waiting[key] == f {
 		delete(l.waiting, key)
 	}
 }
 
-func (l *live) fly(f *flight, key, whose string, q engine.Query) {
+func (l *live) run(f *flight, key, whose string, q engine.Query) {
 	defer close(f.done)
-	defer func() { // nobody else could catch it here, and it would end the process
+	defer func() { // a panic here would end the process
 		if p := recover(); p != nil {
 			f.err = fmt.Errorf("panic: %v", p)
 		}
@@ -126,7 +124,7 @@ func (l *live) fly(f *flight, key, whose string, q engine.Query) {
 	}
 	defer l.slots.Release()
 	l.mu.Lock()
-	l.begun(f, key)
+	l.unlist(f, key)
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(f.ctx, liveTimeout)
 	defer cancel()
@@ -136,11 +134,11 @@ func (l *live) fly(f *flight, key, whose string, q engine.Query) {
 		f.found, f.err = l.list(ctx, q)
 	}
 	if apierrors.IsForbidden(f.err) {
-		l.refused(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
+		l.onForbidden(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
 	}
 }
 
-// may asks the API server whether the requester may do what access says; never whether we may.
+// may asks the API server whether the requester, not Sallyport, has a right.
 func (l *live) may(ctx context.Context, whose string, who requester, access *engine.Access) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: Extra[authorizationv1.ExtraValue](who.Extra),
@@ -161,7 +159,7 @@ func (l *live) may(ctx context.Context, whose string, who requester, access *eng
 	return review.Status.Allowed, nil
 }
 
-// Extra is what else is known of a user, in another type of the API.
+// Extra converts the extra attributes of a user between API types.
 func Extra[To, From ~[]string](of map[string]From) map[string]To {
 	if of == nil {
 		return nil

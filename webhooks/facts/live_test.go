@@ -114,7 +114,7 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 		if _, err := l.read(left, "", q); err == nil {
 			t.Fatal("a request was answered after it had left")
 		}
-		l.left(f, key)
+		l.leave(f, key)
 		flights = append(flights, f)
 	}
 	honest := make(chan error)
@@ -164,10 +164,10 @@ func TestPanicOfAClientIsAnError(t *testing.T) {
 
 func TestExceptNeedsTheFieldToBeThere(t *testing.T) {
 	o := mustObject(t, &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Failed"}}})
-	if !o.excepted(map[string][]string{"status.phase": {"Completed", "Failed"}}) {
+	if !o.isExcepted(map[string][]string{"status.phase": {"Completed", "Failed"}}) {
 		t.Error("a failed object was not left out")
 	}
-	if o.excepted(map[string][]string{"status.phase": {"Completed"}, "spec.x": {""}}) {
+	if o.isExcepted(map[string][]string{"status.phase": {"Completed"}, "spec.x": {""}}) {
 		t.Error("an object was left out that has none of the values")
 	}
 }

@@ -17,28 +17,27 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// object is one that facts are made of: what it is found by, and all of it.
+// object is a cached object: its keys and its JSON.
 type object struct {
 	namespace, name string
 	uid             types.UID
 	resourceVersion string
 	created         int64 // seconds
 	value           engine.Value
-	// sought is the last field by which somebody wanted the object to be left out. It is nearly always the same one.
-	sought atomic.Pointer[sought]
+	// fieldTexts is the last field that Except tested; it is nearly always the same.
+	lastExcept atomic.Pointer[fieldTexts]
 }
 
-type sought struct {
+type fieldTexts struct {
 	field string
 	texts []string
 }
 
-// Compact is the transform of a cache that facts are read from. It keeps objects as JSON text, without their managed fields. As the
-// maps that clients decode them into they would take three times the memory, and the garbage collector would go through all of it
-// again and again, while few of them are ever read.
+// Compact is the transform of a cache of facts. It keeps objects as JSON text, without managed fields. Decoded maps would take
+// three times the memory, and the garbage collector would scan all of them, while few are ever read.
 func Compact(o any) (any, error) {
 	decoded, ok := o.(*unstructured.Unstructured)
-	if !ok { // it was here before
+	if !ok { // already transformed
 		return o, nil
 	}
 	decoded.SetManagedFields(nil)
@@ -51,18 +50,18 @@ func newObject(o *unstructured.Unstructured) (*object, error) {
 		return nil, fmt.Errorf("writing %s %s as JSON: %w", o.GetKind(), o.GetName(), err)
 	}
 	return &object{
-		namespace: unique.Make(o.GetNamespace()).Value(), // of which there are few
+		namespace: unique.Make(o.GetNamespace()).Value(), // few distinct values
 		name:      o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
 		created: o.GetCreationTimestamp().Unix(), value: engine.Text(text),
 	}, nil
 }
 
-// GetObjectMeta is for the cache, which files objects by it.
+// GetObjectMeta is for the cache's key function.
 func (o *object) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: o.resourceVersion}
 }
 
-// texts gives the strings at a path that are not empty: one at most, unless the path goes through lists.
+// texts returns the non-empty strings at a path: at most one, unless the path goes through lists.
 func (o *object) texts(path string) (texts []string) {
 	at := []engine.Value{o.value}
 	for name := range strings.SplitSeq(path, ".") {
@@ -86,7 +85,7 @@ func (o *object) texts(path string) (texts []string) {
 	return texts
 }
 
-// keys are what an index of fields files the object by: one for each combination of their values.
+// keys returns the keys in an index of fields: one for each combination of their values.
 func (o *object) keys(fields []string) []string {
 	keys := []string{""}
 	for _, field := range fields {
@@ -101,16 +100,16 @@ func (o *object) keys(fields []string) []string {
 	return keys
 }
 
-// extended is the key of one value more. Lengths keep two lists of values from having one key.
+// extended appends a value to a key. The length prefix makes keys of different lists of values distinct.
 func extended(key, value string) string { return key + strconv.Itoa(len(value)) + ":" + value }
 
-// excepted tells whether the object is to be left out.
-func (o *object) excepted(except map[string][]string) bool {
+// isExcepted reports whether a query's Except excludes the object.
+func (o *object) isExcepted(except map[string][]string) bool {
 	for field, values := range except {
-		found := o.sought.Load()
+		found := o.lastExcept.Load()
 		if found == nil || found.field != field {
-			found = &sought{field, o.texts(field)}
-			o.sought.Store(found)
+			found = &fieldTexts{field, o.texts(field)}
+			o.lastExcept.Store(found)
 		}
 		if slices.ContainsFunc(found.texts, func(text string) bool { return slices.Contains(values, text) }) {
 			return true
@@ -119,10 +118,10 @@ func (o *object) excepted(except map[string][]string) bool {
 	return false
 }
 
-// labelled tells whether the object has all of the labels.
-func (o *object) labelled(labels map[string]string) bool {
+// hasLabels reports whether the object has all of the labels.
+func (o *object) hasLabels(labels map[string]string) bool {
 	for name, value := range labels {
-		if text := o.value.Raw(); text != nil && !bytes.Contains(text, []byte(value)) { // which is known sooner
+		if text := o.value.Raw(); text != nil && !bytes.Contains(text, []byte(value)) { // a cheap test first
 			return false
 		}
 		if o.value.Get("metadata").Get("labels").Get(name).Text() != value {
@@ -132,7 +131,7 @@ func (o *object) labelled(labels map[string]string) bool {
 	return true
 }
 
-// selected tells whether a query for a list asks for the object, of those of its kind.
+// selected reports whether a list query selects the object, which is of the query's kind.
 func (o *object) selected(q engine.Query) bool {
 	for field, value := range q.Fields {
 		if !slices.Contains(o.texts(field), value) {
@@ -142,10 +141,10 @@ func (o *object) selected(q engine.Query) bool {
 	if q.Namespaces != nil && o.namespace != "" && !slices.Contains(q.Namespaces, o.namespace) {
 		return false
 	}
-	return (q.Namespace == "" || q.Namespace == o.namespace) && o.labelled(q.Labels) && !o.excepted(q.Except)
+	return (q.Namespace == "" || q.Namespace == o.namespace) && o.hasLabels(q.Labels) && !o.isExcepted(q.Except)
 }
 
-// Selects tells whether a query for a list asks for an object of its kind.
+// Selects reports whether a list query selects an object of its kind.
 func Selects(q engine.Query, o *unstructured.Unstructured) bool {
 	made, err := newObject(o)
 	return err == nil && made.selected(q)

@@ -18,37 +18,37 @@ import (
 
 type requester = authenticationv1.UserInfo
 
-// Subject is the object under review: what is left out of lists, so that policies see the world that the request changes.
+// Subject is the object under review. Lists omit it, so that policies see the state without the request's object.
 type Subject struct {
 	Kind            schema.GroupKind
 	Namespace, Name string
-	// UID is known at UPDATE and DELETE, and at CREATE on the validating endpoint only.
+	// UID is set at UPDATE and DELETE, and at CREATE on the validating endpoint only.
 	UID types.UID
 	// Old is the object as stored; null at CREATE.
 	Old engine.Value
 }
 
-// TestRunner finds out what would become of a document that a policy asks about.
+// TestRunner runs the tests of a document that a policy asks about.
 type TestRunner interface {
 	RunTests(ctx context.Context, document engine.Value) (engine.Value, error)
 }
 
-// RunTestsWith has test runs answered by a runner. It is for before the first request.
+// RunTestsWith sets the runner of tests. Call it before the first request.
 func (s *Store) RunTestsWith(r TestRunner) { s.testRunner = r }
 
-// reader answers for one request.
+// reader answers the queries of one request.
 type reader struct {
 	store   *Store
 	request *admissionv1.AdmissionRequest
 	subject Subject
 }
 
-// For gives the reader of one request.
+// For returns the reader of one request.
 func (s *Store) For(request *admissionv1.AdmissionRequest, subject Subject) engine.Reader {
 	return &reader{store: s, request: request, subject: subject}
 }
 
-// Read answers a policy's question.
+// Read implements engine.Reader.
 func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	switch {
 	case q.Access != nil:
@@ -59,7 +59,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 		return r.parent()
 	}
 	q.Live = q.Live || r.store.cache == nil
-	if err := r.store.withheld(q); err != nil {
+	if err := r.store.checkWithheld(q); err != nil {
 		return engine.Answer{}, err
 	}
 	if r.subject.Is(q) && !q.Parent && !q.Metadata {
@@ -67,7 +67,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	}
 	uid, needed := types.UID(""), false
 	if q.Parent {
-		uid, needed = r.knownAs()
+		uid, needed = r.parentUID()
 	}
 	if needed && uid == "" {
 		return engine.Answer{}, errors.New("the request does not identify its object: oldObject.metadata.uid is missing")
@@ -86,10 +86,10 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	return answer, nil
 }
 
-// knownAs is the UID of the parent, which API servers send with the old Scale; "" if it is missing. Who only makes up a request does
-// not know it, and would learn from the parent what is not theirs to read. At a creation, of an Eviction say, there is nothing old,
-// and it need not be known.
-func (r *reader) knownAs() (uid types.UID, needed bool) {
+// parentUID returns the UID of the parent, which API servers send with the old Scale; "" if it is missing. A client that forges a
+// request does not know it, so it cannot read the parent through a policy's answer. A creation, such as of an Eviction, has no old
+// object, and needs no UID.
+func (r *reader) parentUID() (uid types.UID, needed bool) {
 	of := r.request.Operation
 	return types.UID(r.subject.Old.Get("metadata").Get("uid").Text()), of == admissionv1.Update || of == admissionv1.Delete
 }
@@ -101,10 +101,10 @@ func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {
 	return r.store.cached(q)
 }
 
-// share is whose share of live reads this one is: the namespace's of the request, or the requester's where there is none.
+// share returns the share of live reads that this read counts for: the request's namespace, or its user.
 func (r *reader) share() string { return Share(r.request.Namespace, r.request.UserInfo.Username) }
 
-// Share names whose share of what is scarce a request takes.
+// Share returns the name of the share of limited resources that a request counts for.
 func Share(namespace, username string) string {
 	if namespace == "" {
 		return "user " + username
@@ -121,7 +121,7 @@ func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, err
 	return engine.Answer{Value: v, Live: true}, err
 }
 
-// testRun has the tests of a document run. What was found is as of now.
+// testRun runs the tests of a document. The result is live.
 func (r *reader) testRun(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	if r.store.testRunner == nil {
 		return engine.Answer{}, errors.New("rehearsals are not available here")
@@ -130,7 +130,7 @@ func (r *reader) testRun(ctx context.Context, q engine.Query) (engine.Answer, er
 	return engine.Answer{Value: v, Live: true}, err
 }
 
-// parent tells which object it is whose subresource is requested, and reads nothing of it.
+// parent returns the identity of the parent of a subresource, without reading it.
 func (r *reader) parent() (engine.Answer, error) {
 	if r.request.SubResource == "" {
 		return engine.Answer{}, errors.New("the request is not for a subresource, so there is no parent")
@@ -147,17 +147,17 @@ func (r *reader) parent() (engine.Answer, error) {
 	return engine.Answer{Value: v, Live: true}, err
 }
 
-// Is tells whether a query asks for the object under review by its name.
+// Is reports whether a query asks for the object under review by its name.
 func (s Subject) Is(q engine.Query) bool {
 	kind := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind()
 	return q.Name != "" && kind == s.Kind && q.Namespace == s.Namespace && q.Name == s.Name
 }
 
-// list puts objects in order of age, without the object under review and without what is in Sallyport's own namespace.
+// list sorts objects by age and removes the object under review and those in Sallyport's own namespace.
 func (r *reader) list(q engine.Query, objects []*object) engine.Value {
-	objects = slices.Clone(objects) // which others may have asked for, too
-	if r.store.home != "" {
-		objects = slices.DeleteFunc(objects, func(o *object) bool { return o.namespace == r.store.home })
+	objects = slices.Clone(objects) // the slice may be shared
+	if r.store.ownNamespace != "" {
+		objects = slices.DeleteFunc(objects, func(o *object) bool { return o.namespace == r.store.ownNamespace })
 	}
 	if schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind() == r.subject.Kind {
 		objects = slices.DeleteFunc(objects, r.reviewed)
@@ -172,7 +172,7 @@ func (r *reader) list(q engine.Query, objects []*object) engine.Value {
 	return engine.List(values)
 }
 
-// reviewed tells whether an object of the subject's kind is the one under review.
+// reviewed reports whether o, of the subject's kind, is the object under review.
 func (r *reader) reviewed(o *object) bool {
 	if r.subject.UID != "" {
 		return o.uid == r.subject.UID

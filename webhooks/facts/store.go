@@ -21,52 +21,52 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// ErrNotSynced means that the cache of a kind has not seen the whole of it yet.
+// ErrNotSynced means that the cache of a kind has not synced yet.
 var ErrNotSynced = errors.New("not synced yet")
 
-// Store holds what policies may ask for: an informer with indexes for each kind they read, and the way to the API server.
+// Store answers queries: it has an informer with indexes for each kind that policies read, and a client for live reads.
 type Store struct {
-	cache      cache.Cache
-	live       *live
-	testRunner TestRunner // nil if nothing is tested
-	home       string     // the namespace that no policy is told of
-	may        func(policy, group, resource string) (allowed, known bool)
-	pace       pace
+	cache        cache.Cache
+	live         *live
+	testRunner   TestRunner // nil if tests cannot be run
+	ownNamespace string     // the namespace whose objects are hidden from policies
+	may          func(policy, group, resource string) (allowed, known bool)
+	pace         pace
 
-	mu      sync.RWMutex
-	kinds   map[schema.GroupVersionKind]*kind
-	routes  map[schema.GroupVersionKind]*route // to what is only read live
-	used    []engine.Read
-	life    context.Context // of what Watch began
-	changed func()
+	mu           sync.RWMutex
+	kinds        map[schema.GroupVersionKind]*kind
+	routes       map[schema.GroupVersionKind]*route // to what is only read live
+	used         []engine.Read
+	watchContext context.Context // the context of watches
+	changed      func()
 	// relisted is closed when the list of what policies may read changes.
 	relisted chan struct{}
 }
 
-// kind is what the store has of one kind. It is guarded by the store's lock.
+// kind is the state of one kind. It is guarded by the store's lock.
 type kind struct {
-	informer informer             // nil as long as nothing is watched
-	indexes  []string             // that the informer has
-	wanted   []string             // the indexes that it is to have
-	declared bool                 // for good
-	readers  []string             // policies that have asked for it
-	unwanted time.Time            // since when nobody asks for it any more
+	informer informer             // nil while nothing is watched
+	indexes  []string             // of the informer
+	wanted   []string             // that reads need
+	declared bool                 // never removed
+	readers  []string             // policies that read it
+	unwanted time.Time            // since when no policy reads it
 	resource schema.GroupResource // empty until it is known
-	refused  time.Time            // when its watch was refused first
-	failing  time.Time            // when its list failed first
-	seen     string               // the version that had been seen then
-	failed   error                // why its list has failed, as long as nothing was seen
-	pursued  bool                 // somebody is at it
-	trouble  error                // why it cannot be read, as far as that is known
+	refused  time.Time            // when its watch was first denied
+	failing  time.Time            // when its list first failed
+	seen     string               // the resource version at that time
+	failed   error                // why its list failed, until the first success
+	watching bool                 // a goroutine works on it
+	problem  error                // why it cannot be read, if known
 }
 
-// informer with the objects that it has seen.
+// informer is a cache of the objects of a kind.
 type informer = toolscache.SharedIndexInformer
 
-// NewStore makes a store without kinds. The informers live in cached, whose owner starts it. It should be the store's own:
-// what restricts a cache to some objects of a kind would have policies believe that there are no others. [Compact] must be
-// its transform. direct must read past every cache and have limits of its own; it should have the same RESTMapper as cached, which
-// could else hold up all reads while it asks what kinds there are. Without a cache everything is read from direct.
+// NewStore returns a store without kinds. The informers are in cached, whose owner starts it. The store should be its only user:
+// a restriction to some objects of a kind would hide the others from policies. Its transform must be [Compact]. direct must bypass
+// every cache and have rate limits of its own; it should share cached's RESTMapper, which could otherwise block all reads during
+// discovery. If cached is nil, all reads use direct.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
 	s := &Store{
 		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},
@@ -78,18 +78,18 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 			stale: time.Minute, recheck: time.Minute,
 		},
 	}
-	s.live.refused = s.doubted
+	s.live.onForbidden = s.requestRecheck
 	return s
 }
 
-// Declare makes sure that each kind of reads has an informer with the indexes asked for. It does not wait for them, but for
-// the API server to say what the kinds are. It is for reads that never change; others are for Watch.
+// Declare makes sure that each kind of reads has an informer with the needed indexes. It waits for discovery, but not for the
+// informers to sync. It is for reads that never change; for others use Watch.
 func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range reads {
-		k := s.want(r)
-		of, err := s.inform(ctx, kindOf(r), k.informer, without(k.wanted, k.indexes))
+		k := s.entryFor(r)
+		of, err := s.ensureInformer(ctx, kindOf(r), k.informer, difference(k.wanted, k.indexes))
 		if err != nil {
 			return fmt.Errorf("watching %s %s: %w", r.APIVersion, r.Kind, err)
 		}
@@ -99,20 +99,19 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	return nil
 }
 
-// want gives the entry of a kind, with the indexes of a read among those that it is to have.
-func (s *Store) want(r engine.Read) *kind {
+// entryFor returns the entry of a kind, and adds the indexes that r needs.
+func (s *Store) entryFor(r engine.Read) *kind {
 	k := s.kinds[kindOf(r)]
 	if k == nil {
 		k = &kind{}
 		s.kinds[kindOf(r)] = k
 	}
-	k.wanted, k.unwanted = append(k.wanted, without(r.Indexes, k.wanted)...), time.Time{}
+	k.wanted, k.unwanted = append(k.wanted, difference(r.Indexes, k.wanted)...), time.Time{}
 	return k
 }
 
-// inform gives a kind's informer, a new one if there is none yet, with further indexes. One that runs already is indexed
-// while it goes on answering.
-func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of informer, indexes []string) (informer, error) {
+// ensureInformer returns a kind's informer, a new one if of is nil, with further indexes. A running informer keeps answering meanwhile.
+func (s *Store) ensureInformer(ctx context.Context, gvk schema.GroupVersionKind, of informer, indexes []string) (informer, error) {
 	if of == nil {
 		made, err := s.cache.GetInformer(ctx, emptyOf(gvk), cache.BlockUntilSynced(false))
 		if err != nil {
@@ -126,7 +125,7 @@ func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of info
 	for _, index := range indexes {
 		fields := engine.IndexFields(index)
 		name := indexName(fields)
-		if of.GetIndexer().GetIndexers()[name] != nil { // an attempt failed after it, or the same fields are listed in another order
+		if of.GetIndexer().GetIndexers()[name] != nil { // added by an attempt that failed later, or for the same fields in another order
 			continue
 		}
 		if err := of.AddIndexers(toolscache.Indexers{name: byFields(fields)}); err != nil {
@@ -138,42 +137,41 @@ func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of info
 
 func indexName(fields []string) string { return "fields:" + strings.Join(fields, ",") }
 
-// anywhere stands for all namespaces. Objects of cluster-scoped kinds are in none, and are found whichever is asked for.
-const anywhere = "*"
+// allNamespaces stands for all namespaces in index keys. Objects of cluster-scoped kinds have no namespace, and are found in each.
+const allNamespaces = "*"
 
-// byFields files objects by fields together, within their namespace and anywhere.
+// byFields returns an index by several fields together, within a namespace and anywhere.
 func byFields(fields []string) toolscache.IndexFunc {
 	return func(o any) (filed []string, err error) {
 		of := o.(*object)
 		for _, key := range of.keys(fields) {
 			filed = append(filed, of.namespace+"/"+key)
 			if of.namespace != "" {
-				filed = append(filed, anywhere+"/"+key)
+				filed = append(filed, allNamespaces+"/"+key)
 			}
 		}
 		return filed, nil
 	}
 }
 
-// Synced tells whether every kind that is used to decide has been seen as a whole; if not, the error names the first that
-// has not.
+// Synced returns an error that names the first kind of the active policies that has not synced; nil if all have.
 func (s *Store) Synced() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range s.used {
-		if k := s.kinds[kindOf(r)]; k == nil || !k.answers(r) {
+		if k := s.kinds[kindOf(r)]; k == nil || !k.canAnswer(r) {
 			return fmt.Errorf("%s: %w", r.Kind, ErrNotSynced)
 		}
 	}
 	return nil
 }
 
-// answers tells whether the informer has seen the whole of the kind and has the indexes of a read.
-func (k *kind) answers(r engine.Read) bool {
-	return k.informer != nil && k.informer.HasSynced() && len(without(r.Indexes, k.indexes)) == 0
+// canAnswer reports whether the informer has synced and has the indexes that r needs.
+func (k *kind) canAnswer(r engine.Read) bool {
+	return k.informer != nil && k.informer.HasSynced() && len(difference(r.Indexes, k.indexes)) == 0
 }
 
-// synced gives the informer of a kind, or the error that says why the cache cannot answer for it.
+// synced returns the informer of a kind, or why the cache cannot answer for it.
 func (s *Store) synced(gvk schema.GroupVersionKind) (informer, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -191,12 +189,12 @@ func kindOf(r engine.Read) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 }
 
-// without gives what is in a list but not in another one.
-func without(list, others []string) []string {
+// difference returns the elements of list that are not in others.
+func difference(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(others, s) })
 }
 
-// found is what a question brought up, before the object under review is left out.
+// found is the result of a query, before the object under review is removed.
 type found struct {
 	objects         []*object
 	resourceVersion string
@@ -210,14 +208,14 @@ func (s *Store) cached(q engine.Query) (found, error) {
 		return found{}, err
 	}
 	if q.Name != "" {
-		return named(of.GetIndexer(), q)
+		return byName(of.GetIndexer(), q)
 	}
-	objects, err := listed(of.GetIndexer(), q)
+	objects, err := selectList(of.GetIndexer(), q)
 	return found{objects: objects, resourceVersion: of.LastSyncResourceVersion()}, err
 }
 
-// named gives the object of a query's name.
-func named(objects toolscache.Indexer, q engine.Query) (found, error) {
+// byName returns the object of a query's name.
+func byName(objects toolscache.Indexer, q engine.Query) (found, error) {
 	for _, namespace := range []string{q.Namespace, ""} {
 		o, there, err := objects.GetByKey(toolscache.ObjectName{Namespace: namespace, Name: q.Name}.String())
 		if err != nil {
@@ -231,19 +229,19 @@ func named(objects toolscache.Indexer, q engine.Query) (found, error) {
 	return found{}, nil
 }
 
-// listed gives the objects that a query for a list asks for.
-func listed(objects toolscache.Indexer, q engine.Query) (selected []*object, err error) {
-	filed, err := filed(objects, q)
+// selectList returns the objects that a list query selects.
+func selectList(objects toolscache.Indexer, q engine.Query) (selected []*object, err error) {
+	filed, err := lookUp(objects, q)
 	for _, o := range filed {
-		if o := o.(*object); o.labelled(q.Labels) && !o.excepted(q.Except) {
+		if o := o.(*object); o.hasLabels(q.Labels) && !o.isExcepted(q.Except) {
 			selected = append(selected, o)
 		}
 	}
 	return selected, err
 }
 
-// filed gives the objects of a query's namespace and fields.
-func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
+// lookUp returns the objects of a query's namespaces and fields.
+func lookUp(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
 	places := q.Places()
 	if len(q.Fields) == 0 && places == nil {
 		return objects.List(), nil
@@ -257,7 +255,7 @@ func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
 		}
 	}
 	if places == nil {
-		places = []string{anywhere}
+		places = []string{allNamespaces}
 	}
 	for _, namespace := range append(places, "") {
 		some, err := objects.ByIndex(index, namespace+key)
@@ -281,7 +279,7 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
-// getMetadata reads who an object is, its version and generation, whether it is going, and its override.
+// getMetadata reads an object's identity, version, generation, deletion timestamp and override.
 func getMetadata(ctx context.Context, from client.Reader, key client.ObjectKey, into *unstructured.Unstructured) error {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(into.GroupVersionKind())
@@ -300,7 +298,7 @@ func getMetadata(ctx context.Context, from client.Reader, key client.ObjectKey, 
 	return nil
 }
 
-// get reads one object; that it does not exist is an answer.
+// get reads one object. A missing object is not an error.
 func get(ctx context.Context, from client.Reader, q engine.Query) (found, error) {
 	o := emptyOf(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
 	key := client.ObjectKey{Namespace: q.Namespace, Name: q.Name}

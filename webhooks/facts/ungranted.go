@@ -9,8 +9,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Ungranted tells which rights are lacking for the reads of a policy. It asks for all at once and is over when the context is: what is not answered
-// by then, or is no matter of rights, is left out.
+// Ungranted returns the rights that the reads of a policy lack. It checks all reads concurrently, until ctx ends; reads without an
+// answer by then, and other errors, are left out.
 func (s *Store) Ungranted(ctx context.Context, policy string, reads []engine.Read) (lacking []*ForbiddenError) {
 	answers := make(chan *ForbiddenError, len(reads))
 	for _, r := range reads {
@@ -30,7 +30,7 @@ func (s *Store) Ungranted(ctx context.Context, policy string, reads []engine.Rea
 	return lacking
 }
 
-// forbidden is what is lacking for one read, nil for nothing.
+// forbidden returns the rights that one read lacks, or nil.
 func (s *Store) forbidden(ctx context.Context, policy string, r engine.Read) *ForbiddenError {
 	wanted := verbs
 	if r.Live {
@@ -38,6 +38,6 @@ func (s *Store) forbidden(ctx context.Context, policy string, r engine.Read) *Fo
 	}
 	resource, err := s.readable(ctx, kindOf(r), wanted)
 	var lacking *ForbiddenError
-	errors.As(cmp.Or(s.unlisted(policy, resource, wanted), err), &lacking)
+	errors.As(cmp.Or(s.checkListed(policy, resource, wanted), err), &lacking)
 	return lacking
 }

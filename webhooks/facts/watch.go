@@ -22,11 +22,11 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// verbs are the rights that it takes to watch a kind, and to read it live.
+// verbs are the rights that watching a kind, and reading it live, needs.
 var verbs = []string{"get", "list", "watch"}
 
-// Lack is a read that cannot be answered from the cache. Err is [ErrNotSynced] while that is only a matter of time, a
-// [*ForbiddenError], [ErrNotServed], or what else is in the way; then it is tried again and again.
+// Lack is a read that cannot be answered yet. Err is [ErrNotSynced] while the cache syncs, a [*ForbiddenError], [ErrNotServed], or
+// another error; then the store retries.
 type Lack struct {
 	Read engine.Read
 	Err  error
@@ -38,13 +38,13 @@ var ErrNotServed = errors.New("the API server does not serve this kind")
 // ForbiddenError means that Sallyport lacks rights to read a kind, or may not read it for a policy.
 type ForbiddenError struct {
 	schema.GroupResource
-	// Verbs that are missing, in all namespaces.
+	// Verbs are the missing rights, in all namespaces.
 	Verbs []string
-	// Policy is set if only the list of [Store.Restrict] is in the way: other policies, or Sallyport for itself, may read the kind.
+	// Policy is set if only the list of [Store.Restrict] forbids the read: Sallyport itself, and other policies, may read the kind.
 	Policy string
 }
 
-// Error names what is not allowed.
+// Error names the missing rights.
 func (e *ForbiddenError) Error() string {
 	text := fmt.Sprintf("Sallyport may not %s %s", strings.Join(e.Verbs, ", "), e.GroupResource)
 	if e.Policy != "" {
@@ -53,14 +53,14 @@ func (e *ForbiddenError) Error() string {
 	return text
 }
 
-// errUnlisted ends an attempt to watch a kind that none of the policies that ask for it may read.
+// errUnlisted ends an attempt to watch a kind that none of its readers may read.
 var errUnlisted = errors.New("no policy that reads this kind may read it")
 
-// Restrict limits what policies read to a list, even if the API server allows more: may reports whether a policy may read a resource, and
-// whether that is known yet. It is for before the first Watch.
+// Restrict limits what policies read to a list, even if the API server allows more: may reports whether a policy may read a
+// resource, and whether that is known yet. Call it before the first Watch.
 func (s *Store) Restrict(may func(policy, group, resource string) (allowed, known bool)) { s.may = may }
 
-// Relisted has the list asked again, because it has changed.
+// Relisted makes the store use the changed list of Restrict.
 func (s *Store) Relisted() {
 	s.mu.Lock()
 	close(s.relisted)
@@ -70,8 +70,8 @@ func (s *Store) Relisted() {
 	changed()
 }
 
-// unlisted returns an error if a policy may not read a resource. An empty resource is not known yet.
-func (s *Store) unlisted(policy string, resource schema.GroupResource, verbs []string) error {
+// checkListed returns an error if a policy may not read a resource. An empty resource is not known yet.
+func (s *Store) checkListed(policy string, resource schema.GroupResource, verbs []string) error {
 	if resource.Empty() {
 		return nil
 	}
@@ -84,37 +84,37 @@ func (s *Store) unlisted(policy string, resource schema.GroupResource, verbs []s
 	return &ForbiddenError{GroupResource: resource, Verbs: verbs, Policy: policy}
 }
 
-// pace is how patient the store is.
+// pace has the store's timeouts and intervals.
 type pace struct {
-	patience       time.Duration // with a cache that does not sync, before asking why
-	first, longest time.Duration // before trying again what failed
-	grace          time.Duration // with what nobody wants any more: an edit that is taken back reads nothing anew
-	recheck        time.Duration // before asking again whether a kind that is read live still can be
-	doubt          time.Duration // with a watch that is refused: API servers that start may refuse what is granted
-	stale          time.Duration // with a kind whose list goes on failing
+	patience       time.Duration // before a cache that does not sync is examined
+	first, longest time.Duration // backoff
+	grace          time.Duration // for which an unwanted kind stays watched: undoing an edit reads nothing anew
+	recheck        time.Duration // between checks of a kind that is read live
+	doubt          time.Duration // for which a watch may be denied: API servers that start may deny what is granted
+	stale          time.Duration // for which the list of a kind may fail
 }
 
-// errUnwanted ends the pursuit of a kind.
+// errUnwanted ends the attempts to watch a kind.
 var errUnwanted = errors.New("nobody asks for it any more")
 
-// Notify has a function called whenever another answer of Watch is to be expected. It is to be set before the first Watch.
+// Notify sets the function that is called when the result of Watch may have changed. Call it before the first Watch.
 func (s *Store) Notify(changed func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed = changed
 }
 
-// Watch begins to watch what the reads of a policy need, as far as that is not so already, and tells at once what cannot be answered yet:
-// from the cache, or live where a read is to be. What it began goes on until ctx ends.
+// Watch starts watching the kinds that the reads of a policy need, unless they are watched already, and returns without waiting
+// what cannot be answered yet, from the cache or live. The watches end with ctx.
 func (s *Store) Watch(ctx context.Context, policy string, reads []engine.Read) []Lack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life = ctx
+	s.watchContext = ctx
 	var lacks []Lack
 	for _, r := range reads {
 		begin := s.watch
 		if r.Live {
-			begin = s.reach
+			begin = s.liveProblem
 		}
 		if err := begin(ctx, policy, r); err != nil {
 			lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
@@ -123,77 +123,77 @@ func (s *Store) Watch(ctx context.Context, policy string, reads []engine.Read) [
 	return lacks
 }
 
-// watch tells what keeps a read from being answered from the cache. Whoever holds the store's lock may call it.
+// watch returns why a read cannot be answered from the cache; nil if it can. The caller holds s.mu.
 func (s *Store) watch(ctx context.Context, policy string, r engine.Read) error {
 	if k := s.kinds[kindOf(r)]; k != nil && k.informer != nil {
-		if err := s.unlisted(policy, k.resource, verbs); err != nil {
+		if err := s.checkListed(policy, k.resource, verbs); err != nil {
 			return err
 		}
 	}
-	k := s.want(r)
+	k := s.entryFor(r)
 	if !slices.Contains(k.readers, policy) {
 		k.readers = append(k.readers, policy)
 	}
-	if k.answers(r) {
+	if k.canAnswer(r) {
 		return nil
 	}
-	if !k.pursued {
-		k.pursued = true
-		go s.pursue(ctx, kindOf(r), k)
+	if !k.watching {
+		k.watching = true
+		go s.watchKind(ctx, kindOf(r), k)
 	}
-	if err := s.unlisted(policy, k.resource, verbs); err != nil {
+	if err := s.checkListed(policy, k.resource, verbs); err != nil {
 		return err
 	}
-	if errors.Is(k.trouble, errUnlisted) { // so far, none of its readers was allowed to read it
+	if errors.Is(k.problem, errUnlisted) { // so far, none of its readers was allowed to read it
 		return ErrNotSynced
 	}
-	return cmp.Or(k.trouble, ErrNotSynced)
+	return cmp.Or(k.problem, ErrNotSynced)
 }
 
-// Use tells which reads decide from here on, for Synced, and which are wanted at all. What is not wanted, and was never seen
-// as a whole, is given up at once; what was stays watched for a while.
+// Use sets the reads of active policies, for Synced, and all wanted reads. A kind that is not wanted any more stays watched for a
+// while if it has synced; otherwise its watch ends at once.
 func (s *Store) Use(used, wanted []engine.Read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = slices.DeleteFunc(slices.Clone(used), func(r engine.Read) bool { return r.Live })
 	all := slices.Concat(used, wanted)
-	s.block(all)
+	s.dropRoutes(all)
 	for gvk, k := range s.kinds {
 		switch asked := slices.ContainsFunc(all, func(r engine.Read) bool { return !r.Live && kindOf(r) == gvk }); {
 		case asked || k.declared:
 			k.unwanted = time.Time{}
 		case k.unwanted.IsZero():
 			k.unwanted = time.Now()
-			s.leave(gvk, k)
+			s.scheduleRemoval(gvk, k)
 		}
 	}
 }
 
-// leave has a kind forgotten after a while, unless somebody wants it again before that.
-func (s *Store) leave(gvk schema.GroupVersionKind, k *kind) {
+// scheduleRemoval removes a kind after the grace period, unless it is wanted again.
+func (s *Store) scheduleRemoval(gvk schema.GroupVersionKind, k *kind) {
 	time.AfterFunc(s.pace.grace, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.forget(gvk, k)
+		s.removeUnwanted(gvk, k)
 	})
 }
 
-func (s *Store) forget(gvk schema.GroupVersionKind, k *kind) {
-	if s.kinds[gvk] == k && !k.pursued && !k.unwanted.IsZero() && time.Since(k.unwanted) >= s.pace.grace {
-		s.drop(context.Background(), gvk, k)
+func (s *Store) removeUnwanted(gvk schema.GroupVersionKind, k *kind) {
+	if s.kinds[gvk] == k && !k.watching && !k.unwanted.IsZero() && time.Since(k.unwanted) >= s.pace.grace {
+		s.removeInformer(context.Background(), gvk, k)
 		delete(s.kinds, gvk)
 	}
 }
 
-// pursue has a kind watched, with every index that is wanted, until it is or nobody wants it.
-func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+// watchKind starts the watch of a kind with all wanted indexes, and retries until it succeeds or the kind is unwanted.
+func (s *Store) watchKind(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
 	for wait := time.Duration(0); ; {
-		relisted := s.untilRelisted()
-		err := s.begin(ctx, gvk, k)
+		relisted := s.relistedChannel()
+		err := s.startInformer(ctx, gvk, k)
 		if err == nil {
 			err = s.sync(ctx, gvk, k)
 		}
-		done := s.note(ctx, gvk, k, err)
+		done := s.finishAttempt(ctx, gvk, k, err)
 		s.changed()
 		if done {
 			return
@@ -211,18 +211,18 @@ func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind
 	}
 }
 
-func (s *Store) untilRelisted() <-chan struct{} {
+func (s *Store) relistedChannel() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.relisted
 }
 
-// next returns how long to wait before the next attempt after one that followed wait. It doubles from first to longest, also while a right or
-// a kind is missing: every replica asks, and a policy may read a kind that nobody ever installs.
+// next returns the time before the next attempt, given the previous one. It doubles from first to longest, also while a right or a
+// kind is missing: every replica retries, and a policy may read a kind that is never installed.
 func (p pace) next(wait time.Duration) time.Duration { return max(p.first, min(2*wait, p.longest)) }
 
-// begin makes the informer and its indexes. Nothing of it waits for anybody while the store is locked.
-func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
+// startInformer creates the informer and its indexes. It makes no call that may block while it holds s.mu.
+func (s *Store) startInformer(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
 	if s.isUnwanted(k) {
 		return errUnwanted
 	}
@@ -232,18 +232,18 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	}
 	s.mu.Lock()
 	k.resource = mapping.Resource.GroupResource()
-	informer, missing := k.informer, without(k.wanted, k.indexes)
-	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.unlisted(policy, k.resource, verbs) == nil })
+	informer, missing := k.informer, difference(k.wanted, k.indexes)
+	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.checkListed(policy, k.resource, verbs) == nil })
 	s.mu.Unlock()
 	if informer == nil && !listed {
 		return errUnlisted
 	}
 	if informer == nil {
-		if err := s.allowed(ctx, mapping.Resource, verbs); err != nil {
+		if err := s.missingRights(ctx, mapping.Resource, verbs); err != nil {
 			return err
 		}
 	}
-	if informer, err = s.inform(ctx, gvk, informer, missing); err != nil {
+	if informer, err = s.ensureInformer(ctx, gvk, informer, missing); err != nil {
 		return classified(err)
 	}
 	s.mu.Lock()
@@ -255,9 +255,9 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	return nil
 }
 
-// allowed asks what of the rights to a kind is lacking. A cache that could be filled but not kept up to date would look like
-// one that is: with the right to list alone it would never learn of a change.
-func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResource, verbs []string) error {
+// missingRights returns an error that lists the missing rights. Without the right to watch, a cache would sync and then stay stale
+// unnoticed.
+func (s *Store) missingRights(ctx context.Context, resource schema.GroupVersionResource, verbs []string) error {
 	var missing []string
 	for _, verb := range verbs {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -270,7 +270,7 @@ func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResourc
 		cancel()
 		if err == nil && !review.Status.Allowed {
 			missing = append(missing, verb)
-		} // if even that may not be asked, trying will tell
+		} // if the review is not permitted either, the reads will report it
 	}
 	if len(missing) > 0 {
 		return &ForbiddenError{GroupResource: resource.GroupResource(), Verbs: missing}
@@ -278,7 +278,7 @@ func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResourc
 	return nil
 }
 
-// sync waits for the informer. One that takes its time is left to it as long as the kind can be read.
+// sync waits for the informer to sync while the kind can be read.
 func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
 	s.mu.RLock()
 	synced := k.informer.HasSyncedChecker().Done()
@@ -297,13 +297,13 @@ func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) 
 		if err := s.probe(ctx, gvk); err != nil {
 			return err
 		}
-		if err := s.failure(k); err != nil { // one object can be read, and all cannot
+		if err := s.failure(k); err != nil { // one object can be read, but the list fails
 			return err
 		}
 	}
 }
 
-// failure is why the list of a kind has failed, nil if it has not.
+// failure returns why the list of a kind failed; nil if it did not.
 func (s *Store) failure(k *kind) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -316,7 +316,7 @@ func (s *Store) isUnwanted(k *kind) bool {
 	return !k.unwanted.IsZero()
 }
 
-// probe reads one object of a kind, live, to learn why a cache does not sync.
+// probe reads one object of a kind, live, to find out why a cache does not sync.
 func (s *Store) probe(ctx context.Context, gvk schema.GroupVersionKind) error {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
@@ -337,22 +337,22 @@ func classified(err error) error {
 	return err
 }
 
-// note keeps what came of an attempt, and tells whether it was the last one. An informer that cannot be filled is ended: its
-// own next attempts would be far apart when the reason is gone, and would fail for ever if nobody wants the kind.
-func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, err error) (done bool) {
+// finishAttempt stores the result of an attempt and reports whether no other is needed. An informer that cannot sync is removed: its own
+// retries would be far apart by the time the cause is gone, and would go on for an unwanted kind.
+func (s *Store) finishAttempt(ctx context.Context, gvk schema.GroupVersionKind, k *kind, err error) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.trouble = err
+	k.problem = err
 	if err == nil {
-		done = len(without(k.wanted, k.indexes)) == 0
-		k.pursued = !done
+		done = len(difference(k.wanted, k.indexes)) == 0
+		k.watching = !done
 		if done && !k.unwanted.IsZero() {
-			s.leave(gvk, k)
+			s.scheduleRemoval(gvk, k)
 		}
 		return done
 	}
 	if k.informer != nil && !k.informer.HasSynced() {
-		s.drop(ctx, gvk, k)
+		s.removeInformer(ctx, gvk, k)
 	}
 	if !k.unwanted.IsZero() && k.informer == nil {
 		delete(s.kinds, gvk)
@@ -361,35 +361,35 @@ func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, 
 	return false
 }
 
-func (s *Store) drop(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+func (s *Store) removeInformer(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
 	if err := s.cache.RemoveInformer(ctx, emptyOf(gvk)); err == nil {
 		k.informer, k.indexes = nil, nil
 	}
 }
 
-// WatchFailed tells the store why a list or watch of its cache has failed, and of which kind it was, as its reflector describes it. What
-// was read once stays in a cache that is not kept up to date, and grows old without anybody noticing: a kind whose watch goes on being
-// refused, and which may really not be read, or whose list goes on failing, is as one that never could be read.
+// WatchFailed reports an error of a list or watch of the store's cache, with the kind as its reflector describes it. A cache keeps
+// its objects when it is not updated any more, and would become stale unnoticed. So if the watch of a kind is denied repeatedly and
+// the right is missing, or its list fails repeatedly, the kind counts as one that cannot be read.
 func (s *Store) WatchFailed(kind string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for gvk, k := range s.kinds {
 		switch {
 		case gvk.String() != kind || k.informer == nil:
-		case k.pursued:
-			k.failed = err // as sync tells
+		case k.watching:
+			k.failed = err // see sync
 		case apierrors.IsForbidden(err):
-			if k.goesOn(&k.refused, s.pace.doubt) {
-				go s.review(s.life, gvk, k)
+			if k.persists(&k.refused, s.pace.doubt) {
+				go s.recheckRights(s.watchContext, gvk, k)
 			}
-		case lasting(err) && k.goesOn(&k.failing, s.pace.stale):
-			s.again(gvk, k, err)
+		case isLasting(err) && k.persists(&k.failing, s.pace.stale):
+			s.restart(gvk, k, err)
 		}
 	}
 }
 
-// goesOn notes that something happens to the watch of a kind, and tells whether it has for some time without a success.
-func (k *kind) goesOn(since *time.Time, long time.Duration) bool {
+// persists records a failure and reports whether failures have continued for the given time without a success.
+func (k *kind) persists(since *time.Time, long time.Duration) bool {
 	now, seen := time.Now(), k.informer.LastSyncResourceVersion()
 	if since.IsZero() || seen != k.seen {
 		*since, k.seen = now, seen
@@ -401,8 +401,8 @@ func (k *kind) goesOn(since *time.Time, long time.Duration) bool {
 	return true
 }
 
-// lasting tells whether a list will fail again, unless the API server cannot be reached or is short of something.
-func lasting(err error) bool {
+// isLasting reports whether a list will fail again. Errors of the network and of an overloaded API server pass.
+func isLasting(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return status.Status().Code != http.StatusTooManyRequests && status.Status().Code != http.StatusServiceUnavailable &&
@@ -413,20 +413,20 @@ func lasting(err error) bool {
 	return !errors.As(err, &network) && !errors.As(err, &short) && !utilnet.IsProbableEOF(err)
 }
 
-// review finds out whether a kind may still be read.
-func (s *Store) review(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	err := s.allowed(ctx, k.resource.WithVersion(gvk.Version), verbs)
+// recheckRights checks whether a kind may still be read.
+func (s *Store) recheckRights(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+	err := s.missingRights(ctx, k.resource.WithVersion(gvk.Version), verbs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil || s.kinds[gvk] != k || k.pursued {
+	if err == nil || s.kinds[gvk] != k || k.watching {
 		return
 	}
-	s.again(gvk, k, err)
+	s.restart(gvk, k, err)
 }
 
-// again gives up what was read of a kind and begins anew, which tells of the trouble, and notices when the kind can be read again.
-func (s *Store) again(gvk schema.GroupVersionKind, k *kind, trouble error) {
-	s.drop(s.life, gvk, k)
-	k.trouble, k.pursued = trouble, true
-	go s.pursue(s.life, gvk, k)
+// restart drops the cache of a kind and starts over, which reports the error, and detects when the kind can be read again.
+func (s *Store) restart(gvk schema.GroupVersionKind, k *kind, trouble error) {
+	s.removeInformer(s.watchContext, gvk, k)
+	k.problem, k.watching = trouble, true
+	go s.watchKind(s.watchContext, gvk, k)
 }

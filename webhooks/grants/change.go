@@ -11,8 +11,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Check tells whether a policy may make one object out of another, both as JSON. How it did so makes no difference: what is compared
-// is what there is in the end.
+// Check returns an error if policies may not change before to after, both as JSON. Only the results are compared, not the patches.
 func (p Patchable) Check(group, resource string, before, after []byte) error {
 	extent := p.Extent(group, resource)
 	if extent == "" {
@@ -26,62 +25,62 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	if err != nil || !is.IsObject() {
 		return fmt.Errorf("its result is not an object: %.80s", after)
 	}
-	own := stamped[Named(group, resource)]
-	for _, path := range changed(was, is) {
+	own := defaultedFields[Named(group, resource)]
+	for _, path := range changedPlaces(was, is) {
 		switch part, key := path.part, path.key; {
 		case slices.Contains(own, path):
-		case part == "metadata.annotations" && key != "" && below(key, v1alpha1.GroupName):
+		case part == "metadata.annotations" && key != "" && inDomain(key, v1alpha1.GroupName):
 			return fmt.Errorf("it patches annotation %s of %s: no policy may patch an annotation that Sallyport acts on", key, Named(group, resource))
 		case extent == All:
 		case key == "":
 			return fmt.Errorf("it patches %s of %s: only labels and annotations are granted; to grant all of it, run: %s",
-				part, Named(group, resource), p.granting(group, resource, All))
+				part, Named(group, resource), p.grantCommand(group, resource, All))
 		case reserved(key):
 			return fmt.Errorf("it patches %s[%s] of %s: what Kubernetes or Sallyport acts on is not among the granted metadata; to grant all of the object, run: %s",
-				part, key, Named(group, resource), p.granting(group, resource, All))
+				part, key, Named(group, resource), p.grantCommand(group, resource, All))
 		}
 	}
 	return nil
 }
 
-// place is what a patch has changed: a part of the object, with a key of its labels or annotations.
-type place struct{ part, key string }
+// changedPlace is a changed part of an object, with the key if it is in labels or annotations.
+type changedPlace struct{ part, key string }
 
-// changed gives the places at which two objects differ: fields of metadata and spec, and keys of labels and annotations.
-func changed(was, is engine.Value) (places []place) {
-	for _, field := range differing(was, is) {
+// changedPlaces returns the places at which two objects differ: fields of metadata and spec, and keys of labels and annotations.
+func changedPlaces(was, is engine.Value) (places []changedPlace) {
+	for _, field := range differingMembers(was, is) {
 		before, after := was.Get(field), is.Get(field)
-		if field != "metadata" && field != "spec" || !haveMembers(before, after) {
-			places = append(places, place{part: field})
+		if field != "metadata" && field != "spec" || !areObjects(before, after) {
+			places = append(places, changedPlace{part: field})
 			continue
 		}
-		for _, name := range differing(before, after) {
+		for _, name := range differingMembers(before, after) {
 			part, old, new := field+"."+name, before.Get(name), after.Get(name)
-			if part != "metadata.labels" && part != "metadata.annotations" || !haveMembers(old, new) {
-				places = append(places, place{part: part})
+			if part != "metadata.labels" && part != "metadata.annotations" || !areObjects(old, new) {
+				places = append(places, changedPlace{part: part})
 				continue
 			}
-			for _, key := range differing(old, new) {
-				places = append(places, place{part, key})
+			for _, key := range differingMembers(old, new) {
+				places = append(places, changedPlace{part, key})
 			}
 		}
 	}
 	return places
 }
 
-// haveMembers tells whether two values are objects; what is absent or null has no members.
-func haveMembers(was, is engine.Value) bool {
+// areObjects reports whether both values are objects or null.
+func areObjects(was, is engine.Value) bool {
 	return (was.IsNull() || was.IsObject()) && (is.IsNull() || is.IsObject())
 }
 
-// differing gives the names of the members that differ, in their order. Null is something, and no member is not.
-func differing(was, is engine.Value) []string {
+// differingMembers returns the sorted names of the members that differ. A null member differs from none.
+func differingMembers(was, is engine.Value) []string {
 	before, after := map[string]engine.Value{}, map[string]engine.Value{}
 	was.Each(func(name string, v engine.Value) { before[name] = v })
 	is.Each(func(name string, v engine.Value) { after[name] = v })
 	maps.DeleteFunc(before, func(name string, old engine.Value) bool {
 		v, there := after[name]
-		same := there && (bytes.Equal(old.Raw(), v.Raw()) || old.Equal(v)) // mostly without decoding what is large
+		same := there && (bytes.Equal(old.Raw(), v.Raw()) || old.Equal(v)) // compare the text first, to avoid decoding
 		if same {
 			delete(after, name)
 		}
@@ -91,13 +90,13 @@ func differing(was, is engine.Value) []string {
 	return slices.Sorted(maps.Keys(after))
 }
 
-// reserved tells whether Kubernetes or Sallyport acts on a label or an annotation. What app.kubernetes.io recommends only describes.
+// reserved reports whether Kubernetes or Sallyport acts on a label or annotation. Those of app.kubernetes.io are only descriptive.
 func reserved(key string) bool {
-	return below(key, v1alpha1.GroupName) || below(key, "k8s.io") || below(key, "kubernetes.io") && !strings.HasPrefix(key, "app.kubernetes.io/")
+	return inDomain(key, v1alpha1.GroupName) || inDomain(key, "k8s.io") || inDomain(key, "kubernetes.io") && !strings.HasPrefix(key, "app.kubernetes.io/")
 }
 
-// below tells whether a key is of a domain or one below it.
-func below(key, domain string) bool {
+// inDomain reports whether a key is in a domain or one of its subdomains.
+func inDomain(key, domain string) bool {
 	prefix, _, is := strings.Cut(key, "/")
 	return is && (prefix == domain || strings.HasSuffix(prefix, "."+domain))
 }

@@ -1,3 +1,3 @@
-// Package grants is what an administrator grants to policies beyond judging: which kinds they may patch and read, and the command that
-// grants more.
+// Package grants has what an administrator grants to policies: which kinds they may patch and read, and the commands that grant
+// more.
 package grants

@@ -13,24 +13,24 @@ import (
 // Extent is how much of an object policies may patch.
 type Extent string
 
-// The extents that can be granted.
+// Extents that can be granted.
 const (
-	// Metadata is labels and annotations, but for those that Sallyport or Kubernetes act on.
+	// Metadata is labels and annotations, except those that Sallyport or Kubernetes acts on.
 	Metadata Extent = "Metadata"
-	// All is everything but the annotations that Sallyport acts on.
+	// All is the whole object, except annotations that Sallyport acts on.
 	All Extent = "All"
 )
 
-// Patchable is what policies may patch. The zero value is the default of the chart.
+// Patchable is what policies may patch. The zero value has the chart's defaults.
 type Patchable struct {
-	// Kinds that are granted; nil means [DefaultKinds].
+	// Kinds are granted in addition to Sallyport's own; nil means [DefaultKinds].
 	Kinds Kinds
-	// By is the release that grants.
+	// By is the Helm release that sets the grants.
 	By Release
 }
 
-// ownKinds are the kinds of Sallyport whose labels and annotations are always granted. No field of their spec is: URLs, names of Secrets,
-// servers and paths in it have effects elsewhere.
+// ownKinds are Sallyport's kinds whose labels and annotations are always granted. Fields of spec are not: URLs, names of Secrets,
+// servers and paths in them have effects elsewhere.
 var ownKinds = func() Kinds {
 	mutated := Kinds{}
 	for _, kind := range v1alpha1.Kinds {
@@ -41,9 +41,9 @@ var ownKinds = func() Kinds {
 	return mutated
 }()
 
-// stamped are the fields of these kinds that the shipped policy defaults sets. They are always granted, because without them no operation
-// is carried out and no object is cleaned up.
-var stamped = map[string][]place{
+// defaultedFields are the fields of Sallyport's kinds that the shipped policy `defaults` sets. They are always granted: without them no
+// operation is carried out and no object is cleaned up.
+var defaultedFields = map[string][]changedPlace{
 	"virtualmachines." + v1alpha1.GroupName:  {{part: "metadata.finalizers"}},
 	"virtualdisks." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
 	"vmdiskimages." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
@@ -54,7 +54,7 @@ var stamped = map[string][]place{
 	},
 }
 
-// DefaultKinds are those that the chart grants unless told otherwise, beside Sallyport's own: workloads.
+// DefaultKinds returns the chart's default grants besides Sallyport's own kinds: workloads.
 func DefaultKinds() Kinds {
 	return Kinds{
 		"pods": Metadata, "replicationcontrollers": Metadata,
@@ -63,10 +63,10 @@ func DefaultKinds() Kinds {
 	}
 }
 
-// Kinds are resources, as kubectl names them, with how much of each may be patched. They are a flag's value: RESOURCE=EXTENT,...
+// Kinds maps resources, named as in kubectl, to the granted extent. It is a flag value: RESOURCE=EXTENT,...
 type Kinds map[string]Extent
 
-// Set adds what a flag says.
+// Set implements pflag.Value. It adds to the existing entries.
 func (k *Kinds) Set(text string) error {
 	if *k == nil {
 		*k = Kinds{}
@@ -77,7 +77,7 @@ func (k *Kinds) Set(text string) error {
 		}
 		name, extent, _ := strings.Cut(entry, "=")
 		group, resource := split(name)
-		switch why := never(group, resource); {
+		switch why := neverReason(group, resource); {
 		case name == "":
 			return fmt.Errorf("%q does not name a resource", entry)
 		case why != "":
@@ -90,7 +90,7 @@ func (k *Kinds) Set(text string) error {
 	return nil
 }
 
-// String is what Set takes.
+// String implements pflag.Value.
 func (k *Kinds) String() string {
 	entries := make([]string, 0, len(*k))
 	for _, name := range slices.Sorted(maps.Keys(*k)) {
@@ -99,17 +99,17 @@ func (k *Kinds) String() string {
 	return strings.Join(entries, ",")
 }
 
-// Type is what help calls a value.
+// Type implements pflag.Value.
 func (*Kinds) Type() string { return "kinds" }
 
-// Usage is what help says of a flag that takes kinds.
+// Usage returns the help text of a flag of type Kinds.
 func Usage() string {
 	kinds := DefaultKinds()
 	return "`kinds` that policies may patch in addition to Sallyport's own, as RESOURCE=EXTENT,... with the extent Metadata " +
 		"(labels and annotations) or All (the whole object); default: " + kinds.String()
 }
 
-// split takes apart what kubectl calls a resource: name.group/subresource.
+// split parses kubectl's name of a resource: name.group/subresource.
 func split(name string) (group, resource string) {
 	name, sub, is := strings.Cut(name, "/")
 	resource, group, _ = strings.Cut(name, ".")
@@ -119,7 +119,7 @@ func split(name string) (group, resource string) {
 	return group, resource
 }
 
-// Named gives what kubectl calls a resource.
+// Named returns kubectl's name of a resource.
 func Named(group, resource string) string {
 	name, sub, is := strings.Cut(resource, "/")
 	if group != "" {
@@ -131,9 +131,9 @@ func Named(group, resource string) string {
 	return name
 }
 
-// Extent gives how much of a resource may be patched, "" for nothing.
+// Extent returns how much of a resource may be patched; "" for nothing.
 func (p Patchable) Extent(group, resource string) Extent {
-	if never(group, resource) != "" {
+	if neverReason(group, resource) != "" {
 		return ""
 	}
 	name := Named(group, resource)
@@ -144,24 +144,24 @@ func (p Patchable) Extent(group, resource string) Extent {
 	return cmp.Or(kinds[name], ownKinds[name])
 }
 
-// Refusal says why a resource may not be patched at all, and what would grant it; "" if it may.
+// Refusal returns why a resource may not be patched at all, and what would grant it; "" if it may.
 func (p Patchable) Refusal(group, resource string) string {
 	if p.Extent(group, resource) != "" {
 		return ""
 	}
-	if why := never(group, resource); why != "" {
+	if why := neverReason(group, resource); why != "" {
 		return "no policy may patch it: " + why
 	}
-	return "policies may not patch it; to grant its labels and annotations, run: " + p.granting(group, resource, Metadata)
+	return "policies may not patch it; to grant its labels and annotations, run: " + p.grantCommand(group, resource, Metadata)
 }
 
-func (p Patchable) granting(group, resource string, extent Extent) string {
+func (p Patchable) grantCommand(group, resource string, extent Extent) string {
 	return p.By.Upgrade("patchable", Kinds{Named(group, resource): extent})
 }
 
-// never says why nobody can grant a resource, "" if an administrator can: whoever patches what other people write there acts with
-// their rights.
-func never(group, resource string) string {
+// neverReason returns why a resource cannot be granted; "" if it can. Patching it would let a policy's author act with the rights of
+// other users.
+func neverReason(group, resource string) string {
 	name, _, _ := strings.Cut(resource, "/")
 	if strings.Contains(group+resource, "*") {
 		return "a wildcard is not granted; name the resources"

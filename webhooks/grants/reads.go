@@ -9,11 +9,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Reads are the resources that policies may read in addition to Sallyport's own kinds, named as in kubectl, each with the names of the
-// policies that may read it; an empty list means all policies.
+// Reads maps the resources that policies may read in addition to Sallyport's own kinds, named as in kubectl, to the names of the
+// policies that may read them; an empty list means all policies.
 type Reads map[string][]string
 
-// ParseReads reads what the chart writes: RESOURCE for all policies or RESOURCE=POLICY+POLICY for some, separated by commas.
+// ParseReads parses the chart's format: RESOURCE for all policies or RESOURCE=POLICY+POLICY for some, separated by commas.
 func ParseReads(text string) (Reads, error) {
 	reads := Reads{}
 	for entry := range strings.SplitSeq(text, ",") {
@@ -31,7 +31,7 @@ func ParseReads(text string) (Reads, error) {
 		if known, is := reads[name]; is && limited && len(known) > 0 {
 			policies = append(known, policies...)
 		} else if is {
-			policies = nil // for all, as one of the entries says
+			policies = nil // one of the entries allows all
 		}
 		reads[name] = policies
 	}

@@ -18,26 +18,26 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// Problem is what is wrong with a policy.
+// Problem lists the errors of a policy.
 type Problem struct {
-	// Policy is its name.
+	// Policy is the policy's name.
 	Policy string
-	// Lines say what is wrong. Each begins with the path of a file, and with line and column if they are known.
+	// Lines are the errors. Each begins with the path of a file, and with line and column if they are known.
 	Lines []string
 }
 
-// Error gives all lines, below the name of the policy.
+// Error returns all lines, below the name of the policy.
 func (p *Problem) Error() string {
 	return fmt.Sprintf("policy %s has errors:\n%s", p.Policy, strings.Join(p.Lines, "\n"))
 }
 
-// Check gives the policies that are not in order, in their order: those that do not compile or do not keep to the contract, and
-// those whose RegoPolicy an API server would not take.
+// Check returns the policies with errors, in their order: those that do not compile or violate the contract, and those whose
+// RegoPolicy an API server would reject.
 func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 	return c.check(ctx, catalog.Source.Check)
 }
 
-// Remarks say of what is in order what could be better, a line each as those of a [Problem].
+// Remarks returns warnings about valid policies, one line each in the format of [Problem].
 func (c *Collection) Remarks() (lines []string) {
 	for i, source := range c.Sources() {
 		for _, why := range append(c.release.Unserved(&c.Objects[i]), c.release.Remarks(&c.Objects[i])...) {
@@ -62,7 +62,7 @@ func (c *Collection) Remarks() (lines []string) {
 func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) error) ([]*Problem, error) {
 	var problems []*Problem
 	for i, source := range c.Sources() {
-		lines, err := c.unstorable(ctx, &c.Objects[i])
+		lines, err := c.checkSchema(ctx, &c.Objects[i])
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 				lines = append(lines, c.Place(source.Name)+": "+why)
 			}
 		}
-		lines = append(lines, c.unpatchable(&c.Objects[i])...)
+		lines = append(lines, c.checkPatchable(&c.Objects[i])...)
 		if len(lines) > 0 {
 			problems = append(problems, &Problem{Policy: source.Name, Lines: lines})
 		}
@@ -82,8 +82,8 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 	return problems, nil
 }
 
-// unpatchable says what a policy would patch and may not.
-func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
+// checkPatchable returns what a policy patches without being granted it.
+func (c *Collection) checkPatchable(object *v1alpha1.RegoPolicy) (lines []string) {
 	if !catalog.Patches(object) {
 		return nil
 	}
@@ -93,8 +93,8 @@ func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
 	return lines
 }
 
-// unstorable says what the schema of RegoPolicy has against one that was read.
-func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy) (lines []string, err error) {
+// checkSchema returns the violations of RegoPolicy's schema by a policy that was read from a file.
+func (c *Collection) checkSchema(ctx context.Context, object *v1alpha1.RegoPolicy) (lines []string, err error) {
 	if _, read := c.origins[object.Name]; !read {
 		return nil, nil
 	}
@@ -114,7 +114,7 @@ func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy
 			place, about := c.Place(object.Name), (*field.Error)(nil)
 			if errors.As(one, &about) {
 				if about.Field == noField {
-					continue // it only says that CEL was not evaluated because of the others
+					continue // reports only that CEL was not evaluated because of the others
 				}
 				place = placeOf(place, about.Field)
 			}
@@ -126,7 +126,7 @@ func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy
 	return lines, nil
 }
 
-// placeOf is the line of a field, in the file at a place that may have the line of its document.
+// placeOf returns the line of a field. The place is a file, maybe with the line of its document.
 func placeOf(place, field string) string {
 	file, from := place, 1
 	if i := strings.LastIndex(place, ":"); i >= 0 {
@@ -140,11 +140,10 @@ func placeOf(place, field string) string {
 	return place
 }
 
-// noField is the field of an error that has none.
+// noField is the field of errors that are not about one.
 const noField = "<nil>"
 
-// Explain takes apart what was found wrong with one of the collection's sources. What concerns a policy as a whole is told of
-// its RegoPolicy.
+// Explain splits the error of one of the collection's sources into lines. Errors about a policy as a whole refer to its RegoPolicy.
 func (c *Collection) Explain(source catalog.Source, err error) (lines []string) {
 	var all engine.CompileErrors
 	if !errors.As(err, &all) {
@@ -159,9 +158,9 @@ func (c *Collection) Explain(source catalog.Source, err error) (lines []string) 
 	return lines
 }
 
-// Set compiles the policies. All must be in order, and such as a cluster could have.
+// Set compiles the policies. All must be valid, and a cluster must be able to have them together.
 func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
-	objects := c.whole()
+	objects := c.withLibraries()
 	for i := range objects {
 		if c.Deliberation > 0 {
 			objects[i].Spec.TimeoutMilliseconds = c.Deliberation
@@ -170,18 +169,18 @@ func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
 	set, broken := c.release.sets.Compile(objects, grants.Patchable{Kinds: c.Patchable})
 	compiles := func(catalog.Source) error { return nil }
 	if broken != nil {
-		compiles = catalog.Source.Check // says it again, with the paths of files
+		compiles = catalog.Source.Check // reports the errors with the paths of files
 	}
 	problems, err := c.check(ctx, compiles)
 	if err != nil {
 		return nil, err
 	}
 	if len(problems) == 0 {
-		return set, broken // broken may be about several together, as two libraries of one name
+		return set, broken // broken may be about several policies, such as two libraries of one name
 	}
-	told := make([]error, len(problems))
+	errs := make([]error, len(problems))
 	for i, p := range problems {
-		told[i] = p
+		errs[i] = p
 	}
-	return nil, errors.Join(told...)
+	return nil, errors.Join(errs...)
 }

@@ -1,5 +1,4 @@
-// Package load finds the policies that a command works with: those of folders that they are written in, those of files as a
-// cluster shows them, or the shipped ones.
+// Package load reads the policies that a command works with: from folders of Rego, from files of RegoPolicies, or those shipped.
 package load
 
 import (
@@ -20,48 +19,48 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// Release is what there is to know of the release that policies are for.
+// Release is the content of a Sallyport release, for commands.
 type Release struct {
-	// Shipped gives its policies.
+	// Shipped returns its policies.
 	Shipped func() ([]v1alpha1.RegoPolicy, error)
-	// Folder gives the policies that are written in a folder, libraries first, and the path of the manifest of each, by its name.
+	// Folder returns the policies in a folder, libraries first, and the path of the manifest of each, by its name.
 	Folder func(folder string) (policies []v1alpha1.RegoPolicy, manifests map[string]string, err error)
-	// Manifest is the name of the file that a policy has beside its Rego in such a folder.
+	// Manifest is the name of a policy's manifest in such a folder.
 	Manifest string
-	// Kinds gives its kinds.
+	// Kinds returns its kinds.
 	Kinds func() (*offline.Kinds, error)
-	// Check tells what of a policy's spec.match keeps the API server from asking it, Unserved what of it no cluster has, and
-	// Remarks what of it has no effect: a line each.
+	// Check returns what in a policy's spec.match keeps the API server from calling it, Unserved what no cluster serves, and
+	// Remarks what has no effect: a line each.
 	Check, Unserved, Remarks func(*v1alpha1.RegoPolicy) []string
 
-	// sets is what its collections were compiled to: those that are held against each other differ in few policies.
+	// sets caches compiled policies: collections that are compared differ in few of them.
 	sets catalog.Sets
 }
 
-// Collection is policies, and where they were read.
+// Collection is a list of policies with the places that they were read from.
 type Collection struct {
-	// Objects are the policies in the order in which they were read; of a folder, libraries come first.
+	// Objects are the policies in the order in which they were read; in a folder, libraries come first.
 	Objects []v1alpha1.RegoPolicy
-	// Deliberation is how many milliseconds every policy of a [Collection.Set] gets for a decision, if it is not what each says
-	// for itself: a slow machine must not change a verdict, as it may in a cluster, where somebody waits.
+	// Deliberation is the time in milliseconds that each policy of [Collection.Set] has for a decision; 0 means the policy's own.
+	// Outside a cluster a slow machine must not change a result.
 	Deliberation int32
-	// Patchable is what policies may patch in the cluster that they are for.
+	// Patchable is what policies may patch in the target cluster.
 	Patchable grants.Kinds
 
 	release *Release
-	origins map[string]origin // by the name of the policy; the shipped ones have none
+	origins map[string]origin // by policy name; shipped policies have none
 	shipped []v1alpha1.RegoPolicy
 }
 
-// origin is where a policy was read.
+// origin is where a policy was read from.
 type origin struct {
-	manifest string // the file of the RegoPolicy, with a line if it has several
-	folder   string // of the Rego; "" if that is in the RegoPolicy
+	manifest string // the RegoPolicy's file, with a line if the file has several documents
+	folder   string // of the Rego; "" if the RegoPolicy contains it
 }
 
-// Read gives the policies of paths, or the shipped ones if there are no paths. A path is a folder of policies, each a
-// policy.yaml with its Rego beside it; or a file or folder of RegoPolicies with their Rego in them; or - for standard input.
-// The error joins all that is wrong.
+// Read returns the policies of paths, or the shipped ones without paths. A path is a folder of policies, each a policy.yaml with
+// its Rego beside it; a file or folder of RegoPolicies that contain their Rego; or - for standard input. The error joins all
+// errors.
 func (r *Release) Read(files *offline.Files, paths ...string) (*Collection, error) {
 	shipped, err := r.Shipped()
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *Collection) read(files *offline.Files, path string) error {
 	}
 	objects, manifests, err := c.release.Folder(path)
 	if err != nil {
-		if lines := c.misshapen(path); len(lines) > 0 { // which say where
+		if lines := c.misshapen(path); len(lines) > 0 { // with lines of the file
 			return errors.New(strings.Join(lines, "\n"))
 		}
 	}
@@ -112,13 +111,13 @@ func (c *Collection) read(files *offline.Files, path string) error {
 	return err
 }
 
-// misshapen says which fields of the manifests in a folder RegoPolicies do not have, and which are of another type.
+// misshapen returns the fields of the manifests in a folder that are unknown or have the wrong type.
 func (c *Collection) misshapen(folder string) (lines []string) {
 	_ = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || entry.Name() != c.release.Manifest {
 			return nil
 		}
-		documents, _ := new(offline.Files).Read(path) // what is wrong with the text is said already
+		documents, _ := new(offline.Files).Read(path) // syntax errors are reported already
 		for i := range documents {
 			lines = append(lines, c.misshapenIn(&documents[i])...)
 		}
@@ -127,7 +126,7 @@ func (c *Collection) misshapen(folder string) (lines []string) {
 	return lines
 }
 
-// misshapenIn says the same of a document.
+// misshapenIn is misshapen for one document.
 func (c *Collection) misshapenIn(d *offline.Document) []string {
 	known, err := c.release.Kinds()
 	if err != nil {
@@ -136,7 +135,7 @@ func (c *Collection) misshapenIn(d *offline.Document) []string {
 	return known.Misshapen(d)
 }
 
-// holdsRego tells a folder that policies are written in from one of RegoPolicies.
+// holdsRego reports whether a folder has policies as Rego files rather than RegoPolicies.
 func (c *Collection) holdsRego(folder string) (found bool, err error) {
 	err = filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && (entry.Name() == c.release.Manifest || filepath.Ext(entry.Name()) == ".rego") {
@@ -196,7 +195,7 @@ func (c *Collection) add(object *v1alpha1.RegoPolicy, from origin) error {
 	return nil
 }
 
-// Put adds policies, in place of those of the same names.
+// Put adds policies, and replaces those of the same names.
 func (c *Collection) Put(others *Collection) {
 	for _, o := range others.Objects {
 		at := slices.IndexFunc(c.Objects, func(mine v1alpha1.RegoPolicy) bool { return mine.Name == o.Name })
@@ -212,7 +211,7 @@ func (c *Collection) Put(others *Collection) {
 	}
 }
 
-// HasShipped tells whether one of the policies has the name of a shipped one. Libraries are none that is asked.
+// HasShipped reports whether a policy has the name of a shipped one. Libraries do not count.
 func (c *Collection) HasShipped() bool {
 	return slices.ContainsFunc(c.Objects, func(mine v1alpha1.RegoPolicy) bool {
 		return slices.ContainsFunc(c.shipped, func(theirs v1alpha1.RegoPolicy) bool {
@@ -221,9 +220,9 @@ func (c *Collection) HasShipped() bool {
 	})
 }
 
-// whole is the policies, and after them the shipped libraries: a cluster has these, so that policies may import them. One that
-// the collection has itself, by name or by package, is left out.
-func (c *Collection) whole() []v1alpha1.RegoPolicy {
+// withLibraries returns the policies and the shipped libraries, which policies may import as in a cluster. A library that the collection
+// has itself, by name or by package, is left out.
+func (c *Collection) withLibraries() []v1alpha1.RegoPolicy {
 	all := slices.Clone(c.Objects)
 	for _, library := range c.shipped {
 		own := slices.ContainsFunc(c.Objects, func(o v1alpha1.RegoPolicy) bool {
@@ -236,7 +235,7 @@ func (c *Collection) whole() []v1alpha1.RegoPolicy {
 	return all
 }
 
-// Place is where a policy was read, as a path that can be opened; the name of a shipped one.
+// Place returns where a policy was read from, as a path that can be opened; for a shipped policy its name.
 func (c *Collection) Place(policy string) string {
 	if from, known := c.origins[policy]; known {
 		return from.manifest
@@ -244,7 +243,7 @@ func (c *Collection) Place(policy string) string {
 	return policy
 }
 
-// Module is the path of a module of a policy; "" if that is no file of its own.
+// Module returns the path of a module of a policy; "" if it has no file of its own.
 func (c *Collection) Module(policy, module string) string {
 	from := c.origins[policy]
 	if from.folder == "" {
@@ -253,10 +252,10 @@ func (c *Collection) Module(policy, module string) string {
 	return filepath.Join(from.folder, module)
 }
 
-// Sources puts the policies into the engine's terms, as [catalog.Sources] does. Modules have the paths of their files, so that
-// what is said of a line in one can be found; of a RegoPolicy with its Rego in it, the path of that comes first.
+// Sources converts the policies as [catalog.Sources] does. Modules are named by their paths, for messages; if a RegoPolicy contains
+// its Rego, the RegoPolicy's path comes first.
 func (c *Collection) Sources() []catalog.Source {
-	sources := catalog.Sources(c.whole())[:len(c.Objects)]
+	sources := catalog.Sources(c.withLibraries())[:len(c.Objects)]
 	for i := range sources {
 		for _, modules := range [][]engine.Module{sources[i].Modules, sources[i].Libraries, sources[i].Tests} {
 			for j := range modules {
@@ -267,7 +266,7 @@ func (c *Collection) Sources() []catalog.Source {
 	return sources
 }
 
-// path gives the path of a module that is called <policy>/<file>.
+// path returns the path of a module that is named <policy>/<file>.
 func (c *Collection) path(module string) string {
 	policy, file, _ := strings.Cut(module, "/")
 	from, known := c.origins[policy]

@@ -23,16 +23,16 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// mutate has the mutating webhooks change the object.
+// mutate calls the mutating webhooks.
 func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
 	asked, err := r.asked(ctx, p, webhooks.Mutating, r.hooks.mutating, (*catalog.Policy).Mutates)
 	if err != nil {
 		return err
 	}
 	for _, h := range asked {
-		response, err := r.ask(ctx, p, webhooks.Mutating, h)
-		if err != nil && r.explaining != nil && r.explaining.Own { // it may be only the asker who cannot read what a policy can
-			p.note(AboutPatches, "patches by policies are unknown, the object is evaluated as it was sent: %v", err)
+		response, err := r.evaluate(ctx, p, webhooks.Mutating, h)
+		if err != nil && r.explaining != nil && r.explaining.Own { // possibly only the user may not read what the policy can
+			p.addNote(AboutPatches, "patches by policies are unknown, the object is evaluated as it was sent: %v", err)
 			continue
 		}
 		if err != nil {
@@ -48,7 +48,7 @@ func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// patch does to the object what the API server does with the answer of a mutating webhook.
+// patch applies the patch of a mutating webhook as the API server does.
 func (p *pending) patch(text []byte) error {
 	patch, err := jsonpatch.DecodePatch(text)
 	if err != nil {
@@ -67,38 +67,38 @@ func (p *pending) patch(text []byte) error {
 		return apierrors.NewInternalError(err)
 	}
 	p.object = patched
-	p.changed("policies")
+	p.recordStage("policies")
 	if p.kind.schema != nil && p.scaled == nil {
 		p.kind.schema.setDefaults(p.object)
-		p.changed("schema")
+		p.recordStage("schema")
 	}
 	return nil
 }
 
-// validate has the validating webhooks judge the object.
+// validate calls the validating webhooks.
 func (r *Reviewer) validate(ctx context.Context, p *pending) error {
 	asked, err := r.asked(ctx, p, webhooks.Validating, r.hooks.validating, (*catalog.Policy).Validates)
 	if err != nil {
 		return err
 	}
 	for _, h := range asked {
-		if _, err := r.ask(ctx, p, webhooks.Validating, h); err != nil {
+		if _, err := r.evaluate(ctx, p, webhooks.Validating, h); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// asked are the webhooks that the API server would call about the request as it is now, for the policies that have something to
-// say then. Why each says it is explained.
+// asked returns the webhooks that the API server would call for the current request, for the policies that have rules at the
+// endpoint. It adds their explanations.
 func (r *Reviewer) asked(ctx context.Context, p *pending, endpoint string, all []hook, speaks func(*catalog.Policy) bool) ([]hook, error) {
-	asked, skipped, err := r.hooks.meeting(ctx, all, p.attributes(), r.homeOf(ctx, p), rights{r.world})
+	asked, skipped, err := r.hooks.matching(ctx, all, p.attributes(), r.homeOf(ctx, p), rights{r.world})
 	if err != nil {
 		return nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
 	}
 	for _, s := range skipped {
 		if s.policy == "" || len(asked) == 0 && !s.unmarked { // else most policies would be noted with most requests
-			p.note(AboutWebhook, "%s", s.why)
+			p.addNote(AboutWebhook, "%s", s.why)
 		}
 	}
 	if len(asked) == 0 && len(skipped) == 0 {
@@ -107,7 +107,7 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, endpoint string, all [
 	return asked, r.explain(ctx, p, endpoint, asked, skipped)
 }
 
-// noteUnsent names policies that match a request which the API server sends to no webhook.
+// noteUnsent notes policies that match a request which the API server sends to no webhook.
 func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*catalog.Policy) bool) {
 	review, err := p.review()
 	if err != nil {
@@ -122,16 +122,16 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 		if why := r.hooks.never[s.Name()]; len(why) > 0 {
 			text = fmt.Sprintf("policy %s matches, but is not evaluated: %s", s.Name(), strings.Join(why, "; "))
 		}
-		p.note(AboutRequest, "%s", text)
+		p.addNote(AboutRequest, "%s", text)
 	}
 }
 
-// aboutNamespace tells whether the request is about a Namespace, which is in itself, as far as the API server goes.
+// aboutNamespace reports whether the request is about a Namespace, which the API server treats as being in itself.
 func (p *pending) aboutNamespace() bool {
 	return p.kind.resource.Group == "" && p.kind.resource.Resource == "namespaces"
 }
 
-// namespace is that of the request.
+// namespace returns the namespace of the request.
 func (p *pending) namespace() string {
 	if p.aboutNamespace() {
 		return p.id.name
@@ -139,7 +139,7 @@ func (p *pending) namespace() string {
 	return p.id.namespace
 }
 
-// attributes are the request in the API server's terms.
+// attributes returns the request as the API server's admission packages represent it.
 func (p *pending) attributes() *admission.VersionedAttributes {
 	var object, old runtime.Object
 	if p.object != nil {
@@ -160,7 +160,7 @@ func (p *pending) attributes() *admission.VersionedAttributes {
 	return attributes
 }
 
-// gvk is the kind of what is sent: a Scale, what a connection carries, or the object itself.
+// gvk returns the kind of the request's object: a Scale, the options of a connection, or the object itself.
 func (p *pending) gvk() schema.GroupVersionKind {
 	switch {
 	case p.scaled != nil:
@@ -171,12 +171,12 @@ func (p *pending) gvk() schema.GroupVersionKind {
 	return p.kind.GroupVersionKind
 }
 
-// options are what goes with requests of each operation, but for CONNECT.
+// options are the option kinds of requests by operation, except CONNECT.
 var options = map[admissionv1.Operation]string{
 	admissionv1.Create: "CreateOptions", admissionv1.Update: "UpdateOptions", admissionv1.Delete: "DeleteOptions",
 }
 
-// review is the request as the API server would put it to the webhooks now.
+// review returns the current request as the API server would send it to webhooks.
 func (p *pending) review() (*webhooks.Review, error) {
 	no := false
 	kind, resource := metav1.GroupVersionKind(p.gvk()), metav1.GroupVersionResource(p.kind.resource)
@@ -197,8 +197,8 @@ func (p *pending) review() (*webhooks.Review, error) {
 	return webhooks.NewReview(request)
 }
 
-// ask puts the request to the policies, as the webhook does: to all, or to the one that it is about.
-func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook) (*admissionv1.AdmissionResponse, error) {
+// evaluate evaluates the policies as the webhook does: all, or the one of the webhook.
+func (r *Reviewer) evaluate(ctx context.Context, p *pending, endpoint string, by hook) (*admissionv1.AdmissionResponse, error) {
 	review, err := p.review()
 	if err != nil {
 		return nil, err
@@ -210,9 +210,9 @@ func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook
 	response, said := decision.Response(), verdictsOf(decision)
 	p.result.Policies = append(p.result.Policies, said...)
 	p.noteForeign(said)
-	if open := decision.OpenOverride(); open != "" { // a cluster knows
+	if open := decision.OpenOverride(); open != "" { // a cluster knows whether it counts
 		response.Warnings = slices.DeleteFunc(response.Warnings, func(w string) bool { return w == open })
-		p.note(AboutRequest, "the override was not judged: %s", open)
+		p.addNote(AboutRequest, "the override was not judged: %s", open)
 	}
 	p.warn(response.Warnings...)
 	decided := slices.ContainsFunc(said, func(v PolicyVerdict) bool { return v.decides() })
@@ -226,7 +226,7 @@ func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook
 	return response, nil
 }
 
-// noteForeign says what was left out where policies judge a kind without a schema.
+// noteForeign notes what is not checked if policies match a kind without a schema.
 func (p *pending) noteForeign(said []PolicyVerdict) {
 	if p.kind.schema != nil || len(said) == 0 {
 		return
@@ -235,5 +235,5 @@ func (p *pending) noteForeign(said []PolicyVerdict) {
 	if p.kind.guessed {
 		text += fmt.Sprintf(", for resource %s, which is a guess (add the CustomResourceDefinition to the state)", p.result.Resource)
 	}
-	p.note(AboutRequest, "%s", text)
+	p.addNote(AboutRequest, "%s", text)
 }

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Change is a field that the cluster makes another than it was sent.
+// Change is a field that the cluster changed.
 type Change struct {
 	// Op is add, remove or change.
 	Op string `json:"op"`
-	// Path is as in spec.force or metadata.labels[sallyport.dev/virtual-machine].
+	// Path is the path of the field, such as spec.force or metadata.labels[sallyport.dev/virtual-machine].
 	Path string `json:"path"`
 	Old  any    `json:"old,omitempty"`
 	New  any    `json:"new,omitempty"`
@@ -23,7 +23,7 @@ type Change struct {
 	keys []string
 }
 
-// changes compares what was sent with what became of it, stage by stage, so that it can be said by whom.
+// changes compares the object after each stage, to find out what changed each field.
 func (p *pending) changes() []Change {
 	by := map[string]Change{}
 	before := p.sent
@@ -45,11 +45,11 @@ func (p *pending) changes() []Change {
 		return c.Op == "" || reflect.DeepEqual(c.Old, c.New) && c.Op == "change"
 	})
 	all := slices.SortedFunc(maps.Values(by), func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
-	return slices.DeleteFunc(all, func(c Change) bool { return within(all, c) })
+	return slices.DeleteFunc(all, func(c Change) bool { return isPartOf(all, c) })
 }
 
-// within tells whether a change is part of another: a default in what was then dropped as a whole.
-func within(all []Change, c Change) bool {
+// isPartOf reports whether a change is part of another: a default in a field that was then removed as a whole.
+func isPartOf(all []Change, c Change) bool {
 	return slices.ContainsFunc(all, func(whole Change) bool {
 		return len(whole.keys) < len(c.keys) && slices.Equal(whole.keys, c.keys[:len(whole.keys)])
 	})
@@ -67,13 +67,13 @@ func operation(was, is bool) string {
 	return ""
 }
 
-// setByServer are the fields of every object that the API server sets; nobody is interested to read so each time.
+// setByServer are the metadata fields that the API server sets in every object; their changes are not reported.
 var setByServer = []string{
 	"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "namespace", "name", "selfLink",
 	"managedFields",
 }
 
-// differences goes down into maps, and takes lists as a whole.
+// differences compares maps recursively, and lists as a whole.
 func differences(keys []string, before, after map[string]any) (found []Change) {
 	all := map[string]any{}
 	maps.Copy(all, before)
@@ -112,7 +112,7 @@ func written(keys []string) string {
 	return b.String()
 }
 
-// patcher names the policy that patched a field, or "policies" if it cannot be told.
+// patcher returns the policy that patched a field, or "policies" if that is ambiguous.
 func (p *pending) patcher(keys []string) string {
 	for _, v := range p.result.Policies {
 		for _, patch := range v.Patches {
@@ -136,7 +136,7 @@ func pointer(path string) []string {
 	return keys
 }
 
-// related tells whether one of the paths leads through the other.
+// related reports whether one of the paths is a prefix of the other.
 func related(a, b []string) bool {
 	n := min(len(a), len(b))
 	return slices.Equal(a[:n], b[:n])

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// worldClient is the part of an API server that facts are read with, by the same rules as in a cluster.
+// worldClient is the client for live reads, with the rules of an API server.
 type worldClient struct {
 	client.Client // what facts do not use
 	world         *World
@@ -28,8 +28,8 @@ type worldClient struct {
 func (c *worldClient) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	gvk := into.GetObjectKind().GroupVersionKind()
 	found := c.world.get(identity{gvk.GroupKind(), key.Namespace, key.Name})
-	if found == nil && gvk.GroupKind() == namespaceKind && c.world.supposed[key.Name] {
-		found = c.world.supposedNamespace(key.Name)
+	if found == nil && gvk.GroupKind() == namespaceKind && c.world.assumed[key.Name] {
+		found = c.world.assumedNamespace(key.Name)
 	}
 	if found == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind)}, key.Name)
@@ -54,10 +54,10 @@ func (c *worldClient) List(_ context.Context, into client.ObjectList, options ..
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	var o client.ListOptions
 	o.ApplyOptions(options)
-	if o.FieldSelector != nil && !o.FieldSelector.Empty() { // as API servers say of most fields; facts are selected all the same
+	if o.FieldSelector != nil && !o.FieldSelector.Empty() { // as API servers answer for most fields; facts then select themselves
 		return apierrors.NewBadRequest("field selectors are not supported here")
 	}
-	for _, t := range c.world.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == gvk.GroupKind() }) {
+	for _, t := range c.world.all(func(t *storedObject) bool { return t.GroupVersionKind().GroupKind() == gvk.GroupKind() }) {
 		if err := sameVersion(t.Unstructured, gvk); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (c *worldClient) List(_ context.Context, into client.ObjectList, options ..
 	return nil
 }
 
-// sameVersion keeps an object from being shown in a version that it is not written in.
+// sameVersion returns an error if an object is requested in another version than its own.
 func sameVersion(u *unstructured.Unstructured, wanted schema.GroupVersionKind) error {
 	if u.GroupVersionKind() == wanted {
 		return nil
@@ -80,7 +80,7 @@ func sameVersion(u *unstructured.Unstructured, wanted schema.GroupVersionKind) e
 		identityOf(u), u.GetAPIVersion(), wanted.GroupVersion())
 }
 
-// Create answers a SubjectAccessReview by one that the world has.
+// Create answers a SubjectAccessReview with one of the world.
 func (c *worldClient) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
 	asked, ok := object.(*authorizationv1.SubjectAccessReview)
 	if !ok {
@@ -95,7 +95,7 @@ func (c *worldClient) Create(_ context.Context, object client.Object, _ ...clien
 	return fmt.Errorf("the state has no answer; add this SubjectAccessReview to it, with its status: %s", template(&asked.Spec))
 }
 
-// covers tells whether the answer is to this question. Groups and UID that the answer does not name are left open by it.
+// covers reports whether the answer is for this review. Groups and UID are ignored if the answer does not name them.
 func (a *answer) covers(asked *authorizationv1.SubjectAccessReviewSpec) bool {
 	is, wanted := a.Spec.ResourceAttributes, asked.ResourceAttributes
 	return a.Spec.User == asked.User && (a.Spec.UID == "" || a.Spec.UID == asked.UID) &&
@@ -108,21 +108,21 @@ func sameTexts(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// template is the SubjectAccessReview that would answer, in a line of YAML.
+// template returns the SubjectAccessReview that would answer, as a line of YAML.
 func template(asked *authorizationv1.SubjectAccessReviewSpec) string {
 	attributes, err := json.Marshal(asked.ResourceAttributes)
 	if err != nil {
-		panic(err) // of texts only
+		panic(err) // it has only strings
 	}
 	return fmt.Sprintf(`{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": %q, "resourceAttributes": %s}, "status": {"allowed": true}}`,
 		asked.User, attributes)
 }
 
-// RESTMapper says which kind a resource is of, of those that have been seen.
+// RESTMapper returns the resources and kinds of the world.
 func (c *worldClient) RESTMapper() meta.RESTMapper {
 	seen := meta.NewDefaultRESTMapper(nil)
 	for gvk, k := range c.world.kinds.known {
-		seen.AddSpecific(gvk, k.resource, k.resource, meta.RESTScopeRoot) // nobody asks for the scope
+		seen.AddSpecific(gvk, k.resource, k.resource, meta.RESTScopeRoot) // the scope is not used
 	}
 	return seen
 }

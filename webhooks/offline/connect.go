@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Connections are the subresources by which somebody connects to an object.
+// Connections are the subresources for connecting to an object.
 var Connections = []string{"exec", "attach", "portforward", "proxy"}
 
-// carries has the kind of what the API server hands on for each connection to a kind of Kubernetes.
-var carries = map[string]string{
+// optionKinds maps connections of built-in kinds to the kind of their options.
+var optionKinds = map[string]string{
 	"pods/exec": "PodExecOptions", "pods/attach": "PodAttachOptions", "pods/portforward": "PodPortForwardOptions", "pods/proxy": "PodProxyOptions",
 	"services/proxy": "ServiceProxyOptions", "nodes/proxy": "NodeProxyOptions",
 }
 
-// defaultContainer is the annotation by which kubectl knows which container is meant.
+// defaultContainer is the annotation with kubectl's default container.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
 // parseConnection makes of an object the request that kubectl exec, attach, port-forward or proxy would send.
@@ -25,7 +25,7 @@ func (r *Reviewer) parseConnection(p *pending) error {
 	if p.request.Operation == "" {
 		p.request.Operation = admissionv1.Connect
 	}
-	kind := carries[p.kind.resource.Resource+"/"+p.request.Subresource]
+	kind := optionKinds[p.kind.resource.Resource+"/"+p.request.Subresource]
 	switch {
 	case kind == "" || p.kind.Group != "":
 		return d.errorf("%s has no subresource %s", p.kind.Kind, p.request.Subresource)
@@ -41,17 +41,17 @@ func (r *Reviewer) parseConnection(p *pending) error {
 		if err != nil {
 			return err
 		}
-		r.world.put(to, d.Place())
-		p.supposed = true
+		r.world.store(to, d.Place())
+		p.assumed = true
 	}
 	p.connection = corev1.SchemeGroupVersion.WithKind(kind)
 	p.object = &unstructured.Unstructured{Object: optionsOf(r.world.get(p.id), p.connection, p.request)}
-	r.world.kinds.known[p.kind.GroupVersionKind] = p.kind // so that its resource leads to it
+	r.world.kinds.known[p.kind.GroupVersionKind] = p.kind // maps its resource to it
 	p.result = p.newResult()
 	return nil
 }
 
-// optionsOf is what kubectl asks for if it is told nothing else.
+// optionsOf returns the options that kubectl sends by default.
 func optionsOf(to *unstructured.Unstructured, kind schema.GroupVersionKind, request *Request) map[string]any {
 	options := map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind}
 	if request.Subresource != "exec" && request.Subresource != "attach" {

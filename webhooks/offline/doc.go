@@ -1,7 +1,6 @@
-// Package offline says what a cluster with Sallyport would answer to a request, without a cluster.
+// Package offline computes the response of a cluster with Sallyport to a request, without a cluster.
 //
-// A request takes the way that it takes through the API server: it is decoded and pruned, the mutating webhook changes it,
-// defaults, schema and CEL of our definitions are applied, the validating webhook judges it. The steps are the API server's
-// own packages where it has them, the gate and the facts are those that serve the webhooks. What the policies ask for is
-// answered from a World, which is everything there is.
+// A request passes the steps of the API server: it is decoded and pruned, the mutating webhook changes it, defaults, schema and CEL
+// of Sallyport's definitions are applied, the validating webhook is called. The steps use the API server's own packages if
+// possible; the gate and the facts are those of the webhooks. Queries are answered from a World, which has all objects.
 package offline

@@ -14,10 +14,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/explain"
 )
 
-// Explaining has the policies explained: those of the Reviewer, on the facts that it decides on.
+// Explaining has the policies to explain and the facts for it.
 type Explaining = explain.Explainer
 
-// explain notes why each policy says what it says about the request as it is now.
+// explain adds the explanation of each policy for the current request.
 func (r *Reviewer) explain(ctx context.Context, p *pending, endpoint string, asked []hook, skipped []skip) error {
 	if r.explaining == nil {
 		return nil
@@ -55,8 +55,8 @@ func (r *Reviewer) named(p *pending) string {
 	return p.result.Resource + "/" + p.result.Subresource
 }
 
-// homeOf gives the labels of the request's namespace as the API server knows them: of a Namespace that is written those that it
-// would have.
+// homeOf returns the labels of the request's namespace as the API server knows them: for a Namespace that is created or updated,
+// the new ones.
 func (r *Reviewer) homeOf(ctx context.Context, p *pending) func() (labels.Set, error) {
 	return func() (labels.Set, error) {
 		if p.aboutNamespace() && p.result.Subresource == "" && p.object != nil {

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// FieldLine is where a field that is wrong was read.
+// FieldLine is the place of an invalid field.
 type FieldLine struct {
 	Field string `json:"field"`
 	Line  int    `json:"line"`
 }
 
-// locate notes where fields were read, as far as that is known.
-func (p *pending) locate(fields ...string) {
+// recordLines records the lines of fields, if known.
+func (p *pending) recordLines(fields ...string) {
 	for _, name := range fields {
 		one := FieldLine{name, p.request.LineOf(name)}
 		if one.Line > 0 && !slices.Contains(p.result.Fields, one) {
@@ -27,12 +27,12 @@ func (p *pending) locate(fields ...string) {
 
 func (p *pending) locateErrors(errs field.ErrorList) {
 	for _, e := range errs {
-		p.locate(e.Field)
+		p.recordLines(e.Field)
 	}
 }
 
-// Misshapen says which fields of an object of one of our kinds its schema does not have, and which are of another type, a line each
-// that begins with the place.
+// Misshapen returns the fields of an object of Sallyport's kinds that are unknown or have the wrong type: one line each, which
+// begins with the place.
 func (k *Kinds) Misshapen(d *Document) (lines []string) {
 	is, err := k.of(d)
 	if err != nil || is.schema == nil {

@@ -21,24 +21,24 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// hook is a webhook of a configuration: whom the API server asks, and about which requests.
+// hook is a webhook of a configuration.
 type hook struct {
 	name                string
-	policy              string // that it is about; "" if it is about all
+	policy              string // of the webhook; "" if it is for all
 	rules               []admissionregistrationv1.RuleWithOperations
 	namespaces, objects labels.Selector
 	conditions          matchconditions.Matcher
 }
 
-// Hooks are the webhooks that the gate serves.
+// Hooks are the webhooks of the gate.
 type Hooks struct {
 	mutating, validating []hook
-	// never is what of a policy is never registered, by its name.
+	// never has the parts of a policy that are never registered, by its name.
 	never map[string][]string
 }
 
-// NewHooks are the webhooks of Sallyport in configurations as a cluster has them. What of a policy is never registered is told by its name, as
-// far as that is known.
+// NewHooks returns Sallyport's webhooks in the configurations of a cluster. never has the parts of policies that are never
+// registered, by policy name, if known.
 func NewHooks(
 	mutating []admissionregistrationv1.MutatingWebhookConfiguration, validating []admissionregistrationv1.ValidatingWebhookConfiguration,
 	never map[string][]string,
@@ -48,7 +48,7 @@ func NewHooks(
 		changing = append(changing, c.Webhooks...)
 	}
 	for _, c := range validating {
-		for _, w := range c.Webhooks { // which has nothing that the other has not
+		for _, w := range c.Webhooks { // its fields are a subset
 			judging = append(judging, admissionregistrationv1.MutatingWebhook{
 				Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
 				MatchConditions: w.MatchConditions, FailurePolicy: w.FailurePolicy,
@@ -58,15 +58,15 @@ func NewHooks(
 	h := &Hooks{never: never}
 	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	var err error
-	if h.mutating, err = served(changing, webhooks.MutatePath, compiler); err != nil {
+	if h.mutating, err = servedHooks(changing, webhooks.MutatePath, compiler); err != nil {
 		return nil, err
 	}
-	h.validating, err = served(judging, webhooks.ValidatePath, compiler)
+	h.validating, err = servedHooks(judging, webhooks.ValidatePath, compiler)
 	return h, err
 }
 
-// served are those that the gate serves at a path, or at that of a policy below it.
-func served(all []admissionregistrationv1.MutatingWebhook, path string, compiler cel.ConditionCompiler) (hooks []hook, err error) {
+// servedHooks returns the webhooks of the gate at a path, or at a policy's path below it.
+func servedHooks(all []admissionregistrationv1.MutatingWebhook, path string, compiler cel.ConditionCompiler) (hooks []hook, err error) {
 	for _, w := range all {
 		to := w.ClientConfig.Service
 		if to == nil || to.Path == nil || !strings.HasSuffix(w.Name, "."+v1alpha1.GroupName) {
@@ -91,7 +91,7 @@ func served(all []admissionregistrationv1.MutatingWebhook, path string, compiler
 	return hooks, nil
 }
 
-// labelSelector gives one that selects everything for none, as the API server fills it in.
+// labelSelector returns a selector; nil selects everything, as the API server defaults it.
 func labelSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil
@@ -109,16 +109,16 @@ func matcher(compiler cel.ConditionCompiler, w *admissionregistrationv1.Mutating
 		compiler.CompileCondition(expressions, declared, environment.StoredExpressions), w.FailurePolicy, "webhook", "review", w.Name)
 }
 
-// skip is why the API server does not ask a webhook whose rules are met.
+// skip is why the API server does not call a webhook whose rules match.
 type skip struct {
-	policy string // that the webhook is about; "" if it is about all
+	policy string // of the webhook; "" if it is for all
 	why    string
-	// unmarked tells that the object does not have the labels that the webhook is for.
+	// unmarked reports whether the object lacks the labels that the webhook selects.
 	unmarked bool
 }
 
-// meeting gives the hooks that the API server would ask, and why it would not ask the others whose rules are met.
-func (h *Hooks) meeting(
+// matching returns the webhooks that the API server would call, and why it would not call others whose rules match.
+func (h *Hooks) matching(
 	ctx context.Context, all []hook, attributes *admission.VersionedAttributes, home func() (labels.Set, error), may rights,
 ) (asked []hook, skipped []skip, err error) {
 	for _, one := range all {
@@ -158,8 +158,8 @@ func (h *Hooks) meeting(
 	return asked, skipped, nil
 }
 
-// selects tells whether a selector selects the object as it is or as it would be. What a connection carries has no labels, which is
-// not to have none: no selector selects it.
+// selects reports whether a selector selects the old or the new object. The options of a connection are no object with labels, so
+// that no selector selects them.
 func selects(s labels.Selector, attributes *admission.VersionedAttributes) bool {
 	if s.Empty() || attributes.GetOperation() == admission.Connect {
 		return s.Empty()

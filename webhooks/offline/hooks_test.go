@@ -48,7 +48,7 @@ func TestLabelsOfANamespaceThatAreNotKnown(t *testing.T) {
 			object, nil, kind, tc.namespace, "x", schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "ks"}, "", admission.Create, nil, false,
 			&user.DefaultInfo{Name: "ann"})}
 		all := []hook{{name: "h", rules: []admissionregistrationv1.RuleWithOperations{everything}, namespaces: tc.selector, objects: labels.Everything(), conditions: anything{}}}
-		asked, _, err := (&Hooks{}).meeting(t.Context(), all, attributes, home, rights{})
+		asked, _, err := (&Hooks{}).matching(t.Context(), all, attributes, home, rights{})
 		if !errors.Is(err, tc.want) || err == nil && len(asked) != 1 {
 			t.Errorf("%s: %d are asked, error %v, want %v", name, len(asked), err, tc.want)
 		}

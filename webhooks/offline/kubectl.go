@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// KubectlSays puts a status as kubectl does, without the file that it names.
+// KubectlSays returns a status as kubectl prints it, without the file name.
 func KubectlSays(status *metav1.Status) string {
 	switch {
 	case status.Reason == metav1.StatusReasonInvalid && status.Details != nil:

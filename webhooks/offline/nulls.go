@@ -7,8 +7,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// prune has an object lose what the API server drops while it decodes it, and names the fields that are not in its schema. Metadata is
-// the same for all kinds: there, null means absent, and a label or an annotation that is null is empty.
+// prune removes what the API server drops while it decodes an object, and returns the fields that are not in its schema. Metadata
+// is the same for all kinds: there null means absent, and a null label or annotation is empty.
 func (k *kind) prune(u *unstructured.Unstructured) (unknown []string, err error) {
 	if k.schema != nil {
 		return k.schema.prune(u)
@@ -24,8 +24,8 @@ func (k *kind) prune(u *unstructured.Unstructured) (unknown []string, err error)
 	return unknown, nil
 }
 
-// resolveNulls replaces each null of an object of Kubernetes' own kinds by what Go's type of the kind has in its place. An object that
-// does not fit the type stays as it is: policies judge it.
+// resolveNulls replaces each null of an object of a built-in kind by the zero value of its Go field. An object that does not fit
+// the type is not changed, so that policies see it.
 func (k *kind) resolveNulls(u *unstructured.Unstructured) {
 	typed, err := clientgoscheme.Scheme.New(k.GroupVersionKind)
 	if err != nil {

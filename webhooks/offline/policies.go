@@ -15,10 +15,10 @@ import (
 
 var policyKind = v1alpha1.KindOf(&v1alpha1.RegoPolicy{}).GroupKind()
 
-// TestRunner makes what runs the tests of RegoPolicies among those that there are.
+// TestRunner returns a runner of the tests of RegoPolicies. stored returns the existing RegoPolicies.
 type TestRunner func(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.TestRunner
 
-// policies are the RegoPolicies that a request finds: those of the world, and those beside them that decide.
+// policies returns the RegoPolicies that a request sees: those of the world, and the active ones.
 func (w *World) policies(beside []v1alpha1.RegoPolicy) ([]v1alpha1.RegoPolicy, error) {
 	var all []v1alpha1.RegoPolicy
 	for i := range beside {
@@ -26,7 +26,7 @@ func (w *World) policies(beside []v1alpha1.RegoPolicy) ([]v1alpha1.RegoPolicy, e
 			all = append(all, beside[i])
 		}
 	}
-	for _, t := range w.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == policyKind }) {
+	for _, t := range w.all(func(t *storedObject) bool { return t.GroupVersionKind().GroupKind() == policyKind }) {
 		var p v1alpha1.RegoPolicy
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Object, &p); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.place, err)
@@ -36,11 +36,11 @@ func (w *World) policies(beside []v1alpha1.RegoPolicy) ([]v1alpha1.RegoPolicy, e
 	return all, nil
 }
 
-// rights answers what matchConditions ask about the requester, by the SubjectAccessReviews of the world. What they do not say is
-// not allowed.
+// rights answers access checks of matchConditions from the SubjectAccessReviews of the world. A right without an answer is not
+// allowed.
 type rights struct{ world *World }
 
-// Authorize tells whether somebody may do something.
+// Authorize implements authorizer.Authorizer.
 func (r rights) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	who := authenticationv1.UserInfo{Username: a.GetUser().GetName(), UID: a.GetUser().GetUID(), Groups: a.GetUser().GetGroups()}
 	asked := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -15,34 +15,34 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Validation says what is done about fields that the schema does not have, as kubectl's --validate does.
+// Validation is how unknown fields are handled, as with kubectl --validate.
 type Validation string
 
-// The ways of kubectl --validate.
+// Values of kubectl --validate.
 const (
 	Strict Validation = "strict"
 	Warn   Validation = "warn"
 	Ignore Validation = "ignore"
 )
 
-// Request is what somebody would send to a cluster.
+// Request is a request to a cluster.
 type Request struct {
 	Document
-	// Operation is UPDATE of what is there and CREATE of what is not, if empty.
+	// Operation is the operation; empty means UPDATE if the object exists and CREATE otherwise.
 	Operation admissionv1.Operation
-	// Old is the object as it is, in place of the world's.
+	// Old is the existing object, instead of the world's.
 	Old *Document
 	// Subresource is empty, scale, or one of Connections.
 	Subresource string
-	// Command is what is run by exec.
+	// Command is the command of exec.
 	Command    []string
 	User       authenticationv1.UserInfo
 	Validation Validation
-	// Existing is the UID of an object that exists and is judged as if it were created now; it is not among the others then.
+	// Existing is the UID of an existing object that is reviewed as if it were created now; lists omit it.
 	Existing types.UID
 }
 
-// UserNamed is a user as the API server knows one who is impersonated.
+// UserNamed returns the user that the API server makes of an impersonated name.
 func UserNamed(name string, groups ...string) authenticationv1.UserInfo {
 	u := authenticationv1.UserInfo{Username: name, Groups: groups}
 	if namespace, _, err := serviceaccount.SplitUsername(name); err == nil && len(groups) == 0 {
@@ -58,34 +58,34 @@ func UserNamed(name string, groups ...string) authenticationv1.UserInfo {
 	return u
 }
 
-// pending is a request on its way through the API server.
+// pending is the state of a request.
 type pending struct {
 	request *Request
 	result  *Result
 	kind    *kind
 	id      identity
-	// object is what was sent, then what becomes of it; nil for a deletion. old is nil for a creation.
+	// object is the sent object, then the changed one; nil for a deletion. old is nil for a creation.
 	object, old *unstructured.Unstructured
-	// sent is the object as it was sent.
+	// sent is the unchanged object.
 	sent   map[string]any
 	stages []stage
-	// scaled is set for the subresource scale: then object and old are Scales, and this is what they belong to.
+	// scaled is set for the subresource scale: the parent of the Scales in object and old.
 	scaled *unstructured.Unstructured
-	// connection is the kind of what a connection carries, which is the object then; empty for all else.
+	// connection is the kind of a connection's options, which are the object then; otherwise empty.
 	connection schema.GroupVersionKind
-	// supposed tells that old is not in the world, but as the request has it.
-	supposed bool
-	// undecided is set once a policy could not judge, unjudged once that is why the request is refused.
+	// assumed reports whether old is from the request and not in the world.
+	assumed bool
+	// undecided is set if a policy could not be evaluated, unjudged if the request is denied for that reason.
 	undecided, unjudged bool
 }
 
-// stage is the object after somebody has changed it.
+// stage is the object after a change.
 type stage struct {
 	by     string
 	object map[string]any
 }
 
-// parse finds out what a request is about. An error is about the request's form: no cluster would get to see it.
+// parse determines the object and resource of a request. An error means that no cluster would receive such a request.
 func (r *Reviewer) parse(request *Request) (*pending, error) {
 	d := &request.Document
 	k, err := r.world.kinds.of(d)
@@ -120,7 +120,7 @@ func (r *Reviewer) parse(request *Request) (*pending, error) {
 	return p, nil
 }
 
-// findOld finds the object that the request is about, and with it the operation if that is left open.
+// findOld finds the existing object, and sets the operation if it is empty.
 func (r *Reviewer) findOld(p *pending) error {
 	if p.request.Old == nil {
 		p.old = r.world.get(p.id)
@@ -153,7 +153,7 @@ func (r *Reviewer) findOld(p *pending) error {
 		if err != nil {
 			return err
 		}
-		p.old, p.supposed = old, true
+		p.old, p.assumed = old, true
 	}
 	return nil
 }
@@ -167,13 +167,13 @@ func (p *pending) newResult() *Result {
 	}
 }
 
-// changed remembers who made what of the object.
-func (p *pending) changed(by string) {
+// recordStage records the object after a change.
+func (p *pending) recordStage(by string) {
 	p.stages = append(p.stages, stage{by, p.object.DeepCopy().Object})
 }
 
-// note says something once.
-func (p *pending) note(about NoteKind, format string, args ...any) {
+// addNote adds a note unless it exists already.
+func (p *pending) addNote(about NoteKind, format string, args ...any) {
 	if n := (Note{about, fmt.Sprintf(format, args...)}); !slices.Contains(p.result.Notes, n) {
 		p.result.Notes = append(p.result.Notes, n)
 	}
@@ -181,7 +181,7 @@ func (p *pending) note(about NoteKind, format string, args ...any) {
 
 func (p *pending) resource() schema.GroupResource { return p.kind.resource.GroupResource() }
 
-// metadataText gives a text of an object's metadata, which may have any shape.
+// metadataText returns a string of an object's metadata, whose shape is not checked.
 func metadataText(object map[string]any, field string) string {
 	text, _, _ := unstructured.NestedString(object, "metadata", field)
 	return text

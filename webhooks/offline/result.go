@@ -11,18 +11,18 @@ import (
 	"sallyport.dev/sallyport/webhooks/explain"
 )
 
-// Verdict is what comes of a request.
+// Verdict is the result of a request.
 type Verdict string
 
-// The verdicts.
+// Verdicts.
 const (
 	Admitted Verdict = "admitted"
 	Denied   Verdict = "denied"
-	// Undecided: a policy could not judge, so that a cluster may say either.
+	// Undecided means that a policy could not be evaluated, so that a cluster may admit or deny the request.
 	Undecided Verdict = "undecided"
 )
 
-// Report is everything that was reviewed. Its JSON is a stable format: fields are added, never changed.
+// Report is the result of a review. Its JSON is a stable format: fields are added, never changed.
 type Report struct {
 	Results   []*Result `json:"results"`
 	Admitted  int       `json:"admitted"`
@@ -30,7 +30,7 @@ type Report struct {
 	Undecided int       `json:"undecided"`
 	// Warnings are about the state, not about a request.
 	Warnings []string `json:"warnings,omitempty"`
-	// Notes say what none of the verdicts rests on.
+	// Notes are about what affects no result.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -46,7 +46,7 @@ func (r *Report) add(result *Result) {
 	}
 }
 
-// Result is what a cluster would answer to one request.
+// Result is the response of a cluster to one request.
 type Result struct {
 	File        string                    `json:"file,omitempty"`
 	Line        int                       `json:"line,omitempty"`
@@ -59,54 +59,54 @@ type Result struct {
 	Name        string                    `json:"name"`
 	User        authenticationv1.UserInfo `json:"user"`
 	Verdict     Verdict                   `json:"verdict"`
-	// Status is what the client gets in place of the object, unless the request is admitted.
+	// Status is the client's response if the request is not admitted.
 	Status *metav1.Status `json:"status,omitempty"`
-	// Fields are those that the schema has something against, with the line that each was read from.
+	// Fields are the invalid fields with their lines.
 	Fields []FieldLine `json:"fields,omitempty"`
-	// Warnings that the client gets, in any case.
+	// Warnings are the warnings of the response.
 	Warnings []string `json:"warnings,omitempty"`
-	// Changes are what the cluster makes of the object that was sent, without what it sets in every object.
+	// Changes are those that the cluster makes to the object that was sent, except those that it makes to every object.
 	Changes []Change `json:"changes,omitempty"`
-	// Policies are those that were asked, and what each said.
+	// Policies are the evaluated policies and their results.
 	Policies []PolicyVerdict `json:"policies,omitempty"`
-	// Explanations tell why each policy says what it says, if that is asked for: of those that change the object and then of those
-	// that judge it. Without any the request did not get that far.
+	// Explanations explain each policy, if requested: first mutating and then validating ones. If there are none, the request was
+	// rejected before.
 	Explanations []*explain.Policy `json:"explanations,omitempty"`
-	// Notes say what the verdict does not rest on.
+	// Notes are about what the result does not depend on.
 	Notes []Note `json:"notes,omitempty"`
 	// Object is what would be stored, or sent to the policies if the request is not admitted; absent after a deletion.
 	Object map[string]any `json:"object,omitempty"`
 }
 
-// Note says what a verdict does not rest on. In JSON it is its text.
+// Note describes something that the result does not depend on. In JSON it is its text.
 type Note struct {
 	About NoteKind
 	Text  string
 }
 
-// NoteKind is what a note is about.
+// NoteKind is the subject of a note.
 type NoteKind int
 
-// The kinds of notes.
+// Kinds of notes.
 const (
-	// AboutRequest is a note that is none of the others.
+	// AboutRequest is any other note.
 	AboutRequest NoteKind = iota
-	// AboutWebhook says why the API server does not ask a webhook.
+	// AboutWebhook is why the API server does not call a webhook.
 	AboutWebhook
-	// AboutPatches says that the object is judged without what policies would have changed in it.
+	// AboutPatches means that the object is validated without the policies' patches.
 	AboutPatches
 )
 
-// MarshalText gives the text.
+// MarshalText returns the text.
 func (n Note) MarshalText() ([]byte, error) { return []byte(n.Text), nil }
 
-// UnmarshalText takes the text for a note about the request.
+// UnmarshalText sets the text of a note of kind AboutRequest.
 func (n *Note) UnmarshalText(text []byte) error {
 	*n = Note{Text: string(text)}
 	return nil
 }
 
-// PolicyVerdict is what one policy said.
+// PolicyVerdict is the result of one policy.
 type PolicyVerdict struct {
 	Policy string `json:"policy"`
 	// Endpoint is mutate or validate.
@@ -114,7 +114,7 @@ type PolicyVerdict struct {
 	webhooks.PolicySaid
 }
 
-// verdictsOf is what the policies said.
+// verdictsOf returns the results of the policies.
 func verdictsOf(d *webhooks.Decision) (all []PolicyVerdict) {
 	for _, p := range d.Said() {
 		all = append(all, PolicyVerdict{p.Policy, d.Endpoint, p.PolicySaid})
@@ -122,10 +122,10 @@ func verdictsOf(d *webhooks.Decision) (all []PolicyVerdict) {
 	return all
 }
 
-// decides tells whether what the policy says makes a verdict of the request.
+// decides reports whether the policy denies the request.
 func (p *PolicyVerdict) decides() bool { return p.Verdict == "denied" }
 
-// unknown tells whether the policy could have said something else in a cluster, or cannot judge such a request at all.
+// unknown reports whether the policy could have another result in a cluster, or cannot evaluate such a request at all.
 func (p *PolicyVerdict) unknown() bool {
 	if p.Mode != v1alpha1.ModeEnforce {
 		return false
@@ -133,7 +133,8 @@ func (p *PolicyVerdict) unknown() bool {
 	if p.Verdict == "error_denied" {
 		return true
 	}
-	// With onError: Allow a cluster admits what its policy does not understand; here it is only that something was not known.
+	// With onError: Allow a cluster admits what its policy does not understand; the other causes mean that something was unknown
+	// here.
 	return p.Verdict == "error_allowed" && p.Cause != engine.InputNotUnderstood && p.Cause != engine.EvaluationFailed &&
 		p.Cause != engine.ContractViolated
 }

@@ -26,7 +26,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// Reviewer answers requests as a cluster would that has the world as its objects. What it admits becomes part of the world.
+// Reviewer answers requests as a cluster with the objects of the world would. Admitted objects are added to the world.
 type Reviewer struct {
 	world      *World
 	hooks      *Hooks
@@ -36,34 +36,34 @@ type Reviewer struct {
 	now        func() time.Time
 }
 
-// Options are what a Reviewer is made of.
+// Options are the arguments of New.
 type Options struct {
-	// Policies are those that are active.
+	// Policies are the active policies.
 	Policies *catalog.Set
-	// State is everything there is.
+	// State has all existing objects.
 	State []Document
-	// Namespace of objects that do not say theirs.
+	// Namespace is the namespace of objects that do not set one.
 	Namespace string
-	// Now is the time of every request.
+	// Now returns the time of a request.
 	Now func() time.Time
 	// Hooks are the webhooks of a cluster.
 	Hooks *Hooks
-	// Facts answer what policies ask; nil means from the state.
+	// Facts answers queries; nil means from the state.
 	Facts webhooks.FactSource
-	// Own are the kinds of Sallyport, and Kinds those of a cluster, beside Kubernetes' own and those that the state defines.
+	// Own are Sallyport's kinds, and Kinds those of a cluster, besides built-in kinds and those that the state defines.
 	Own   *Kinds
 	Kinds []ServedKind
-	// Stored are the RegoPolicies that Policies were made of, and TestRunner makes what runs the tests of another one among them, where facts
-	// are from the state; nil means that it cannot be said what would become of one.
+	// Stored are the RegoPolicies that Policies were compiled from, and TestRunner returns the runner for tests of another one
+	// among them, if facts are from the state. If nil, RegoPolicies cannot be tested.
 	Stored     []v1alpha1.RegoPolicy
 	TestRunner TestRunner
-	// Unserved says what a policy names that no cluster has; nil if a cluster says that itself.
+	// Unserved returns what a policy names that no cluster serves; nil if it is known from a cluster.
 	Unserved func(*v1alpha1.RegoPolicy) []string
-	// Explain has every policy explained; nil means none.
+	// Explain explains every policy; nil means none.
 	Explain *Explaining
 }
 
-// New makes a reviewer. The error joins all that is wrong with the state.
+// New returns a reviewer. The error joins all errors of the state.
 func New(o Options) (*Reviewer, error) {
 	all := &Kinds{maps.Clone(o.Own.known)}
 	for _, k := range o.Kinds {
@@ -91,7 +91,7 @@ func New(o Options) (*Reviewer, error) {
 	return &Reviewer{world: world, hooks: o.Hooks, set: o.Policies, facts: o.Facts, explaining: o.Explain, now: o.Now}, nil
 }
 
-// Review answers requests one after another. An error says that one of them has no form that a cluster could get to see.
+// Review answers requests in order. An error means that a cluster would not receive one of them.
 func (r *Reviewer) Review(ctx context.Context, requests ...*Request) (*Report, error) {
 	report := &Report{Warnings: r.world.warnings}
 	for _, request := range requests {
@@ -110,7 +110,7 @@ func (r *Reviewer) review(ctx context.Context, request *Request) (*Result, error
 		return nil, err
 	}
 	switch {
-	case !p.connection.Empty(): // which nobody changes on its way
+	case !p.connection.Empty(): // mutating webhooks do not change it
 		err = r.validate(ctx, p)
 	case p.scaled != nil:
 		err = r.scale(ctx, p)
@@ -124,7 +124,7 @@ func (r *Reviewer) review(ctx context.Context, request *Request) (*Result, error
 	return p.result, p.conclude(err)
 }
 
-// conclude makes the result out of what the API server would return.
+// conclude makes the result from the API server's error or response.
 func (p *pending) conclude(err error) error {
 	switch {
 	case err != nil:
@@ -150,24 +150,24 @@ func (p *pending) conclude(err error) error {
 	return nil
 }
 
-// noteUnchecked says where an admission says little.
+// noteUnchecked notes what an admission does not cover.
 func (p *pending) noteUnchecked() {
-	if p.supposed {
-		p.note(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
+	if p.assumed {
+		p.addNote(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
 	}
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
-		p.note(AboutRequest, "no policy matches, and no schema of %s is available: nothing was checked", p.kind.Kind)
+		p.addNote(AboutRequest, "no policy matches, and no schema of %s is available: nothing was checked", p.kind.Kind)
 	case p.kind.GroupKind() == policyKind && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
-		p.note(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
+		p.addNote(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
 	}
 }
 
-// decode reads the object as the API server does: fields that it does not know are refused, warned of or dropped.
+// decode decodes the object as the API server does: unknown fields are rejected, reported or dropped.
 func (r *Reviewer) decode(p *pending) error {
 	unknown, err := p.kind.prune(p.object)
 	if p.request.Validation != Ignore {
-		p.locate(unknown...)
+		p.recordLines(unknown...)
 	}
 	if err == nil && len(unknown) > 0 && p.request.Validation == Strict {
 		problems := make([]string, len(unknown))
@@ -187,11 +187,11 @@ func (r *Reviewer) decode(p *pending) error {
 		}
 	}
 	if p.kind.schema == nil {
-		p.changed("server")
+		p.recordStage("server")
 	} else {
-		p.changed("schema")
+		p.recordStage("schema")
 		p.kind.schema.setDefaults(p.object)
-		p.changed("schema")
+		p.recordStage("schema")
 	}
 	p.object.SetNamespace(p.id.namespace)
 	return nil
@@ -199,12 +199,12 @@ func (r *Reviewer) decode(p *pending) error {
 
 func (p *pending) warn(texts ...string) { p.result.Warnings = append(p.result.Warnings, texts...) }
 
-// create is POST.
+// create handles POST.
 func (r *Reviewer) create(ctx context.Context, p *pending) error {
 	if err := r.decode(p); err != nil {
 		return err
 	}
-	wipe(p.object)
+	clearServerFields(p.object)
 	if err := r.checkNamespace(p); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 	if s := p.kind.schema; s != nil {
 		if _, said := p.object.Object["status"]; said && s.status {
 			delete(p.object.Object, "status")
-			p.changed("server")
+			p.recordStage("server")
 		}
 		p.object.SetGeneration(1)
 		if errs := s.validateNew(ctx, p.kind, p.object); len(errs) > 0 {
@@ -241,7 +241,7 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 			return apierrors.NewInvalid(p.kind.GroupKind(), p.object.GetName(), errs)
 		}
 		p.warn(finalizerWarnings(p.object, nil)...)
-	} else if p.object.GetName() == "" && !slices.Contains(nameless, p.kind.Group) {
+	} else if p.object.GetName() == "" && !slices.Contains(reviewGroups, p.kind.Group) {
 		return apierrors.NewInvalid(p.kind.GroupKind(), "", field.ErrorList{
 			field.Required(field.NewPath("metadata", "name"), "name or generateName is required"),
 		})
@@ -249,17 +249,17 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// nameless are the groups whose objects are questions, and not stored.
-var nameless = []string{authenticationv1.GroupName, authorizationv1.GroupName}
+// reviewGroups are the groups whose objects are reviews, which are not stored.
+var reviewGroups = []string{authenticationv1.GroupName, authorizationv1.GroupName}
 
-// wipe removes what only the API server sets.
-func wipe(u *unstructured.Unstructured) {
+// clearServerFields removes fields that only the API server sets.
+func clearServerFields(u *unstructured.Unstructured) {
 	for _, name := range []string{"creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", name)
 	}
 }
 
-// generateName numbers names instead of making random ones, so that the same files get the same answer.
+// generateName uses numbers instead of random suffixes, so that the same files give the same result.
 func (r *Reviewer) generateName(p *pending) string {
 	const most, digits = 63, 5
 	base := p.object.GetGenerateName()
@@ -272,10 +272,10 @@ func (r *Reviewer) generateName(p *pending) string {
 	}
 }
 
-// immortal are the namespaces that every cluster has.
-var immortal = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true, corev1.NamespaceNodeLease: true}
+// permanentNamespaces are the namespaces that every cluster has.
+var permanentNamespaces = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true, corev1.NamespaceNodeLease: true}
 
-// checkNamespace is what admission plugin NamespaceLifecycle does for objects that are created.
+// checkNamespace does what the admission plugin NamespaceLifecycle does at creation.
 func (r *Reviewer) checkNamespace(p *pending) error {
 	name := p.id.namespace
 	if name == "" {
@@ -283,10 +283,10 @@ func (r *Reviewer) checkNamespace(p *pending) error {
 	}
 	found := r.world.get(identity{GroupKind: namespaceKind, name: name})
 	switch {
-	case found == nil && r.world.namespaces && !immortal[name]:
+	case found == nil && r.world.namespaces && !permanentNamespaces[name]:
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	case found == nil:
-		r.world.supposed[name] = true
+		r.world.assumed[name] = true
 		return nil
 	}
 	if phase, _, _ := unstructured.NestedString(found.Object, "status", "phase"); phase != string(corev1.NamespaceTerminating) {
@@ -301,7 +301,7 @@ func (r *Reviewer) checkNamespace(p *pending) error {
 	return refused
 }
 
-// update is PUT. An object without resourceVersion gets the stored one, as kubectl replace does it.
+// update handles PUT. An object without resourceVersion gets the stored one, as with kubectl replace.
 func (r *Reviewer) update(ctx context.Context, p *pending) error {
 	if p.old == nil {
 		return apierrors.NewNotFound(p.resource(), p.id.name)
@@ -331,7 +331,7 @@ func (r *Reviewer) update(ctx context.Context, p *pending) error {
 	return r.store(p)
 }
 
-// checkUID refuses a change of another object of the same name, in the words of the API server's storage.
+// checkUID rejects an update of another object of the same name, with the message of the API server's storage.
 func (p *pending) checkUID() error {
 	uid := p.object.GetUID()
 	if uid == "" || uid == p.old.GetUID() {
@@ -343,7 +343,7 @@ func (p *pending) checkUID() error {
 			"UID in precondition: %s, UID in object meta: %s", strings.ReplaceAll(key, "//", "/"), uid, p.old.GetUID()))
 }
 
-// validateChange is what the API server does to an object that takes the place of another before webhooks see it.
+// validateChange does what the API server does to an update before it calls webhooks.
 func (r *Reviewer) validateChange(ctx context.Context, p *pending) error {
 	s := p.kind.schema
 	p.object.SetGeneration(p.old.GetGeneration())
@@ -374,7 +374,7 @@ func (r *Reviewer) validateChange(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// keepStatus undoes what a client wrote into the status, which has a subresource of its own.
+// keepStatus restores the status, which has a subresource of its own.
 func (s *kindSchema) keepStatus(p *pending) {
 	sent, said := p.object.Object["status"]
 	status, had := p.old.Object["status"]
@@ -383,13 +383,13 @@ func (s *kindSchema) keepStatus(p *pending) {
 		p.object.Object["status"] = status
 	}
 	if said && !apiequality.Semantic.DeepEqual(sent, status) {
-		p.changed("server")
+		p.recordStage("server")
 	}
 }
 
-// store is the end of a request that was admitted.
+// store stores the object of an admitted request.
 func (r *Reviewer) store(p *pending) error {
-	if s := p.kind.schema; s != nil { // what policies have added to the schema
+	if s := p.kind.schema; s != nil { // what policies have added
 		if _, err := s.prune(p.object); err != nil {
 			return apierrors.NewInternalError(err)
 		}
@@ -403,14 +403,14 @@ func (r *Reviewer) store(p *pending) error {
 		r.world.remove(p.id)
 		return nil
 	}
-	r.world.put(stored, p.request.Place())
+	r.world.store(stored, p.request.Place())
 	return nil
 }
 
-// remove is DELETE.
+// remove handles DELETE.
 func (r *Reviewer) remove(ctx context.Context, p *pending) error {
 	p.object = nil
-	if p.id.GroupKind == namespaceKind && immortal[p.id.name] && p.id.name != corev1.NamespaceNodeLease {
+	if p.id.GroupKind == namespaceKind && permanentNamespaces[p.id.name] && p.id.name != corev1.NamespaceNodeLease {
 		return apierrors.NewForbidden(p.resource(), p.id.name, fmt.Errorf("this namespace may not be deleted"))
 	}
 	if err := r.mutate(ctx, p); err != nil {

@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scalePaths are where a kind has what its subresource scale shows. Without replicas it has no such subresource.
+// scalePaths are the paths of the fields in the subresource scale. Without replicas the kind has no such subresource.
 type scalePaths struct{ replicas, status, selector []string }
 
 func (s scalePaths) exist() bool { return len(s.replicas) > 0 }
 
-// replicasPaths are where everybody has them.
+// replicasPaths are the paths of built-in kinds.
 var replicasPaths = scalePaths{replicas: []string{"spec", "replicas"}, status: []string{"status", "replicas"}}
 
 func pathsOf(scale *apiextensionsv1.CustomResourceSubresourceScale) scalePaths {
@@ -71,12 +71,12 @@ func (r *Reviewer) parseScale(p *pending) error {
 		p.sent = p.object.DeepCopy().Object
 	}
 	p.scaled, p.old = parent, old
-	r.world.kinds.known[p.kind.GroupVersionKind] = p.kind // so that its resource leads to it
+	r.world.kinds.known[p.kind.GroupVersionKind] = p.kind // maps its resource to it
 	p.result = p.newResult()
 	return nil
 }
 
-// parentOf finds what is to be scaled, and makes the request one about it.
+// parentOf finds the object to scale, and makes the request one about it.
 func (r *Reviewer) parentOf(p *pending) (*unstructured.Unstructured, error) {
 	d := &p.request.Document
 	parent := r.world.get(p.id)
@@ -87,7 +87,7 @@ func (r *Reviewer) parentOf(p *pending) (*unstructured.Unstructured, error) {
 		}
 		parent = old
 	} else if p.kind.GroupVersionKind == scaleKind {
-		candidates := r.world.all(func(t *thing) bool {
+		candidates := r.world.all(func(t *storedObject) bool {
 			_, scales, _ := unstructured.NestedFieldNoCopy(t.Object, "spec", "replicas")
 			return scales && t.GetNamespace() == p.id.namespace && t.GetName() == p.id.name
 		})
@@ -117,7 +117,7 @@ func (r *Reviewer) parentOf(p *pending) (*unstructured.Unstructured, error) {
 	return parent, nil
 }
 
-// scaleOf shows an object as its subresource does.
+// scaleOf returns an object's Scale.
 func scaleOf(parent *unstructured.Unstructured, paths scalePaths) (*unstructured.Unstructured, error) {
 	replicas, _, err := unstructured.NestedInt64(parent.Object, paths.replicas...)
 	if err != nil {
@@ -140,7 +140,7 @@ func scaleOf(parent *unstructured.Unstructured, paths scalePaths) (*unstructured
 	return &unstructured.Unstructured{Object: object}, err
 }
 
-// selectorOf gives the selector as text: where the kind says it is, or that of a workload.
+// selectorOf returns the selector as text: from the kind's path, or that of a workload.
 func selectorOf(parent *unstructured.Unstructured, paths scalePaths) string {
 	if len(paths.selector) > 0 {
 		text, _, _ := unstructured.NestedString(parent.Object, paths.selector...)
@@ -154,7 +154,7 @@ func selectorOf(parent *unstructured.Unstructured, paths scalePaths) string {
 	return metav1.FormatLabelSelector(&selector)
 }
 
-// scale is PUT of a Scale.
+// scale handles PUT of a Scale.
 func (r *Reviewer) scale(ctx context.Context, p *pending) error {
 	if problem := r.readScale(p); problem != nil {
 		return problem
@@ -176,7 +176,7 @@ func (r *Reviewer) scale(ctx context.Context, p *pending) error {
 	parent.SetResourceVersion(r.world.newVersion())
 	p.object.SetResourceVersion(parent.GetResourceVersion())
 	if !p.undecided && p.request.Old == nil {
-		r.world.put(parent, p.request.Place())
+		r.world.store(parent, p.request.Place())
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (r *Reviewer) readScale(p *pending) error {
 	return unstructured.SetNestedField(p.object.Object, replicas, "spec", "replicas")
 }
 
-// scaledParent is the object that the Scale belongs to with the number in it, as far as its own schema lets it.
+// scaledParent returns the parent with the new number of replicas, if its own schema allows it.
 func (r *Reviewer) scaledParent(ctx context.Context, p *pending) (*unstructured.Unstructured, error) {
 	replicas, _, err := unstructured.NestedInt64(p.object.Object, "spec", "replicas")
 	if err != nil {

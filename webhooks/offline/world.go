@@ -20,7 +20,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// identity is what no two objects of a cluster share.
+// identity is the unique key of an object.
 type identity struct {
 	schema.GroupKind
 	namespace, name string
@@ -37,43 +37,42 @@ func identityOf(u *unstructured.Unstructured) identity {
 	return identity{u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName()}
 }
 
-// thing is an object of the world.
-type thing struct {
+// storedObject is an object of the world.
+type storedObject struct {
 	*unstructured.Unstructured
 	place  string
-	number int // in the order in which they came to be
+	number int // in order of creation
 }
 
-// World is everything there is besides the requests. Its objects are as the API server would have stored them: what it sets
-// and somebody left out is filled in.
+// World has all objects besides the requests, as the API server would have stored them: fields that it sets are filled in.
 type World struct {
 	kinds      *Kinds
 	namespace  string
 	now        func() time.Time
-	things     map[identity]*thing
+	objects    map[identity]*storedObject
 	answers    []answer
-	namespaces bool // it says which namespaces there are
-	supposed   map[string]bool
-	// madeUp are the UIDs and resource versions of objects that did not say theirs.
-	madeUp   map[string]bool
-	number   int
-	warnings []string
+	namespaces bool // it lists all namespaces
+	assumed    map[string]bool
+	// generated are generated UIDs and resource versions.
+	generated map[string]bool
+	number    int
+	warnings  []string
 }
 
-// answer is a SubjectAccessReview with what came of it.
+// answer is a SubjectAccessReview with its result.
 type answer struct {
 	authorizationv1.SubjectAccessReview
 	place string
 }
 
-// newWorld makes a world of documents. Objects without a namespace are in the one given, if their kind has one.
+// newWorld makes a world of documents. Objects without a namespace are in the given one, if their kind is namespaced.
 func newWorld(k *Kinds, documents []Document, namespace string, now func() time.Time) (*World, error) {
 	w := &World{
 		kinds: k, namespace: namespace, now: now,
-		things: map[identity]*thing{}, supposed: map[string]bool{}, madeUp: map[string]bool{},
+		objects: map[identity]*storedObject{}, assumed: map[string]bool{}, generated: map[string]bool{},
 	}
 	var errs []error
-	for i := range documents { // before all others, which may be of the kinds that they define
+	for i := range documents { // first, because other objects may be of the kinds that they define
 		if isKind(&documents[i], "apiextensions.k8s.io", "CustomResourceDefinition") {
 			crd, err := definitionOf(&documents[i])
 			if err == nil {
@@ -102,49 +101,49 @@ func (w *World) load(d *Document) error {
 		return err
 	}
 	id := identityOf(stored)
-	if other := w.things[id]; other != nil {
+	if other := w.objects[id]; other != nil {
 		return d.errorf("%s is also in %s", id, other.place)
 	}
-	w.put(stored, d.Place())
+	w.store(stored, d.Place())
 	return nil
 }
 
-// put adds an object or takes the place of the one with its identity.
-func (w *World) put(u *unstructured.Unstructured, place string) {
+// store adds or replaces an object.
+func (w *World) store(u *unstructured.Unstructured, place string) {
 	id := identityOf(u)
 	if id.GroupKind == namespaceKind {
 		w.namespaces = true
 	}
 	number := w.next()
-	if old := w.things[id]; old != nil {
+	if old := w.objects[id]; old != nil {
 		number = old.number
 	}
-	w.things[id] = &thing{Unstructured: u, place: place, number: number}
+	w.objects[id] = &storedObject{Unstructured: u, place: place, number: number}
 }
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
-func (w *World) remove(id identity) { delete(w.things, id) }
+func (w *World) remove(id identity) { delete(w.objects, id) }
 
 func (w *World) get(id identity) *unstructured.Unstructured {
-	if found := w.things[id]; found != nil {
+	if found := w.objects[id]; found != nil {
 		return found.Unstructured
 	}
 	return nil
 }
 
-// all are the objects for which keep holds, in the order in which they came to be.
-func (w *World) all(keep func(*thing) bool) (found []*thing) {
-	for t := range maps.Values(w.things) {
+// all returns the objects for which keep returns true, in order of creation.
+func (w *World) all(keep func(*storedObject) bool) (found []*storedObject) {
+	for t := range maps.Values(w.objects) {
 		if keep(t) {
 			found = append(found, t)
 		}
 	}
-	slices.SortFunc(found, func(a, b *thing) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(found, func(a, b *storedObject) int { return cmp.Compare(a.number, b.number) })
 	return found
 }
 
-// next numbers what the API server would give a random or a rising number, so that the same files get the same answer.
+// next returns numbers in place of the API server's random or rising ones, so that the same files give the same result.
 func (w *World) next() int {
 	w.number++
 	return w.number
@@ -156,18 +155,17 @@ func (w *World) newUID() types.UID {
 
 func (w *World) newVersion() string { return strconv.Itoa(w.next()) }
 
-// identify gives an object the UID and version by which a request knows it, if those that it has are made up: whoever wrote
-// the one with them and the other without meant the same.
+// identify sets the UID and version of a request's object if the stored ones are generated: the files mean the same object.
 func (w *World) identify(u *unstructured.Unstructured, uid, version string) {
-	if uid != "" && w.madeUp[string(u.GetUID())] {
+	if uid != "" && w.generated[string(u.GetUID())] {
 		u.SetUID(types.UID(uid))
 	}
-	if version != "" && w.madeUp[u.GetResourceVersion()] {
+	if version != "" && w.generated[u.GetResourceVersion()] {
 		u.SetResourceVersion(version)
 	}
 }
 
-// overrideUID is the UID that the override on an object names: that of the object, for whoever left it out.
+// overrideUID returns the UID in the object's override, for objects without a UID.
 func overrideUID(u *unstructured.Unstructured) string {
 	o, err := v1alpha1.ParseOverride(u.GetAnnotations()[v1alpha1.AnnotationOverride])
 	if err != nil {
@@ -206,26 +204,26 @@ func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// fill sets what the API server sets and is missing.
+// fill sets missing fields that the API server sets.
 func (w *World) fill(u *unstructured.Unstructured) {
 	if u.GetUID() == "" {
 		u.SetUID(types.UID(cmp.Or(overrideUID(u), string(w.newUID()))))
-		w.madeUp[string(u.GetUID())] = true
+		w.generated[string(u.GetUID())] = true
 	}
 	if u.GetResourceVersion() == "" {
 		u.SetResourceVersion(w.newVersion())
-		w.madeUp[u.GetResourceVersion()] = true
+		w.generated[u.GetResourceVersion()] = true
 	}
 	if u.GetGeneration() == 0 {
 		u.SetGeneration(1)
 	}
 	if created := u.GetCreationTimestamp(); created.IsZero() {
-		u.SetCreationTimestamp(metav1.NewTime(w.now().UTC().Truncate(time.Second).Add(-before)))
+		u.SetCreationTimestamp(metav1.NewTime(w.now().UTC().Truncate(time.Second).Add(-defaultAge)))
 	}
 }
 
-// before is how much older than the requests things are that do not say their age.
-const before = time.Minute
+// defaultAge is the age of objects without a creation timestamp.
+const defaultAge = time.Minute
 
 func (w *World) loadAnswer(d *Document) error {
 	a := answer{place: d.Place()}
@@ -250,8 +248,8 @@ func (w *World) loadAnswer(d *Document) error {
 	return nil
 }
 
-// supposedNamespace is a namespace that a request is in and the world says nothing of.
-func (w *World) supposedNamespace(name string) *unstructured.Unstructured {
+// assumedNamespace returns a namespace that a request is in and the world does not have.
+func (w *World) assumedNamespace(name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)

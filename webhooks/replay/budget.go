@@ -2,7 +2,7 @@ package replay
 
 import "sync"
 
-// budget limits how many bytes of lines are held at the same time.
+// budget limits the bytes of lines in memory.
 type budget struct {
 	most int
 
@@ -21,7 +21,7 @@ func newBudget(inputs []Input) *budget {
 	return b
 }
 
-// acquire waits until so many bytes are free, or nothing else is held.
+// acquire waits until so many bytes are free, or no others are in use.
 func (b *budget) acquire(bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,55 +10,55 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Verdict is what comes of a request.
+// Verdict is the result of a request.
 type Verdict string
 
-// The verdicts.
+// Verdicts.
 const (
 	Admitted  Verdict = "admitted"
 	Denied    Verdict = "denied"
-	Undecided Verdict = "undecided" // a policy that could deny it cannot be asked
+	Undecided Verdict = "undecided" // a policy that could deny it cannot be evaluated
 )
 
-// Said is what one policy says.
+// Said is the result of one policy.
 type Said struct {
 	webhooks.PolicySaid
-	// Override is by whom the request passes in spite of Denials or Error.
+	// Override is set if the request was admitted in spite of Denials or Error.
 	Override *webhooks.Override `json:"override,omitempty"`
-	// Outcome is what a reconciler that asked would act on.
+	// Outcome is the result that a reconciler would act on.
 	Outcome any `json:"outcome,omitempty"`
 }
 
-// Change is a policy that says something else. It was not asked, or would not be, where it says nothing.
+// Change is a policy whose result differs. A nil result means that the policy was not, or would not be, evaluated.
 type Change struct {
 	Policy string `json:"policy"`
 	Was    *Said  `json:"was,omitempty"`
 	Would  *Said  `json:"would,omitempty"`
 }
 
-// Unknown is a policy of which cannot be said what it would say.
+// Unknown is a policy whose result is unknown.
 type Unknown struct {
 	Policy string `json:"policy"`
 	Cause  Lack   `json:"cause"`
-	// Fact is what the policy asks and the record has no answer to, if that is the cause.
+	// Fact is the fact without a recorded answer, if that is the cause.
 	Fact string `json:"fact,omitempty"`
 	Why  string `json:"why"`
 }
 
-// Lack says in a word why something cannot be said. The words are stable.
+// Lack is why a result is unknown. The values are stable.
 type Lack string
 
-// The lacks.
+// Causes of unknown results.
 const (
-	// FactNotRecorded: the policy asks for something that was not asked for then.
+	// FactNotRecorded means that the policy has a query that was not recorded.
 	FactNotRecorded Lack = "FactNotRecorded"
-	// LeftOut: the policy reads something that records leave out.
+	// LeftOut means that the policy reads something that records omit.
 	LeftOut Lack = "LeftOut"
-	// TooLarge: the request was too large to be recorded.
+	// TooLarge means that the request was too large to be recorded.
 	TooLarge Lack = "TooLarge"
-	// FailedThen: the policy could not decide then, for want of time or of an answer.
+	// FailedThen means that the recorded evaluation failed for lack of time or of an answer.
 	FailedThen Lack = "FailedThen"
-	// FailedNow: the policy could not decide now, for want of time.
+	// FailedNow means that the evaluation failed now for lack of time.
 	FailedNow Lack = "FailedNow"
 )
 
@@ -69,14 +69,14 @@ func saidBy(p *webhooks.PolicyDecision) *Said {
 	return &Said{p.PolicySaid, p.Override, p.Outcome}
 }
 
-// compare holds the record of a decision against the one that it would make. unknown has the policies of the latter that could
-// not be asked.
+// compare compares a record with the one that the decision would have now. unknown has the policies of the latter that cannot be
+// evaluated.
 func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unknown) {
 	before, after := byPolicy(was), byPolicy(would)
 	names := maps.Clone(before)
 	maps.Copy(names, after)
 	d.Would = verdictOf(would, unknown)
-	acted := was.Allowed && would.Allowed // nobody acts on the outcome of a denial
+	acted := was.Allowed && would.Allowed // the outcome of a denial has no effect
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, now := saidBy(before[name]), saidBy(after[name])
 		for _, said := range []*Said{old, now} {
@@ -84,7 +84,7 @@ func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unkno
 				said.Outcome = nil
 			}
 		}
-		failedThen := old != nil && ofTheMoment(old.Cause)
+		failedThen := old != nil && isTransient(old.Cause)
 		switch u, missing := unknown[name]; {
 		case missing && !failedThen:
 			d.Unknown = append(d.Unknown, u)
@@ -105,7 +105,7 @@ func byPolicy(r *webhooks.Record) map[string]*webhooks.PolicyDecision {
 	return all
 }
 
-// verdictOf tells what is certain: a denial, whatever cannot be asked; an admission only if nothing that cannot be asked could deny.
+// verdictOf returns Denied if a policy denies the request, and Admitted only if no policy with an unknown result could deny it.
 func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
 	open := false
 	for i := range would.Policies {
@@ -113,7 +113,7 @@ func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
 		switch _, missing := unknown[p.Policy]; {
 		case missing:
 			open = open || p.Mode == v1alpha1.ModeEnforce
-		case saidBy(p).refuses():
+		case saidBy(p).denies():
 			return Denied
 		}
 	}
@@ -123,47 +123,47 @@ func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
 	return Admitted
 }
 
-// ofTheMoment tells a failure that comes of how things stood, and not of the policy's text.
-func ofTheMoment(cause engine.Cause) bool {
+// isTransient reports whether a failure depends on the circumstances, and not on the policy's text.
+func isTransient(cause engine.Cause) bool {
 	return slices.Contains([]engine.Cause{
 		engine.FactUnavailable, engine.DeadlineExceeded, engine.CallerGone, engine.StillRunning, engine.Panicked,
 	}, cause)
 }
 
-// known is what was said; a policy that was not asked lets pass.
-func (s *Said) known() Said {
+// orAllowed returns the result; a policy that was not evaluated allows the request.
+func (s *Said) orAllowed() Said {
 	if s == nil {
 		return Said{PolicySaid: webhooks.PolicySaid{Verdict: "allowed"}}
 	}
 	return *s
 }
 
-// Word is the verdict in a word.
-func (s *Said) Word() string { return s.known().Verdict }
+// Word returns the result in the words of decision records.
+func (s *Said) Word() string { return s.orAllowed().Verdict }
 
-func (s *Said) refuses() bool { return s.Word() == "denied" || s.Word() == "error_denied" }
+func (s *Said) denies() bool { return s.Word() == "denied" || s.Word() == "error_denied" }
 
-// reasons of the denials, each once, or the cause of an error.
+// reasons returns the distinct reasons of the denials, or the cause of an error.
 func (s *Said) reasons() []string {
 	var all []string
-	for _, d := range s.known().Denials {
+	for _, d := range s.orAllowed().Denials {
 		all = append(all, d.Reason)
 	}
-	if cause := s.known().Cause; cause != "" {
+	if cause := s.orAllowed().Cause; cause != "" {
 		all = append(all, string(cause))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// same tells whether it makes no difference to anybody: messages may be put otherwise.
+// same reports whether two results have the same effect: messages may differ.
 func (s *Said) same(other *Said) bool {
 	return s.Word() == other.Word() && slices.Equal(s.reasons(), other.reasons()) && s.samePatches(other) &&
-		text(pruned(s.known().Outcome)) == text(pruned(other.known().Outcome))
+		text(pruned(s.orAllowed().Outcome)) == text(pruned(other.orAllowed().Outcome))
 }
 
 func (s *Said) samePatches(other *Said) bool {
-	return slices.EqualFunc(s.known().Patches, other.known().Patches, func(a, b engine.Patch) bool { return text(a) == text(b) })
+	return slices.EqualFunc(s.orAllowed().Patches, other.orAllowed().Patches, func(a, b engine.Patch) bool { return text(a) == text(b) })
 }
 
 func text(document any) string {
@@ -174,7 +174,7 @@ func text(document any) string {
 	return string(encoded)
 }
 
-// pruned is a document without what is empty.
+// pruned returns a document without empty values.
 func pruned(document any) any {
 	object, ok := document.(map[string]any)
 	if !ok {

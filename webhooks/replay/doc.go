@@ -1,6 +1,6 @@
-// Package replay puts recorded decisions to other policies than those that made them, and tells which would have been others.
+// Package replay evaluates recorded decisions with other policies, and reports which would be different.
 //
-// A decision is a pure function of its request, the facts that were read, the policies and the time. A record has all of it but
-// the policies, so an edit of these can be tried on what people really asked for. What an edited policy asks beyond what was
-// asked then is not in the record; then nothing is said, and never something guessed.
+// A decision is a pure function of its request, the facts that were read, the policies and the time. A record has all of these but
+// the policies, so an edited policy can be tried on real requests. If an edited policy reads what was not recorded, the result is
+// unknown, and never guessed.
 package replay

@@ -52,8 +52,8 @@ func TestNamespacesAreThoseOfThen(t *testing.T) {
 	}
 }
 
-// overriding is a request of somebody that has an override of policy p.
-func overriding(t *testing.T, until string) func(*admissionv1.AdmissionRequest) {
+// overrideFact is a request of somebody that has an override of policy p.
+func overrideFact(t *testing.T, until string) func(*admissionv1.AdmissionRequest) {
 	t.Helper()
 	return func(r *admissionv1.AdmissionRequest) {
 		r.Object.Raw = fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "annotations": {
@@ -84,7 +84,7 @@ func TestOverrides(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := world{answers: map[string]any{"override": tc.may}}
-			_, s := replayed(t, recorded(t, w, tc.was, request(t, "cm", `{}`, overriding(t, tc.until))), tc.now...)
+			_, s := replayed(t, recorded(t, w, tc.was, request(t, "cm", `{}`, overrideFact(t, tc.until))), tc.now...)
 			if got := told(s); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}

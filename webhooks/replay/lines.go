@@ -13,20 +13,20 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// Input is something that holds records: a line each, among lines of anything else, plain or compressed by gzip.
+// Input is a source of records, one a line, among other lines, plain or compressed by gzip.
 type Input struct {
-	// Name is how messages call it.
+	// Name is the name in messages.
 	Name string
 	Open func() (io.ReadCloser, error)
-	// Longest is how many bytes a line may have; 0 means [DefaultLongest].
+	// Longest limits the bytes of a line; 0 means [DefaultLongest].
 	Longest int
 }
 
-// DefaultLongest is how many bytes a line may have by default. Requests and facts of more than 256 KiB are not recorded.
+// DefaultLongest is the default limit of a line in bytes. Requests and facts of more than 256 KiB are not recorded.
 const DefaultLongest = 16 << 20
 
-// mostValues is how many values a record may have: as many as may be recorded of a request, twice, and for long lines one for each 64
-// bytes. Decoded and judged, a value takes more than a kilobyte.
+// mostValues limits the values of a record: twice the limit for a recorded request, and for long lines one for each 64 bytes. A
+// value takes more than a kilobyte while it is decoded and evaluated.
 func mostValues(longest int) int { return max(64_000, longest/64) }
 
 var (
@@ -36,7 +36,7 @@ var (
 
 func (in *Input) longest() int { return cmp.Or(in.Longest, DefaultLongest) }
 
-// values returns about how many values, and names of members, a text has at most.
+// values returns an upper limit of the number of values and member names in a text.
 func values(text []byte) (n int) {
 	for _, mark := range []string{",", "[", "{", ":"} {
 		n += bytes.Count(text, []byte(mark))
@@ -44,16 +44,16 @@ func values(text []byte) (n int) {
 	return n
 }
 
-// line is one line of an input, or what is wrong with it.
+// line is one line of an input, or an error.
 type line struct {
 	number int
 	text   []byte
 	whole  bool // it ends with a newline
-	most   int  // how many bytes a line of its input may have
+	most   int  // limit of the input's lines, in bytes
 	err    error
 }
 
-// lines gives the lines of an input, until one cannot be read: that is the last.
+// lines returns the lines of an input. A line that cannot be read is the last one.
 func (in *Input) lines(yield func(line) bool) {
 	number, more := 0, true
 	begun := parts{}
@@ -110,7 +110,7 @@ func (in *Input) read(yield func(line) bool) error {
 	return nil
 }
 
-// nextLine gives a line without its end. One that is longer than most is passed over.
+// nextLine returns a line without its newline. A line that is longer than most is skipped.
 func nextLine(reader *bufio.Reader, most int) (text []byte, whole bool, err error) {
 	tooLong := false
 	for {
@@ -132,25 +132,24 @@ func nextLine(reader *bufio.Reader, most int) (text []byte, whole bool, err erro
 	}
 }
 
-// marker is in every record, and in no other line.
-var marker = []byte(`"decisionRecord":`)
+// recordMarker is in every record, and in no other line.
+var recordMarker = []byte(`"decisionRecord":`)
 
-// record reads the record of a line, nil if it is another line. What stands before it, as kubectl logs --prefix puts there, is
-// passed over.
+// record decodes the record of a line; nil if it has none. A prefix, such as that of kubectl logs --prefix, is skipped.
 func (l *line) record() (*webhooks.Record, error) {
 	start := bytes.IndexByte(l.text, '{')
-	if l.err != nil || start < 0 || !bytes.Contains(l.text, word) {
+	if l.err != nil || start < 0 || !bytes.Contains(l.text, recordWord) {
 		return nil, l.err
 	}
 	text := unwrapped(l.text[start:])
-	if !bytes.Contains(text, marker) {
+	if !bytes.Contains(text, recordMarker) {
 		return nil, nil
 	}
 	if most := mostValues(l.most); values(text) > most {
 		return nil, fmt.Errorf("the record has more than %d values; to read it, increase --max-line-bytes", most)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // a number is what it was
+	decoder.UseNumber() // keeps numbers exact
 	record := &webhooks.Record{}
 	switch err := decoder.Decode(record); {
 	case errors.Is(err, io.ErrUnexpectedEOF) && !l.whole:

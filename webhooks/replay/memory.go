@@ -16,13 +16,13 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// memory is what a record knows of the world.
+// memory has the facts of a record.
 type memory struct {
 	subject facts.Subject
 	answers []*answer
 }
 
-// answer is one fact of one policy, or of none: "".
+// answer is one fact of one policy, or of none ("").
 type answer struct {
 	policy, fact string
 	query        engine.Query
@@ -46,7 +46,7 @@ func newMemory(record *webhooks.Record, review *webhooks.Review) *memory {
 func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		f := known[name]
-		if f.Query == nil || f.TooLarge { // it was not wanted, or is not in the record
+		if f.Query == nil || f.TooLarge { // it was not needed, or is not in the record
 			continue
 		}
 		m.answers = append(m.answers, &answer{
@@ -57,8 +57,8 @@ func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
 	}
 }
 
-// keyOf is the same for queries that ask the same, whatever they are called and wherever they are to be read. The document is the
-// digest of that of a test run.
+// keyOf returns the same key for equal queries, whatever their names and freshness. document is the digest of a test run's
+// document.
 func keyOf(q engine.Query, document string) string {
 	q.Live, q.Part = false, nil
 	except := make(map[string][]string, len(q.Except))
@@ -70,29 +70,29 @@ func keyOf(q engine.Query, document string) string {
 	}
 	text, err := json.Marshal(q)
 	if err != nil {
-		panic(err) // nothing in it that cannot be marshalled
+		panic(err) // it can always be marshalled
 	}
 	return string(text) + document
 }
 
-// reader answers the questions of one policy from the memory.
+// reader answers the queries of one policy.
 type reader struct {
 	*memory
 	policy string
 
 	mu      sync.Mutex
-	missing []engine.Query // what there was no answer to
+	missing []engine.Query // queries without an answer
 	given   []*answer
 }
 
-// Read answers a policy's question. Every answer counts as live: the record has what a confirmation brought up.
+// Read implements engine.Reader. Every answer counts as live: the record has the answers of the confirmation.
 func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.subject.Is(q) && !q.Parent && !q.Metadata {
 		return engine.Answer{Value: r.subject.Old, Live: true}, nil
 	}
-	known := r.preferred(q)
+	known := r.byPreference(q)
 	if q.Parent && q.Kind == "" {
 		return r.parent(q, known)
 	}
@@ -111,13 +111,13 @@ func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 			return engine.Answer{Value: v, Live: true, ResourceVersion: a.version}, err
 		}
 	}
-	if q.Metadata { // it could not be read then, or no policy refused
+	if q.Metadata { // it could not be read then, or no policy denied
 		return engine.Answer{}, facts.ErrUnreadable
 	}
-	return engine.Answer{}, r.lacks(q)
+	return engine.Answer{}, r.recordMissing(q)
 }
 
-// parent tells which object the parent is, if somebody asked for it.
+// parent returns the identity of the parent, if it was recorded.
 func (r *reader) parent(q engine.Query, known []*answer) (engine.Answer, error) {
 	for _, a := range known {
 		if is := a.query; is.Parent {
@@ -128,19 +128,19 @@ func (r *reader) parent(q engine.Query, known []*answer) (engine.Answer, error) 
 		}
 	}
 	if r.policy == "" {
-		// Whether an override is written on the parent is asked only where a policy refuses, and none did.
+		// The override on the parent is only read if a policy denies the request, and none did.
 		return engine.Answer{Live: true}, nil
 	}
-	return engine.Answer{}, r.lacks(q)
+	return engine.Answer{}, r.recordMissing(q)
 }
 
-func (r *reader) lacks(q engine.Query) error {
+func (r *reader) recordMissing(q engine.Query) error {
 	r.missing = append(r.missing, q)
 	return fmt.Errorf("the record has no answer to: %s", &q)
 }
 
-// preferred puts the answers in order: first what the policy itself was told, then what is newest.
-func (r *reader) preferred(q engine.Query) []*answer {
+// byPreference sorts the answers: those to the policy itself first, then the newest.
+func (r *reader) byPreference(q engine.Query) []*answer {
 	rank := func(a *answer) int {
 		switch {
 		case a.policy == r.policy && a.fact == q.Fact:
@@ -157,7 +157,7 @@ func (r *reader) preferred(q engine.Query) []*answer {
 	return sorted
 }
 
-// derive answers a query from the answer to a wider one, if all that it takes is in there.
+// derive answers a query from the answer to a wider one, if that has everything.
 func (a *answer) derive(q engine.Query) (content any, ok bool) {
 	if q.Kind == "" || a.query.Access != nil || a.query.Metadata && !q.Metadata || a.part != nil {
 		return nil, false
@@ -178,7 +178,7 @@ func (a *answer) derive(q engine.Query) (content any, ok bool) {
 	return narrowed, true
 }
 
-// one finds an object by its name. That it is not there is known from lists of all objects only.
+// one finds an object by its name. Only a list of all objects can show that it does not exist.
 func (a *answer) one(q engine.Query) (content any, ok bool) {
 	list, isList := a.content.([]any)
 	if !isList {
@@ -201,7 +201,7 @@ func (a *answer) sameKind(q engine.Query) bool {
 	return a.query.APIVersion == q.APIVersion && a.query.Kind == q.Kind
 }
 
-// contains tells whether all that the narrow query for a list asks for is in the answer to the wide one.
+// contains reports whether the wide query selects everything that the narrow list query selects.
 func contains(wide, narrow engine.Query) bool {
 	for field, value := range wide.Fields {
 		if narrow.Fields[field] != value {
@@ -226,13 +226,13 @@ func contains(wide, narrow engine.Query) bool {
 	return wide.Name == "" && (within == nil || places != nil && !slices.ContainsFunc(places, outside))
 }
 
-// The names of the fields that records leave out.
+// Names of fields that records omit.
 var (
 	secretFields = []string{"data", "stringData"}
 	lastApplied  = corev1.LastAppliedConfigAnnotation
 )
 
-// holdsSecret tells whether a Secret is in a document, at any depth.
+// holdsSecret reports whether a document contains a Secret, at any depth.
 func holdsSecret(document any) bool {
 	switch node := document.(type) {
 	case map[string]any:

@@ -17,7 +17,7 @@ func TestPreferred(t *testing.T) {
 	}
 	r := &reader{memory: &memory{answers: answers}, policy: "guard"}
 	var got []int
-	for _, a := range r.preferred(engine.Query{Fact: "a"}) {
+	for _, a := range r.byPreference(engine.Query{Fact: "a"}) {
 		for i := range answers {
 			if answers[i] == a {
 				got = append(got, i)

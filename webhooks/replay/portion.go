@@ -10,17 +10,18 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Portion is which recorded decisions are replayed, and what they are held against. The zero value is all, against the records.
+// Portion selects the recorded decisions to replay, and what they are compared with. The zero value means all decisions, compared
+// with the records.
 type Portion struct {
-	// Policy is the only one whose decisions count; empty means all.
+	// Policy is the only policy whose results count; empty means all.
 	Policy string
-	// Since leaves out what was decided before.
+	// Since skips earlier decisions.
 	Since time.Time
-	// Baseline are policies that decide in place of those that made the records; nil leaves it at these.
+	// Baseline are policies to compare with instead of those of the records; nil means the records.
 	Baseline *catalog.Set
 }
 
-// Of has the replayer replay a portion.
+// Of returns a replayer of a portion.
 func (r *Replayer) Of(p Portion) *Replayer {
 	of := *r
 	of.portion = p
@@ -30,14 +31,14 @@ func (r *Replayer) Of(p Portion) *Replayer {
 	return &of
 }
 
-// wants tells whether a record is of the portion, by what was decided then.
-func (p *Portion) wants(record *webhooks.Record) bool {
+// includes reports whether a record is in the portion.
+func (p *Portion) includes(record *webhooks.Record) bool {
 	at, err := time.Parse(time.RFC3339, record.Time)
 	return p.Since.IsZero() || err == nil && !at.Before(p.Since)
 }
 
-// of is what the policy of the portion says in a decision, and whether it admits the request by itself.
-func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
+// reduce reduces a decision to the result of the portion's policy.
+func (p *Portion) reduce(record *webhooks.Record) *webhooks.Record {
 	if p.Policy == "" {
 		return record
 	}
@@ -45,13 +46,13 @@ func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
 	own.Policies, own.Allowed = nil, true
 	if i := slices.IndexFunc(record.Policies, func(d webhooks.PolicyDecision) bool { return d.Policy == p.Policy }); i >= 0 {
 		own.Policies = record.Policies[i : i+1]
-		own.Allowed = !saidBy(&own.Policies[0]).refuses()
+		own.Allowed = !saidBy(&own.Policies[0]).denies()
 	}
 	return &own
 }
 
-// rejudge has the policies decide again. It tells also which of them could not be asked.
-func (r *Replayer) rejudge(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
+// reevaluate evaluates the policies again. It also returns those that could not be evaluated.
+func (r *Replayer) reevaluate(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
 	m := newMemory(record, q.Review)
 	readers := map[string]*reader{}
 	q.Facts = func(policy string) engine.Reader {

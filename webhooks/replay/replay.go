@@ -17,40 +17,40 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Replayer puts recorded decisions to policies. It is safe for concurrent use.
+// Replayer evaluates recorded decisions again. It is safe for concurrent use.
 type Replayer struct {
 	set *catalog.Set
-	// secretive are the policies that name a field of Secrets, remembering those that name kubectl's copy of what was applied:
-	// neither is in a record.
-	secretive, remembering map[string]bool
-	portion                Portion
-	baseline               *Replayer // nil if the records are what it is held against
+	// readSecrets are the policies that name a field of Secrets, remembering those that name the last-applied annotation: records
+	// have neither.
+	readSecrets, readLastApplied map[string]bool
+	portion                      Portion
+	baseline                     *Replayer // nil to compare with the records
 }
 
-// New makes a replayer. The policies should have time to decide: how slow this machine is says nothing of them.
+// New returns a replayer. The policies should have long timeouts: the speed of this machine must not affect results.
 func New(set *catalog.Set) *Replayer {
-	r := &Replayer{set: set, secretive: map[string]bool{}, remembering: map[string]bool{}}
+	r := &Replayer{set: set, readSecrets: map[string]bool{}, readLastApplied: map[string]bool{}}
 	for _, p := range set.Policies() {
 		if p.Broken() != nil {
 			continue
 		}
-		r.secretive[p.Name()] = slices.ContainsFunc(secretFields, p.Mentions)
-		r.remembering[p.Name()] = p.Mentions(lastApplied)
+		r.readSecrets[p.Name()] = slices.ContainsFunc(secretFields, p.Mentions)
+		r.readLastApplied[p.Name()] = p.Mentions(lastApplied)
 	}
 	return r
 }
 
-// Result is what came of one line with a record.
+// Result is the result of one line with a record.
 type Result struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
-	// Problem is why there is no more to say of the line; Cut tells that it is the last one, and not whole.
+	// Problem is why the line cannot be replayed; Cut reports whether it is an incomplete last line.
 	Problem string `json:"problem,omitempty"`
 	Cut     bool   `json:"cut,omitempty"`
 	*Decision
 }
 
-// Decision is a recorded decision, and what would be another one.
+// Decision is a recorded decision and its differences.
 type Decision struct {
 	ID          string                `json:"id"`
 	Time        string                `json:"time"`
@@ -66,32 +66,31 @@ type Decision struct {
 
 	Was   Verdict `json:"was"`
 	Would Verdict `json:"would"`
-	// Changes are the policies that would say something else, Unknown those that cannot be asked; by name.
+	// Changes are the policies with a different result, Unknown those whose result is unknown; by name.
 	Changes []Change  `json:"changes,omitempty"`
 	Unknown []Unknown `json:"undecided,omitempty"`
 }
 
-// Flips tells whether the decision would be another one: another verdict, other reasons, other patches.
+// Flips reports whether the decision would be different: its result, reasons or patches.
 func (d *Decision) Flips() bool { return d != nil && len(d.Changes) > 0 }
 
-// FlipsVerdict tells whether what was admitted would be denied, or the other way round.
+// FlipsVerdict reports whether an admitted request would be denied, or the other way round.
 func (d *Decision) FlipsVerdict() bool {
 	return d != nil && d.Would != Undecided && d.Was != d.Would && slices.ContainsFunc(d.Changes, func(c Change) bool {
-		return c.Was.refuses() != c.Would.refuses()
+		return c.Was.denies() != c.Would.denies()
 	})
 }
 
-// job is a line on its way. A line without a record gives nil.
+// job is a line to replay. The result of a line without a record is nil.
 type job struct {
 	line
 	file   string
 	result chan *Result
 }
 
-// Replay puts all decisions of the inputs to the policies, and gives those that say something in their order: decisions that
-// would flip or of which that cannot be said, and lines that cannot be read. Only so many lines are held at a time as there
-// are processors, a few times over, and together no more bytes than the longest line may have. The error is that of each, or of the
-// context.
+// Replay replays all decisions of the inputs and calls each, in their order, for decisions that would be different or unknown, and
+// lines that cannot be read. It keeps in memory a few times as many lines as there are processors, and together no more bytes than
+// the longest line may have. The error is that of each, or of the context.
 func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result) error) (*Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	workers := runtime.GOMAXPROCS(0)
@@ -127,7 +126,7 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 	return count.summary(), err
 }
 
-// feed has every line worked on, and remembers their order.
+// feed sends every line to the workers, and keeps their order.
 func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<- *job) {
 	for i := range inputs {
 		for l := range inputs[i].lines {
@@ -146,7 +145,7 @@ func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<
 func (r *Replayer) line(ctx context.Context, j *job) *Result {
 	result := &Result{File: j.file, Line: j.number}
 	record, err := j.record()
-	if err == nil && (record == nil || !r.portion.wants(record)) {
+	if err == nil && (record == nil || !r.portion.includes(record)) {
 		return nil
 	}
 	if err == nil {
@@ -172,7 +171,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	if err != nil {
 		return nil, err
 	}
-	would, unknown, err := r.rejudge(ctx, record, *q)
+	would, unknown, err := r.reevaluate(ctx, record, *q)
 	if err != nil {
 		return nil, err
 	}
@@ -180,17 +179,17 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	switch {
 	case r.baseline != nil:
 		var missing map[string]Unknown
-		if was, missing, err = r.baseline.rejudge(ctx, record, *q); err != nil {
+		if was, missing, err = r.baseline.reevaluate(ctx, record, *q); err != nil {
 			return nil, err
 		}
-		d.Was = verdictOf(r.portion.of(was), missing)
+		d.Was = verdictOf(r.portion.reduce(was), missing)
 		maps.Copy(unknown, missing)
-	case r.portion.of(record).Allowed:
+	case r.portion.reduce(record).Allowed:
 		d.Was = Admitted
 	default:
 		d.Was = Denied
 	}
-	was, would = r.portion.of(was), r.portion.of(would)
+	was, would = r.portion.reduce(was), r.portion.reduce(would)
 	if r.portion.Policy != "" && len(was.Policies)+len(would.Policies) == 0 {
 		return nil, nil
 	}
@@ -198,7 +197,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	return d, nil
 }
 
-// unreplayable is a decision whose request is not in the record. Which policies it would meet cannot be said, either.
+// unreplayable returns a decision whose request is not in the record, so that the matching policies are unknown, too.
 func unreplayable(record *webhooks.Record, review *webhooks.Review, only string) *Decision {
 	d := describe(record, review)
 	d.Would = Undecided
@@ -214,7 +213,7 @@ func unreplayable(record *webhooks.Record, review *webhooks.Review, only string)
 	return d
 }
 
-// unknown finds the policies that could not be asked.
+// unknown returns the policies that could not be evaluated.
 func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*reader) map[string]Unknown {
 	all := map[string]Unknown{}
 	for i := range would.Policies {
@@ -230,13 +229,13 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 			if asked != nil && len(asked.missing) > 0 {
 				u.Fact = asked.missing[0].Fact
 			}
-		case ofTheMoment(p.Cause):
+		case isTransient(p.Cause):
 			u.Cause, u.Why = FailedNow, p.Error
-		case readers[""].lacksRight(p.Policy):
-			u.Cause, u.Fact, u.Why = FactNotRecorded, overriding, "the request has an override, but the record does not say whether the requester may use it"
-		case r.remembering[p.Policy]:
+		case readers[""].overrideUnknown(p.Policy):
+			u.Cause, u.Fact, u.Why = FactNotRecorded, overrideFact, "the request has an override, but the record does not say whether the requester may use it"
+		case r.readLastApplied[p.Policy]:
 			u.Cause, u.Why = LeftOut, fmt.Sprintf("the policy reads the annotation %s, which records leave out", lastApplied)
-		case r.secretive[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):
+		case r.readSecrets[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):
 			u.Cause, u.Why = LeftOut, "the policy reads the data of a Secret, which records leave out"
 		default:
 			continue
@@ -246,13 +245,13 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 	return all
 }
 
-// overriding is the name of the question whether the requester may override a policy.
-const overriding = "override"
+// overrideFact is the fact whether the requester may override a policy.
+const overrideFact = "override"
 
-// lacksRight tells whether there was no answer to that question.
-func (r *reader) lacksRight(policy string) bool {
+// overrideUnknown reports whether that fact was not recorded for a policy.
+func (r *reader) overrideUnknown(policy string) bool {
 	return r != nil && slices.ContainsFunc(r.missing, func(q engine.Query) bool {
-		return q.Fact == overriding && q.Access != nil && q.Access.Name == policy
+		return q.Fact == overrideFact && q.Access != nil && q.Access.Name == policy
 	})
 }
 
@@ -260,7 +259,7 @@ func (r *reader) wasGivenSecrets() bool {
 	return slices.ContainsFunc(r.given, func(a *answer) bool { return holdsSecret(a.content) })
 }
 
-// describe tells who asked for what.
+// describe returns the user, action and object of a decision.
 func describe(record *webhooks.Record, review *webhooks.Review) *Decision {
 	request := review.Request
 	d := &Decision{

@@ -7,44 +7,42 @@ import (
 	"strings"
 )
 
-// Summary counts what came of all lines.
+// Summary counts the results of all lines.
 type Summary struct {
-	// Decisions is how many were replayed; Flips, Verdicts and Undecided how many of them would be others, would have another
-	// verdict, and cannot be told about. One with both a policy that would say something else and one that cannot be asked counts
-	// in both.
+	// Decisions counts the replayed decisions; Flips, Verdicts and Undecided those that would be different, would have another
+	// verdict, and are unknown. A decision with both a different and an unknown policy counts in both.
 	Decisions int `json:"decisions"`
 	Flips     int `json:"flips"`
 	Verdicts  int `json:"verdicts"`
 	Undecided int `json:"undecided"`
-	// Unreadable is how many lines hold a record that cannot be read, Cut how many inputs end within one, and Others how many
-	// lines hold none.
+	// Unreadable counts the lines with an unreadable record, Cut the inputs that end within one, and Others the lines without one.
 	Unreadable int `json:"unreadable"`
 	Cut        int `json:"cut"`
 	Others     int `json:"otherLines"`
-	// Changes are the flips by what makes them, Unknown the policies that cannot be asked; the most frequent first.
+	// Changes are the flips by kind, Unknown the policies with unknown results; the most frequent first.
 	Changes []ChangeCount  `json:"changes"`
 	Unknown []UnknownCount `json:"unknown"`
 }
 
-// ChangeCount is how often a policy would say something else in the same way.
+// ChangeCount counts changes of the same kind.
 type ChangeCount struct {
 	Count int `json:"count"`
 	ChangeKind
 }
 
-// ChangeKind is a way in which a policy says something else.
+// ChangeKind is how the result of a policy differs.
 type ChangeKind struct {
 	Policy string `json:"policy"`
-	// Was and Would are the verdicts on the requests.
+	// Was and Would are the results of the request.
 	Was   Verdict `json:"was"`
 	Would Verdict `json:"would"`
 	// Difference is "gone" or "new" for a reason, "verdict" for another mode of denial, "patches" or "outcome".
 	Difference string `json:"difference"`
-	// What is the reason, or the words of the verdict.
+	// What is the reason, or both results.
 	What string `json:"what,omitempty"`
 }
 
-// UnknownCount is how often a policy cannot be asked for the same cause. What is told of it is of the first time.
+// UnknownCount counts unknown results of a policy with the same cause. Its details are those of the first.
 type UnknownCount struct {
 	Count int `json:"count"`
 	Unknown
@@ -52,17 +50,17 @@ type UnknownCount struct {
 	Line int    `json:"line"`
 }
 
-// mostKinds is how many kinds of changes, and of unknown answers, are counted each by itself, and mostText the bytes of a text of one:
-// names and reasons are those of the records. What is more counts as of otherPolicies.
+// mostKinds limits the kinds of changes, and of unknown results, that are counted separately, and mostText the bytes of their
+// texts, which come from the records. Further ones count for otherPolicies.
 const mostKinds, mostText, otherPolicies = 10_000, 1024, "(others)"
 
 func short(text string) string { return strings.Clone(text[:min(len(text), mostText)]) }
 
-// counter makes a summary.
+// counter accumulates a summary.
 type counter struct {
 	Summary
 	changes map[ChangeKind]int
-	unknown map[Unknown]*UnknownCount // without the texts
+	unknown map[Unknown]*UnknownCount // keys have no texts
 }
 
 func newCounter() *counter {
@@ -114,7 +112,7 @@ func (c *counter) add(r *Result) {
 	}
 }
 
-// kinds takes a change apart.
+// kinds returns the kinds of a change.
 func (c *Change) kinds() (all []ChangeKind) {
 	was, would := c.Was.reasons(), c.Would.reasons()
 	for _, reason := range was {
@@ -130,7 +128,7 @@ func (c *Change) kinds() (all []ChangeKind) {
 	if len(all) == 0 && c.Was.Word() != c.Would.Word() {
 		all = append(all, ChangeKind{Difference: "verdict", What: c.Was.Word() + " -> " + c.Would.Word()})
 	}
-	if c.Was.known().Cause == "" && c.Would.known().Cause == "" && !c.Was.samePatches(c.Would) { // who fails patches nothing
+	if c.Was.orAllowed().Cause == "" && c.Would.orAllowed().Cause == "" && !c.Was.samePatches(c.Would) { // a failed policy patches nothing
 		all = append(all, ChangeKind{Difference: "patches"})
 	}
 	if len(all) == 0 {
@@ -139,7 +137,7 @@ func (c *Change) kinds() (all []ChangeKind) {
 	return all
 }
 
-// summary gives what was counted.
+// summary returns the summary.
 func (c *counter) summary() *Summary {
 	s := c.Summary
 	s.Changes, s.Unknown = []ChangeCount{}, []UnknownCount{}

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// word is in every line with a record, also where the record is quoted.
-var word = []byte("decisionRecord")
+// recordWord is in every line with a record, even if the record is quoted.
+var recordWord = []byte("decisionRecord")
 
-// docker begins the lines that Docker's driver json-file writes: a line of the program each, or a part of one.
+// docker is the prefix of lines of Docker's driver json-file: each has a line of the program, or a part of one.
 var docker = []byte(`{"log":"`)
 
-// mostStreams is how many streams a log has at most. Docker has stdout and stderr.
+// mostStreams limits the streams of a log. Docker has stdout and stderr.
 const mostStreams = 16
 
-// parts are the beginnings of lines of which the rest is still to come, by stream. Together they are no longer than one line may be.
+// parts are the incomplete lines by stream. Together they are no longer than one line may be.
 type parts map[string][]byte
 
-// join makes of a line that Docker wrote what the program wrote, and tells whether that is a whole line. Any other line is one.
+// join replaces a line of Docker by the program's line, and reports whether that is complete. Other lines are complete.
 func (p parts) join(l *line) bool {
 	if l.err != nil || !bytes.HasPrefix(l.text, docker) {
 		return true
@@ -46,11 +46,11 @@ func (p parts) join(l *line) bool {
 	return true
 }
 
-// mostWraps is how many collectors may have put a record into fields of their own lines.
+// mostWraps limits how many collectors may have wrapped a record in lines of their own.
 const mostWraps = 4
 
-// unwrapped gives the record within a line of JSON: the value of one of its fields, or the text in one, which must begin with the record.
-// A text that only quotes a record is none. A line without one is given back.
+// unwrapped returns the record in a line of JSON: the value of one of its fields, or a string that begins with the record. A string
+// that only quotes a record is none. A line without a record is returned unchanged.
 func unwrapped(text []byte) []byte {
 	if found := unwrap(text, mostWraps); found != nil {
 		return found
@@ -63,7 +63,7 @@ func unwrap(text []byte, most int) []byte {
 		return text
 	}
 	var fields map[string]json.RawMessage
-	if most < 0 || json.Unmarshal(text, &fields) != nil || fields[string(word)] != nil {
+	if most < 0 || json.Unmarshal(text, &fields) != nil || fields[string(recordWord)] != nil {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -72,7 +72,7 @@ func unwrap(text []byte, most int) []byte {
 		if json.Unmarshal(value, &quoted) == nil {
 			value = bytes.TrimSpace([]byte(quoted))
 		}
-		if bytes.HasPrefix(value, []byte("{")) && bytes.Contains(value, word) {
+		if bytes.HasPrefix(value, []byte("{")) && bytes.Contains(value, recordWord) {
 			if found := unwrap(value, most-1); found != nil {
 				return found
 			}

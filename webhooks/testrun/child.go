@@ -11,40 +11,40 @@ import (
 	"time"
 )
 
-// Limits of a child.
+// Limits of a child process.
 type Limits struct {
-	// Memory in bytes, beyond what the program has at its start.
+	// Memory in bytes, in addition to what the program has at its start.
 	Memory int64
-	// Within is how long it may take. Who started the child ends it then; this is for what the child leaves out in time, and for
-	// the processor time that it gets if nobody ends it.
+	// Within is the time limit. The parent kills the child then; the child uses it to skip optional tests, and as its limit of
+	// processor time in case it is not killed.
 	Within time.Duration
 }
 
-// message is a line of what a child says: where it is, and in the end what it found.
+// message is a line of a child's output: its current step, and at the end its finding.
 type message struct {
 	At      string   `json:"at,omitempty"`
 	Finding *Finding `json:"finding,omitempty"`
 }
 
-// maxTrial bounds what a child reads: more than all policies of a cluster can be.
-const maxTrial = 64 << 20
+// maxInput limits the child's input: it is more than all policies of a cluster.
+const maxInput = 64 << 20
 
-// Serve is what the child does: it takes its limits, reads a test run, and writes what it finds. It must be the first thing that
-// the process does.
+// Serve is the main function of the child: it sets its limits, reads a test run, and writes the finding. It must be called before
+// anything else in the process.
 func Serve(in io.Reader, out io.Writer, l Limits) error {
 	if l.Memory <= 0 || l.Within <= 0 {
 		return errors.New("a test run needs limits of memory and time that are more than 0")
 	}
-	// One processor, so that it costs the decisions that are made meanwhile no more than that.
+	// One processor, to limit the effect on concurrent decisions.
 	runtime.GOMAXPROCS(1)
-	if err := l.take(); err != nil {
+	if err := l.apply(); err != nil {
 		return fmt.Errorf("setting the limits: %w", err)
 	}
-	// It is soon over, and most of it is never collected. Before the memory is at its end Go tries harder.
+	// The process is short-lived, so collecting garbage rarely pays. Near the memory limit Go collects more often.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(memoryInUse() + l.Memory*3/4)
 	var t Run
-	if err := json.NewDecoder(io.LimitReader(in, maxTrial)).Decode(&t); err != nil {
+	if err := json.NewDecoder(io.LimitReader(in, maxInput)).Decode(&t); err != nil {
 		return fmt.Errorf("reading the test run: %w", err)
 	}
 	if (t.Candidate == nil) == (t.Deleted == "") {
@@ -58,7 +58,7 @@ func Serve(in io.Reader, out io.Writer, l Limits) error {
 	return errors.Join(silent, say.Encode(message{Finding: finding}))
 }
 
-// memoryInUse is what Go counts against its memory limit.
+// memoryInUse returns what Go counts against its memory limit.
 func memoryInUse() int64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

@@ -1,9 +1,8 @@
-// Package testrun finds out what would become of a RegoPolicy before it is stored: whether it compiles among the others, whether
-// its tests pass, and which policies would break.
+// Package testrun finds out, before a RegoPolicy is stored, whether it compiles with the others, whether its tests pass, and which
+// policies it would break.
 //
-// A policy is text from outside. Compiling it, and even more running its tests, can take any time and any memory, and Go has no
-// means to end an evaluation that does not look for a cancel. So it is compiled and tested in a child process: the program itself, started
-// with a hidden command, which takes its limits from the system before it reads the policy, and which is killed when its time
-// is up. What breaks a limit is a finding about the policy. That a child could not be started, or said nothing that can be
-// understood, is an error, and nothing is known then.
+// Compiling untrusted policies, and even more running their tests, can take any time and memory, and Go cannot stop an evaluation
+// that does not check for cancellation. So a policy is compiled and tested in a child process: the program itself with a hidden
+// command, which sets limits by the operating system before it reads the policy, and is killed when its time is up. An exceeded
+// limit is a finding about the policy. If a child cannot be started, or its output is invalid, the result is an error.
 package testrun

@@ -6,68 +6,59 @@ import (
 	"slices"
 	"strings"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Finding is what became of a test run. Policies see it as the answer to a test run.
+// Finding is the result of a test run. It is the value of a policy's rehearsal fact.
 type Finding struct {
-	// Problems keep the candidate from being used.
+	// Problems are errors of the candidate.
 	Problems []Problem `json:"problems"`
-	// Tests are the candidate's own.
+	// Tests are the results of the candidate's own tests.
 	Tests Tests `json:"tests"`
-	// Breaks are policies that are in order and would not be.
+	// Breaks are valid policies that the candidate would break.
 	Breaks []Break `json:"breaks"`
-	// Missing is what the candidate refers to in libraries that are not there.
+	// Missing are the candidate's unresolved references to libraries.
 	Missing []string `json:"missing"`
-	// Untested are policies that import the candidate and whose tests there was no time for.
+	// Untested are policies that import the candidate and whose tests did not run for lack of time.
 	Untested []string `json:"untested"`
-	// Unserved is what spec.match names and the cluster does not have.
+	// Unserved are entries of spec.match that the cluster does not serve.
 	Unserved []string `json:"unserved"`
-	// Unpatchable is what the candidate matches, has patch rules for and may not patch, a text each.
+	// Unpatchable are resources that the candidate matches with patch rules and may not patch.
 	Unpatchable []string `json:"unpatchable"`
-	// Ungranted are the rights that Sallyport lacks to read what the candidate reads, and Grant is the command that grants them.
+	// Ungranted are rights that Sallyport lacks for the candidate's reads, and Grant is the command that grants them.
 	Ungranted []Ungranted `json:"ungranted"`
 	Grant     string      `json:"grant,omitempty"`
-	// Took is how long it took.
+	// Took is the duration.
 	Took string `json:"took"`
 }
 
-// Ungranted is what of the rights to a resource is lacking.
+// Ungranted lists missing rights to a resource.
 type Ungranted struct {
 	Resource string   `json:"resource"`
 	Verbs    []string `json:"verbs"`
 }
 
-// Kinds of problems, beside those of the catalog.
-const (
-	// KindTestsMissing: there is no test.
-	KindTestsMissing = "TestsMissing"
-	// KindLimitExceeded: it took too much time or memory.
-	KindLimitExceeded = "LimitExceeded"
-	// KindNotRegistrable: the API server would not ask it.
-	KindNotRegistrable = "NotRegistrable"
-)
-
-// Problem is one thing that is wrong with a candidate.
+// Problem is an error of a candidate.
 type Problem struct {
-	// Kind is a catalog.Problem, or one of ours.
-	Kind string `json:"kind"`
-	// File is the policy and the file in it; Line and Column count from one, and are absent if it is about the whole.
+	// Kind is the reason of its condition.
+	Kind v1alpha1.ConditionReason `json:"kind"`
+	// File is the policy and its file; Line and Column count from one, and are absent if the problem is about the whole.
 	File    string `json:"file"`
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Message string `json:"message"`
 }
 
-// String gives file:line:column: message.
+// String returns file:line:column: message.
 func (p Problem) String() string {
 	return engine.CompileError{File: p.File, Row: p.Line, Col: p.Column, Message: p.Message}.Error()
 }
 
-// Tests is how a policy's tests went.
+// Tests are the results of a policy's tests.
 type Tests struct {
 	Passed int `json:"passed"`
-	// Failures counts those that failed, Failed has the first of them.
+	// Failures counts the failed tests, Failed has the first of them.
 	Failures int                 `json:"failures"`
 	Failed   []engine.TestResult `json:"failed"`
 }
@@ -78,17 +69,17 @@ type Break struct {
 	Message string `json:"message"`
 }
 
-// fine tells whether nothing speaks against the candidate so far.
-func (f *Finding) fine() bool {
+// ok reports whether no problem was found so far.
+func (f *Finding) ok() bool {
 	return len(f.Problems) == 0 && len(f.Breaks) == 0 && len(f.Missing) == 0 && f.Tests.Failures == 0
 }
 
-// Has tells whether there is a problem of a kind.
-func (f *Finding) Has(kind string) bool {
+// Has reports whether there is a problem of a kind.
+func (f *Finding) Has(kind v1alpha1.ConditionReason) bool {
 	return slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Kind == kind })
 }
 
-// Refused tells what speaks against the candidate, nil if nothing does. A library that is missing does not: it may come.
+// Refused returns the reasons to reject the candidate, or nil. A missing library is none: it may be created later.
 func (f *Finding) Refused() error {
 	var lines []string
 	for _, p := range f.Problems {
@@ -109,7 +100,7 @@ func (f *Finding) Refused() error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// results are those of a test run.
+// results converts the results of a test run.
 func results(r *engine.TestRun) (t Tests) {
 	for _, result := range r.Tests {
 		if result.Problem == "" {
@@ -117,13 +108,13 @@ func results(r *engine.TestRun) (t Tests) {
 			continue
 		}
 		t.Failures++
-		result.Took = 0 // which is another one each time
+		result.Took = 0 // it differs each time
 		t.Failed = append(t.Failed, result)
 	}
 	return t
 }
 
-// firstLine is what of an error fits into a sentence: the first thing that is wrong.
+// firstLine returns the first error, for use in a sentence.
 func firstLine(err error) string {
 	var places engine.CompileErrors
 	if errors.As(err, &places) && len(places) > 0 {
@@ -133,14 +124,14 @@ func firstLine(err error) string {
 	return line
 }
 
-// How much of a finding is kept. It is for reading, and becomes part of a denial.
+// Limits of a finding, which becomes part of a denial.
 const (
 	maxListed = 20
 	maxText   = 2000
 )
 
-// bound cuts what is too long, and has empty lists be lists.
-func (f *Finding) bound() {
+// truncate truncates long lists and texts, and makes nil lists empty.
+func (f *Finding) truncate() {
 	if more := len(f.Problems) - maxListed; more > 0 {
 		last := f.Problems[maxListed-1]
 		last.Line, last.Column, last.Message = 0, 0, fmt.Sprintf("and %d more problems", more+1)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// apart gives a command a process group of its own, and has its end be the end of all in it.
-func apart(command *exec.Cmd) {
+// setProcessGroup starts a command in its own process group, which is killed as a whole.
+func setProcessGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 }

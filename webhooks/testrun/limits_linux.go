@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// take has the system hold the process to the limits. None of them can be given back.
-func (l Limits) take() error {
+// apply sets the limits of the process. They cannot be raised again.
+func (l Limits) apply() error {
 	data, err := dataInUse()
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (l Limits) take() error {
 	return nil
 }
 
-// endInTime ends the process at the signal that its processor time is up; a second later the system would not ask.
+// endInTime ends the process at the first signal of the processor time limit; a second later the system would kill it.
 func endInTime() {
 	up := make(chan os.Signal, 1)
 	signal.Notify(up, syscall.SIGXCPU)
@@ -44,7 +44,7 @@ func endInTime() {
 	os.Exit(2)
 }
 
-// dataInUse is what the system counts against its limit of memory.
+// dataInUse returns what the system counts against its memory limit.
 func dataInUse() (uint64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

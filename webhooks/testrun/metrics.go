@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// What came of a test run, in metrics.
+// Results of a test run in metrics.
 const (
 	resultPassed   = "passed"
 	resultRefused  = "refused"
@@ -48,7 +50,7 @@ func (m *metrics) count(f *Finding, err error, took time.Duration) {
 		result = resultBusy
 	case err != nil:
 		result = resultError
-	case f.Has(KindLimitExceeded):
+	case f.Has(v1alpha1.ReasonLimitExceeded):
 		result = resultExceeded
 	case f.Refused() != nil:
 		result = resultRefused

@@ -12,22 +12,24 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // Process runs tests in child processes.
 type Process struct {
-	// Command is the program and its arguments, which are followed by those for the limits; the program itself, with its hidden
-	// command, if it is empty.
+	// Command is the program and its arguments, to which those for the limits are appended; if empty, the program itself with its
+	// hidden command.
 	Command []string
-	// Memory in bytes that a child may use.
+	// Memory is the memory limit of a child in bytes.
 	Memory int64
 }
 
 const (
-	// maxSaid bounds what a child may say, maxComplaint what is kept of its standard error.
-	maxSaid, maxComplaint = 4 << 20, 8 << 10
-	// afterlife is how long the end of a killed child is waited for.
-	afterlife = time.Second
+	// maxOutput limits a child's output, maxComplaint what is kept of its standard error.
+	maxOutput, maxComplaint = 4 << 20, 8 << 10
+	// waitDelay is the time to wait for a killed child to end.
+	waitDelay = time.Second
 )
 
 // DefaultMemory is the default memory limit of a test run, in bytes.
@@ -36,7 +38,7 @@ const DefaultMemory = 256 << 20
 // Subcommand is the program's hidden command for children.
 const Subcommand = "test-run"
 
-// run has a child carry out a test run within that time. The error says why nothing is known.
+// run runs a test run in a child within that time. An error means that there is no finding.
 func (p Process) run(ctx context.Context, run []byte, name string, within time.Duration) (*Finding, error) {
 	command, err := p.command(within)
 	if err != nil {
@@ -45,13 +47,13 @@ func (p Process) run(ctx context.Context, run []byte, name string, within time.D
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
 	child := exec.CommandContext(ctx, command[0], command[1:]...)
-	apart(child)
-	child.WaitDelay = afterlife
+	setProcessGroup(child)
+	child.WaitDelay = waitDelay
 	child.Dir = "/"
-	// Nothing of ours concerns it, and a stack is of no use to whoever wrote a policy.
+	// The environment is of no use to the child, nor is a stack trace to the policy's author.
 	child.Env = []string{"GOTRACEBACK=none"}
 	child.Stdin = bytes.NewReader(run)
-	heard, complaint := &hearing{cancel: cancel}, &head{most: maxComplaint}
+	heard, complaint := &outputParser{cancel: cancel}, &head{most: maxComplaint}
 	child.Stdout, child.Stderr = heard, complaint
 	ended := child.Run()
 	return conclude(ctx, name, within, p.Memory, heard, complaint.String(), ended)
@@ -72,11 +74,11 @@ func (p Process) command(within time.Duration) ([]string, error) {
 	return append(command[:len(command):len(command)], "--memory="+strconv.FormatInt(p.Memory, 10), "--within="+within.String()), nil
 }
 
-// conclude makes a finding out of how a child ended.
-func conclude(ctx context.Context, name string, within time.Duration, memory int64, heard *hearing, complaint string, ended error) (*Finding, error) {
+// conclude makes a finding of how a child ended.
+func conclude(ctx context.Context, name string, within time.Duration, memory int64, heard *outputParser, complaint string, ended error) (*Finding, error) {
 	exceeded := func(what string) (*Finding, error) {
-		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: KindLimitExceeded, File: name, Message: what}}}
-		f.bound()
+		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: v1alpha1.ReasonLimitExceeded, File: name, Message: what}}}
+		f.truncate()
 		return f, nil
 	}
 	where := heard.last.At
@@ -108,25 +110,25 @@ func conclude(ctx context.Context, name string, within time.Duration, memory int
 	return nil, fmt.Errorf("the rehearsal failed: %w: %s; last step: %s", ended, complaint, where)
 }
 
-// outOfTime is what a child says when it has had its processor time.
+// outOfTime is what a child prints when its processor time is used up.
 const outOfTime = "out of processor time"
 
-// outOfMemory is what Go says when the system gives it no more.
+// outOfMemory matches what Go prints when it cannot allocate memory.
 var outOfMemory = regexp.MustCompile(`out of memory|cannot allocate memory|cannot map pages`)
 
-// hearing understands what a child says, line by line.
-type hearing struct {
+// outputParser parses a child's output, line by line.
+type outputParser struct {
 	cancel context.CancelFunc
 	line   []byte
-	said   int
+	bytes  int
 	last   message
 	wrong  error
 }
 
-// Write takes some of it. What is too much, or cannot be understood, ends the child.
-func (h *hearing) Write(text []byte) (int, error) {
-	if h.said += len(text); h.said > maxSaid {
-		return h.fail(fmt.Errorf("more than %d bytes", maxSaid))
+// Write parses a part of the output. If it is too long or invalid, the child is killed.
+func (h *outputParser) Write(text []byte) (int, error) {
+	if h.bytes += len(text); h.bytes > maxOutput {
+		return h.fail(fmt.Errorf("more than %d bytes", maxOutput))
 	}
 	h.line = append(h.line, text...)
 	for {
@@ -142,7 +144,7 @@ func (h *hearing) Write(text []byte) (int, error) {
 	}
 }
 
-func (h *hearing) fail(err error) (int, error) {
+func (h *outputParser) fail(err error) (int, error) {
 	h.wrong = err
 	h.cancel()
 	return 0, err

@@ -15,31 +15,30 @@ import (
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
-// Run is what a test run is about.
+// Run is the input of a test run.
 type Run struct {
-	// World has all RegoPolicies as they are.
+	// World has all existing RegoPolicies.
 	World []v1alpha1.RegoPolicy `json:"world"`
-	// Candidate takes the place of the one of its name, or comes new.
+	// Candidate is the new RegoPolicy, which replaces the one of its name.
 	Candidate *v1alpha1.RegoPolicy `json:"candidate,omitempty"`
-	// Deleted is the name of one that goes. Either it or Candidate is set.
+	// Deleted is the name of a RegoPolicy to delete. Either it or Candidate is set.
 	Deleted string `json:"deleted,omitempty"`
-	// Others is an estimate of the memory that policies need which World leaves out, in bytes.
+	// Others is the estimated memory of policies that World omits, in bytes.
 	Others int64 `json:"others,omitempty"`
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable `json:"patchable,omitzero"`
-	// Alone leaves out what becomes of others.
+	// Alone skips the effects on other policies.
 	Alone bool `json:"alone,omitempty"`
 }
 
-// step is told where a test run is, for whoever has to say where it was when it ended.
+// step is called with the current step, for messages if the run is killed.
 type step func(what string)
 
-// shareForOthers is how much of the time for a test run may have passed when the tests of further policies begin, and how much
-// when they are given up: what a library's own tests leave.
+// shareForOthers is the share of the time after which the tests of other policies end. They begin after the candidate's own tests.
 const shareForOthers = 0.7
 
-// Run carries it out. Within is the time that there is: the tests of a library's importers, which come last, are left out rather than
-// not ended in time. It does not end by itself before the context does.
+// Run runs the test run. Within is the available time: the tests of a library's importers, which come last, are skipped if they
+// would not end in time. It does not end by itself before the context does.
 func (t *Run) Run(ctx context.Context, within time.Duration, at step) *Finding {
 	began := time.Now()
 	if at == nil {
@@ -48,11 +47,11 @@ func (t *Run) Run(ctx context.Context, within time.Duration, at step) *Finding {
 	e := &execution{Run: t, finding: &Finding{}, at: at}
 	e.perform(ctx, began.Add(time.Duration(float64(within)*shareForOthers)))
 	e.finding.Took = time.Since(began).Round(time.Millisecond).String()
-	e.finding.bound()
+	e.finding.truncate()
 	return e.finding
 }
 
-// execution is a test run that is under way.
+// execution is the state of a test run.
 type execution struct {
 	*Run
 	finding *Finding
@@ -66,23 +65,23 @@ func (e *execution) perform(ctx context.Context, othersUntil time.Time) {
 	set, states := (&catalog.Catalog{Patchable: e.Patchable}).Build(ctx, e.after, nil)
 	if e.Candidate != nil {
 		i := slices.IndexFunc(states, func(s catalog.State) bool { return s.Name == e.Candidate.Name })
-		if !e.compiled(&states[i]) || !e.fits(set) {
+		if !e.recordCompilation(&states[i]) || !e.recordFit(set) {
 			return
 		}
 	}
 	others := e.concernsOthers()
 	if others {
-		e.breaks(ctx, states)
+		e.recordBreaks(ctx, states)
 	}
 	if e.Candidate != nil && len(e.finding.Missing) == 0 {
 		e.tests(ctx)
 	}
-	if others && e.Candidate != nil && e.finding.fine() {
+	if others && e.Candidate != nil && e.finding.ok() {
 		e.testsOfOthers(ctx, othersUntil)
 	}
 }
 
-// concernsOthers tells whether policies can break: each is compiled for itself, with the libraries that it imports.
+// concernsOthers reports whether other policies can break: each is compiled by itself, with the libraries that it imports.
 func (e *execution) concernsOthers() bool {
 	if e.Alone {
 		return false
@@ -92,7 +91,7 @@ func (e *execution) concernsOthers() bool {
 	})
 }
 
-// afterwards is the world as it would be.
+// afterwards returns the world after the change.
 func (e *execution) afterwards() []v1alpha1.RegoPolicy {
 	gone := e.Deleted
 	if e.Candidate != nil {
@@ -105,23 +104,22 @@ func (e *execution) afterwards() []v1alpha1.RegoPolicy {
 	return after
 }
 
-// compiled takes down what became of the candidate. A library that is missing is not the candidate's fault, but without it
-// nothing more can be found out about a policy.
-func (e *execution) compiled(s *catalog.State) (goOn bool) {
+// recordCompilation records the candidate's compilation errors. A missing library is not the candidate's error, but a policy cannot be
+// tested without it.
+func (e *execution) recordCompilation(s *catalog.State) (goOn bool) {
 	switch {
 	case s.Err == nil:
 		return true
-	case s.Problem == catalog.LibraryMissing:
+	case s.Problem == v1alpha1.ReasonLibraryMissing:
 		e.finding.Missing = s.Lacking
 		return e.concernsOthers()
 	}
-	e.finding.Problems = problems(s.Name, string(s.Problem), s.Err)
+	e.finding.Problems = problems(s.Name, s.Problem, s.Err)
 	return false
 }
 
-// fits takes down whether the candidate may patch what it matches, and whether there is room for it beside the policies that are
-// left out here.
-func (e *execution) fits(set *catalog.Set) bool {
+// recordFit records whether the candidate may patch what it matches, and whether there is memory for it besides the omitted policies.
+func (e *execution) recordFit(set *catalog.Set) bool {
 	policy := set.Policy(e.Candidate.Name)
 	if policy == nil {
 		return true
@@ -131,13 +129,13 @@ func (e *execution) fits(set *catalog.Set) bool {
 	}
 	err := catalog.CheckWeight(policy.Name(), policy.Weight(), e.Others, catalog.MostWeight)
 	if err != nil {
-		e.finding.Problems = problems(policy.Name(), string(catalog.LimitExceeded), err)
+		e.finding.Problems = problems(policy.Name(), v1alpha1.ReasonLimitExceeded, err)
 	}
 	return err == nil
 }
 
-// problems of one kind, one for each place.
-func problems(file, kind string, err error) []Problem {
+// problems returns the problems of one kind, one for each place.
+func problems(file string, kind v1alpha1.ConditionReason, err error) []Problem {
 	var places engine.CompileErrors
 	if !errors.As(err, &places) {
 		return []Problem{{Kind: kind, File: file, Message: err.Error()}}
@@ -149,28 +147,28 @@ func problems(file, kind string, err error) []Problem {
 	return all
 }
 
-// tests runs those of the candidate.
+// tests runs the candidate's tests.
 func (e *execution) tests(ctx context.Context) {
 	source := catalog.Compose(e.after)[e.Candidate.Name]
 	r, err := e.runTests(ctx, source.Source)
 	switch {
 	case err != nil:
-		kind := catalog.CompileFailed
+		kind := v1alpha1.ReasonCompileFailed
 		var places engine.CompileErrors
 		if errors.As(err, &places) && !slices.ContainsFunc(places, func(e engine.CompileError) bool { return !e.Contract }) {
-			kind = catalog.ContractBroken
+			kind = v1alpha1.ReasonContractBroken
 		}
-		e.finding.Problems = append(e.finding.Problems, problems(e.Candidate.Name, string(kind), err)...)
+		e.finding.Problems = append(e.finding.Problems, problems(e.Candidate.Name, kind, err)...)
 	case len(r.Tests) == 0:
 		e.finding.Problems = append(e.finding.Problems, Problem{
-			Kind: KindTestsMissing, File: e.Candidate.Name, Message: "spec.tests has no rule test_...",
+			Kind: v1alpha1.ReasonTestsMissing, File: e.Candidate.Name, Message: "spec.tests has no rule test_...",
 		})
 	default:
 		e.finding.Tests = results(r)
 	}
 }
 
-// runTests runs the tests of a source, and keeps a panic to them.
+// runTests runs the tests of a source, and turns a panic into an error.
 func (e *execution) runTests(ctx context.Context, source engine.Source) (r *engine.TestRun, err error) {
 	defer func() {
 		if x := recover(); x != nil {
@@ -183,8 +181,8 @@ func (e *execution) runTests(ctx context.Context, source engine.Source) (r *engi
 	}}.Run(ctx, source)
 }
 
-// breaks takes down the policies that are in order and would not be.
-func (e *execution) breaks(ctx context.Context, after []catalog.State) {
+// recordBreaks records the valid policies that would break.
+func (e *execution) recordBreaks(ctx context.Context, after []catalog.State) {
 	var broken []catalog.State
 	for _, s := range after {
 		if s.Err != nil && (e.Candidate == nil || s.Name != e.Candidate.Name) {
@@ -203,8 +201,8 @@ func (e *execution) breaks(ctx context.Context, after []catalog.State) {
 	}
 }
 
-// testsOfOthers runs the tests of the policies that import the candidate. A test that fails without the candidate, too, is not
-// its doing.
+// testsOfOthers runs the tests of the policies that import the candidate. A test that also fails without the candidate does not
+// count.
 func (e *execution) testsOfOthers(ctx context.Context, until time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -222,7 +220,7 @@ func (e *execution) testsOfOthers(ctx context.Context, until time.Time) {
 			}
 			var anyway []engine.TestResult
 			if anyway, err = e.failures(ctx, before[name].Source); err == nil {
-				failed = without(failed, anyway)
+				failed = subtract(failed, anyway)
 			}
 		}
 		switch {
@@ -234,7 +232,7 @@ func (e *execution) testsOfOthers(ctx context.Context, until time.Time) {
 	}
 }
 
-// failures gives the tests that fail. That tests cannot run is not the candidate's doing: the policy compiles with it.
+// failures returns the tests that fail. Tests that cannot run do not count: the policy compiles with the candidate.
 func (e *execution) failures(ctx context.Context, source engine.Source) ([]engine.TestResult, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -246,8 +244,8 @@ func (e *execution) failures(ctx context.Context, source engine.Source) ([]engin
 	return slices.DeleteFunc(r.Tests, func(t engine.TestResult) bool { return t.Problem == "" }), nil
 }
 
-// without leaves out the tests that are also in another list, with the same failure.
-func without(failed, anyway []engine.TestResult) []engine.TestResult {
+// subtract removes the tests that another list has with the same failure.
+func subtract(failed, anyway []engine.TestResult) []engine.TestResult {
 	return slices.DeleteFunc(failed, func(t engine.TestResult) bool {
 		return slices.ContainsFunc(anyway, func(a engine.TestResult) bool {
 			return a.Name == t.Name && a.Problem == t.Problem && slices.Equal(a.Cases, t.Cases)

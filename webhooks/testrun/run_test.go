@@ -18,7 +18,7 @@ import (
 func told(f *Finding) string {
 	var lines []string
 	for _, p := range f.Problems {
-		lines = append(lines, p.Kind+" "+p.String())
+		lines = append(lines, string(p.Kind)+" "+p.String())
 	}
 	for _, t := range f.Tests.Failed {
 		lines = append(lines, "test "+t.String())
@@ -174,7 +174,7 @@ func TestFindingsAreBounded(t *testing.T) {
 		long.Problems = append(long.Problems, Problem{Kind: "K", File: "f", Line: i, Message: "m"})
 		fmt.Fprintf(&failing, "test_%d if { print(%q); false }\n\n", i, strings.Repeat("é", 3000))
 	}
-	long.bound()
+	long.truncate()
 	if n := len(long.Problems); n != maxListed || long.Problems[n-1].String() != "f: and 31 more problems" {
 		t.Errorf("%d problems, the last one %s", n, long.Problems[n-1])
 	}
@@ -187,7 +187,7 @@ func TestFindingsAreBounded(t *testing.T) {
 		t.Errorf("refused because of %v", err)
 	}
 	empty := &Finding{}
-	empty.bound()
+	empty.truncate()
 	text, err := json.Marshal(empty)
 	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"unserved":[],"unpatchable":[],"ungranted":[],"took":""}`
 	if err != nil || string(text) != want {

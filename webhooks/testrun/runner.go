@@ -23,58 +23,58 @@ import (
 )
 
 const (
-	// atOnce is how many test runs run at once; more wait.
-	atOnce = 2
-	// mostCached is how many findings are kept: a dry run and the write after it are one test run.
+	// maxConcurrent limits the concurrent test runs; more wait.
+	maxConcurrent = 2
+	// mostCached limits the cached findings: a dry run and the write after it share one test run.
 	mostCached = 64
-	// enough is the least time that a test run is begun with, and margin what is left of a deadline for what comes after it.
-	enough, margin = 300 * time.Millisecond, 250 * time.Millisecond
-	// patience is how long a test run may take that no request waits for.
-	patience = 30 * time.Second
+	// minBudget is the shortest time with which a test run starts, and margin is reserved of the deadline for the response.
+	minBudget, margin = 300 * time.Millisecond, 250 * time.Millisecond
+	// backgroundTimeout is the time limit of a test run that no request waits for.
+	backgroundTimeout = 30 * time.Second
 )
 
-// Options of runner.
+// Options are the arguments of New.
 type Options struct {
-	// World gives all RegoPolicies as they are.
+	// World returns all existing RegoPolicies.
 	World func(context.Context) ([]v1alpha1.RegoPolicy, error)
-	// Weights are estimates of the memory that policies need, by name, in bytes; nil: nobody knows.
+	// Weights returns the estimated memory of policies, by name, in bytes; nil means unknown.
 	Weights func() map[string]int64
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable
-	// Ungranted tells which rights Sallyport lacks to read something, as far as that can be found out in time; nil: nobody knows.
+	// Ungranted returns the rights that Sallyport lacks for reads, as far as known before ctx ends; nil means unknown.
 	Ungranted func(ctx context.Context, policy string, reads []engine.Read) []catalog.Grant
-	// Process carries them out.
+	// Process runs the child processes.
 	Process Process
-	// Within is how long a test run may take that a request waits for.
+	// Within is the time limit of a test run that a request waits for.
 	Within time.Duration
-	// Match looks at what spec.match of a policy becomes, a line each, which begins with the field: refused keeps the API server from
-	// asking the policy, unserved is what the cluster does not have. Nil: nobody looks.
+	// Match checks spec.match of a policy: refused are entries that keep the API server from calling the policy's webhook, unserved
+	// those that the cluster does not serve; one line each, which begins with the field. Nil skips the check.
 	Match func(ctx context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string)
-	// Hint is added to errors: what to do if nothing can be found out.
+	// Hint is appended to errors.
 	Hint string
-	// Registry takes the metrics.
+	// Registry registers the metrics.
 	Registry prometheus.Registerer
 }
 
-// Runner compiles and tests policies, a few at a time. It answers the test runs that policies ask for.
+// Runner compiles and tests policies, a few at a time. It answers the rehearsal facts of policies.
 type Runner struct {
 	Options
 	metrics    *metrics
 	slots      chan struct{}
-	background chan struct{} // of those that no request waits for there is one at a time
-	found      *lru.Cache    // findings, by the digest of what was run
+	background chan struct{} // one at a time that no request waits for
+	found      *lru.Cache    // findings, by the digest of the run
 }
 
-// New makes a runner.
+// New returns a runner.
 func New(o Options) *Runner {
 	return &Runner{
-		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, atOnce), background: make(chan struct{}, 1),
+		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, maxConcurrent), background: make(chan struct{}, 1),
 		found: lru.New(mostCached),
 	}
 }
 
-// RunTests answers a policy's question what would become of a document: a RegoPolicy, or {"deleted": name} for one that goes.
-// Of a RegoPolicy without modules only what it matches is looked at. The answer is a [Finding].
+// RunTests returns the [Finding] for a document: a RegoPolicy, or {"deleted": name} for a deletion. Of a RegoPolicy without modules
+// only its match is checked.
 func (r *Runner) RunTests(ctx context.Context, document engine.Value) (engine.Value, error) {
 	finding, err := r.answer(ctx, document)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(deadline)-margin)
 	}
-	wanted, deleted, err := wantedIn(document)
+	wanted, deleted, err := decodeDocument(document)
 	if err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicy to rehearse: %w", err)
 	}
@@ -116,22 +116,22 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	ungranted := r.ungranted(ctx, wanted)
 	var finding *Finding
 	if onlyMatched {
-		finding = r.matched(wanted)
+		finding = r.checkMatch(wanted)
 	} else {
 		run := Run{World: world, Deleted: deleted, Patchable: r.Patchable}
 		if deleted == "" {
-			run.Candidate = wanted.DeepCopy() // of which a test run leaves what it needs
+			run.Candidate = wanted.DeepCopy() // trim modifies it
 		}
 		finding, err = r.lookUpOrRun(ctx, &run, false)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.with(r.registered(ctx, wanted, finding), <-ungranted), nil
+	return r.withGrants(r.addRegistration(ctx, wanted, finding), <-ungranted), nil
 }
 
-// wantedIn gives the RegoPolicy that a document is, or the name of the one that goes by it.
-func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
+// decodeDocument returns the RegoPolicy of a document, or the name of the one to delete.
+func decodeDocument(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
 	decoded, err := document.Decode()
 	if err != nil {
 		return nil, "", err
@@ -148,40 +148,40 @@ func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
 	return wanted, document.Get("deleted").Text(), err
 }
 
-// registered adds to a finding whether the API server would ask the policy.
-func (r *Runner) registered(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
+// addRegistration adds to a finding whether the API server would call the policy's webhook.
+func (r *Runner) addRegistration(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
 	if r.Match == nil || object.Spec.Match == nil {
 		return found
 	}
-	if found.Has(string(catalog.CompileFailed)) || found.Has(KindLimitExceeded) {
+	if found.Has(v1alpha1.ReasonCompileFailed) || found.Has(v1alpha1.ReasonLimitExceeded) {
 		object = object.DeepCopy()
-		object.Spec.Modules = nil // which is not to be parsed in this process either, where nothing bounds it
+		object.Spec.Modules = nil // they must not be parsed in this process, without limits
 	}
-	f := *found // which is cached as it is
+	f := *found // the cached finding must not change
 	refused, unserved := r.Match(ctx, object)
 	f.Problems = slices.Clone(f.Problems)
 	for _, why := range refused {
-		f.Problems = append(f.Problems, Problem{Kind: KindNotRegistrable, File: object.Name, Message: why})
+		f.Problems = append(f.Problems, Problem{Kind: v1alpha1.ReasonNotRegistrable, File: object.Name, Message: why})
 	}
 	f.Unserved = unserved
-	f.bound()
+	f.truncate()
 	return &f
 }
 
-// matched looks at what a policy matches, for which nothing has to be compiled.
-func (r *Runner) matched(object *v1alpha1.RegoPolicy) *Finding {
+// checkMatch checks only what a policy matches, without compiling it.
+func (r *Runner) checkMatch(object *v1alpha1.RegoPolicy) *Finding {
 	f := &Finding{Took: "0s"}
 	if err := catalog.CheckMatch(&object.Spec); err != nil {
-		f.Problems = problems(object.Name, string(catalog.CompileFailed), err)
+		f.Problems = problems(object.Name, v1alpha1.ReasonCompileFailed, err)
 	}
 	if catalog.Patches(object) {
 		f.Unpatchable = catalog.Unpatchable(object.Spec.Match, r.Patchable)
 	}
-	f.bound()
+	f.truncate()
 	return f
 }
 
-// Run carries out a test run that no request waits for. One runs at a time, so that requests find room.
+// Run runs a test run that no request waits for. One runs at a time, so that slots remain for requests.
 func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
 	select {
 	case r.background <- struct{}{}:
@@ -189,13 +189,13 @@ func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errOverdue)
+	ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errOverdue)
 	defer cancel()
 	return r.lookUpOrRun(ctx, run, true)
 }
 
-// lookUpOrRun gives what is known, or has it found out until the deadline of the context. A limit that was broken is cached only if there was
-// time enough: how much there is for a request differs from one moment to the next.
+// lookUpOrRun returns the cached finding, or runs the test run until the deadline of the context. An exceeded limit is cached only
+// if the time was the full limit: the time for a request varies.
 func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, unhurried bool) (*Finding, error) {
 	name := run.trim()
 	run.Others = r.others(run)
@@ -211,13 +211,13 @@ func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, unhurried bool) (*Fi
 	began := time.Now()
 	finding, err := r.start(ctx, text, name)
 	r.metrics.count(finding, err, time.Since(began))
-	if err == nil && (unhurried || !finding.Has(KindLimitExceeded)) {
+	if err == nil && (unhurried || !finding.Has(v1alpha1.ReasonLimitExceeded)) {
 		r.found.Add(key, finding)
 	}
 	return finding, err
 }
 
-// others is what policies need that a test run leaves out.
+// others returns the memory of policies that a test run omits.
 func (r *Runner) others(run *Run) (sum int64) {
 	if r.Weights == nil || run.Candidate == nil {
 		return 0
@@ -233,7 +233,7 @@ func (r *Runner) others(run *Run) (sum int64) {
 
 var errBusy = errors.New("too many RegoPolicies are being rehearsed at the same time; try again")
 
-// start waits until there is room, and has a child carry it out.
+// start waits for a slot, and runs the test run in a child.
 func (r *Runner) start(ctx context.Context, text []byte, name string) (*Finding, error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -246,14 +246,14 @@ func (r *Runner) start(ctx context.Context, text []byte, name string) (*Finding,
 	}
 	deadline, _ := ctx.Deadline()
 	within := time.Until(deadline)
-	if within < enough {
+	if within < minBudget {
 		return nil, errBusy
 	}
 	return r.Process.run(ctx, text, name, within)
 }
 
-// trim leaves of a test run what it depends on, so that what is the same is known again: a policy is tested with the libraries, a
-// library with everything. It gives the name of the policy that it is about.
+// trim removes what a test run does not depend on, so that equal runs share a cache entry: a policy is tested with the libraries, a
+// library with everything. It returns the name of the tested policy.
 func (t *Run) trim() string {
 	all := t.Deleted != "" || t.Candidate.Spec.Library && !t.Alone
 	name := t.Deleted
@@ -277,7 +277,7 @@ func (t *Run) trim() string {
 	return name
 }
 
-// trimmed leaves out how a policy is enforced, and all metadata but what its place among others depends on.
+// trimmed returns a policy without its enforcement, and without metadata that does not affect the compilation order.
 func trimmed(o *v1alpha1.RegoPolicy, tests bool) v1alpha1.RegoPolicy {
 	spec := o.Spec
 	spec.Mode, spec.OnError, spec.Override, spec.BackgroundAudit, spec.TimeoutMilliseconds = "", "", "", "", 0

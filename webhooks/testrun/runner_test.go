@@ -200,17 +200,17 @@ func TestRunsAreLimitedInNumber(t *testing.T) {
 	s := newFixture(t, "tired", long)
 	ctx, cancel := context.WithCancel(t.Context())
 	var two sync.WaitGroup
-	for i := range atOnce {
+	for i := range maxConcurrent {
 		two.Go(func() { _, _ = s.asks(ctx, t, toy(fmt.Sprintf("tiring%d", i))) })
 	}
-	for len(s.slots) < atOnce {
+	for len(s.slots) < maxConcurrent {
 		time.Sleep(time.Millisecond)
 	}
 	late := declared{t.Context(), time.Now().Add(margin + 500*time.Millisecond)}
 	if got, err := s.asks(late, t, toy("a")); !errors.Is(err, errBusy) || !strings.HasSuffix(err.Error(), "try again; ask somebody else") {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if len(childrenOf(t)) > atOnce {
+	if len(childrenOf(t)) > maxConcurrent {
 		t.Errorf("there are %v", childrenOf(t))
 	}
 	// What no request waits for waits as long as it takes; here for the next one to end.

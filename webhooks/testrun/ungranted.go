@@ -10,10 +10,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// curiosity is how long may be spent on finding out about rights. What is not known by then is not told: the status will have it.
-const curiosity = time.Second
+// grantsTimeout is the time limit for checking rights. Unknown rights are omitted; the status will have them.
+const grantsTimeout = time.Second
 
-// ungranted finds out meanwhile which rights are lacking to read what a policy reads.
+// ungranted starts checking which rights are missing for a policy's reads.
 func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-chan []catalog.Grant {
 	answer := make(chan []catalog.Grant, 1)
 	reads := catalog.ReadsOf(object)
@@ -21,7 +21,7 @@ func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-c
 		close(answer)
 		return answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, curiosity)
+	ctx, cancel := context.WithTimeout(ctx, grantsTimeout)
 	go func() {
 		defer cancel()
 		answer <- r.Ungranted(ctx, object.Name, reads)
@@ -29,8 +29,8 @@ func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-c
 	return answer
 }
 
-// with is a finding and the rights that are lacking. The finding itself is cached, and these change.
-func (r *Runner) with(f *Finding, lacking []catalog.Grant) *Finding {
+// withGrants returns a copy of a finding with the missing rights, which are not cached.
+func (r *Runner) withGrants(f *Finding, lacking []catalog.Grant) *Finding {
 	if len(lacking) == 0 {
 		return f
 	}
@@ -41,6 +41,6 @@ func (r *Runner) with(f *Finding, lacking []catalog.Grant) *Finding {
 		reads[resource] = true
 	}
 	found.Grant = r.Patchable.By.Upgrade("rbac.reads", reads)
-	found.bound()
+	found.truncate()
 	return &found
 }

@@ -57,6 +57,9 @@
 {{- end }}
 {{- if .Values.diskImages.enabled }}
 - --disk-images=true
+{{- with .Values.diskImages.secretHosts }}
+- --disk-image-secret-hosts={{ join "," . }}
+{{- end }}
 {{- end }}
 {{- if .Values.runtimes.pod.enabled }}
 - --pod-runtime=true

@@ -39,7 +39,7 @@ type copier struct {
 // mostAnnotations is how many bytes the annotations of an object may have that are not Sallyport's, and again those that are.
 const mostAnnotations = 16 << 10
 
-// annotations appends the annotations of an object. What is too long is null, so that a policy does not take it for absent.
+// annotations appends the annotations of an object. A value that is too long becomes null, so that a policy does not take it for absent.
 func (c copier) annotations(out []byte) ([]byte, error) {
 	var used [2]int
 	return c.scanner.object(out, func(out []byte, name string) ([]byte, bool, error) {

@@ -1,5 +1,5 @@
 // Package statuses makes statuses fit the schemas of their kinds before they are written. A status contains text from elsewhere, such as the
-// name of an audited object or an error from vCenter. Without this, the API server would refuse the whole status if one text is too long.
+// name of an audited object or an error from vCenter. Without this, the API server would reject the whole status if one text is too long.
 package statuses
 
 import (

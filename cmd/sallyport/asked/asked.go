@@ -16,7 +16,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// About is what the API server is to ask a policy about, and how. It may take the API's default timeout.
+// About returns how a policy is registered with the API server, with the API's default timeout.
 func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
@@ -25,7 +25,7 @@ func About(p *catalog.Policy) registration.Policy {
 	}
 }
 
-// Check tells what of spec.match keeps the API server from asking a policy, a line each, which begins with the field.
+// Check returns what in spec.match keeps the API server from calling a policy's webhook: one line each, which begins with the field.
 func Check(object *v1alpha1.RegoPolicy) []string {
 	chart, err := webhooksOfChart()
 	if err != nil {
@@ -38,13 +38,13 @@ func Check(object *v1alpha1.RegoPolicy) []string {
 		Name: object.Name, Matches: []v1alpha1.PolicyMatch{*object.Spec.Match}, Refuses: true, Unheard: catalog.Unheard(object),
 		Validates: catalog.Defines(object, "deny", "warn", "outcome"), Mutates: catalog.Patches(object),
 	}
-	if !p.Mutates { // whatever else is wrong with its Rego
+	if !p.Mutates { // even if its Rego has errors
 		p.Validates = true
 	}
 	return Registration().Check(chart.mutating, chart.validating, &p)
 }
 
-// Remarks say of a policy that can be registered what of it has no effect all the same, a line each, which begins with the field.
+// Remarks returns the parts of a valid spec.match that have no effect: one line each, which begins with the field.
 func Remarks(object *v1alpha1.RegoPolicy) (lines []string) {
 	match := object.Spec.Match
 	if match == nil {

@@ -17,8 +17,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// KindOf gives the kind of a resource: ours and Kubernetes' own are known, others are called as is usual. The error says that
-// a group which is known has no such resource, and what may be meant.
+// KindOf returns the kind of a resource: Sallyport's and built-in kinds are known, for others it derives the usual name. It fails if a
+// known group has no such resource; the error suggests a similar one.
 func KindOf(resource schema.GroupResource) (offline.ServedKind, error) {
 	known, err := Kinds()
 	if err != nil {
@@ -50,7 +50,7 @@ func KindOf(resource schema.GroupResource) (offline.ServedKind, error) {
 	return kind, nil
 }
 
-// kubernetesKind is the kind of a resource of Kubernetes, in the version that it prefers; empty if there is none.
+// kubernetesKind returns the built-in kind of a resource, in its preferred version; empty if there is none.
 func kubernetesKind(resource schema.GroupResource) schema.GroupVersionKind {
 	for _, version := range clientgoscheme.Scheme.PrioritizedVersionsForGroup(resource.Group) {
 		for name := range clientgoscheme.Scheme.KnownTypes(version) {
@@ -63,8 +63,8 @@ func kubernetesKind(resource schema.GroupResource) schema.GroupVersionKind {
 	return schema.GroupVersionKind{}
 }
 
-// builtIn are the resources that are known without a cluster: ours and Kubernetes' own, without subresources. Of other groups nothing
-// is known.
+// builtIn are the resources that are known without a cluster: Sallyport's and built-in ones, without subresources. Other groups are
+// unknown.
 var builtIn = sync.OnceValues(func() (*registration.Served, error) {
 	ours, err := Kinds()
 	if err != nil {
@@ -95,8 +95,8 @@ var shortNames = map[string]string{
 	"ServiceAccount": "sa", "StatefulSet": "sts", "StorageClass": "sc",
 }
 
-// Unserved says what spec.match of a policy names and no cluster has, as far as that is known without one: a line each, which begins
-// with the field.
+// Unserved returns what spec.match of a policy names and no cluster serves, as far as known without a cluster: one line each, which
+// begins with the field.
 func Unserved(object *v1alpha1.RegoPolicy) []string {
 	known, err := builtIn()
 	if err != nil || object.Spec.Match == nil {

@@ -8,9 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
@@ -21,32 +19,18 @@ import (
 // reportsLook is how often to check whether a cluster has the kinds of reports.
 const reportsLook = 10 * time.Second
 
-// auditSettle is how long after a change of an object the audit evaluates it.
-const auditSettle = 5 * time.Second
-
 // addAudit adds the audit of existing objects, which runs in the leader.
 func (o *Options) addAudit(
 	mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
 ) (*audit.Reconciler, error) {
-	watcher, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("setting up the watches of audits: %w", err)
-	}
 	r := &audit.Reconciler{
 		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: judge{gate, kept},
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
 		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Nameless: !o.AuditNames, Now: time.Now,
-		Watcher: watcher, Settle: auditSettle,
 		MayRead: reads.Allow,
 	}
 	if o.AuditReports {
-		ofReports, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-		if err != nil {
-			return nil, fmt.Errorf("setting up the watch of reports: %w", err)
-		}
-		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Metadata: ofReports, Now: time.Now}, reportsLook
+		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: time.Now}, reportsLook
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the audit of existing objects: %w", err)

@@ -54,7 +54,7 @@ func (e *ending) ready(*http.Request) error {
 	return nil
 }
 
-// run runs a manager until it stops by itself, or until the context ends and the shutdown is complete.
+// run runs a manager until it stops by itself, as one does that has lost its lease, or until the context ends. The shutdown is complete then.
 func (e *ending) run(ctx context.Context, manager func(context.Context) error) error {
 	managed, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -68,7 +68,11 @@ func (e *ending) run(ctx context.Context, manager func(context.Context) error) e
 		}
 	})
 	defer forget()
-	return manager(managed)
+	err := manager(managed)
+	if e.served.Load() {
+		await(context.Background(), e.delay+quietPatience+drainPatience, e.drained)
+	}
+	return err
 }
 
 // linger returns when the delay has passed and no request has arrived for quiet, or at the latest after quietPatience more.
@@ -112,18 +116,22 @@ func (s endingServer) Register(path string, hook http.Handler) {
 	}))
 }
 
-// Start serves until the context ends or the ending says so.
+// Start serves until the ending says so. If the manager stops by itself, it serves for the delay: a manager that has lost its lease ends
+// the context at once, when the Service still has the replica.
 func (s endingServer) Start(ctx context.Context) error {
 	s.ending.served.Store(true)
 	defer close(s.ending.drained)
-	serving, stop := context.WithCancel(ctx)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go func() {
 		select {
 		case <-s.ending.stop:
-			stop()
+		case <-ctx.Done():
+			s.ending.begun.Store(true)
+			s.ending.linger(serving)
 		case <-serving.Done():
 		}
+		stop()
 	}()
 	return s.Server.Start(serving)
 }

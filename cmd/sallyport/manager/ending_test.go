@@ -18,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -230,5 +231,39 @@ func TestTheSecondSignalEndsAtOnce(t *testing.T) {
 	}
 	if a.isSignedOff() {
 		t.Error("it has no time to sign off; its Lease runs out")
+	}
+}
+
+// stubServer is a webhook server that serves until its context ends.
+type stubServer struct {
+	webhook.Server
+	serving chan context.Context
+	ended   atomic.Bool
+}
+
+func (s *stubServer) Start(ctx context.Context) error {
+	s.serving <- ctx
+	<-ctx.Done()
+	s.ended.Store(true)
+	return nil
+}
+
+// A manager that has lost its lease ends the context of the webhook server at once. The server goes on for the delay, unready, and the
+// process does not end before.
+func TestWebhooksAreServedAfterTheLeaseIsLost(t *testing.T) {
+	stub, e := &stubServer{serving: make(chan context.Context, 1)}, newEnding(quiet)
+	lost := errors.New("leader election lost")
+	err := e.run(t.Context(), func(ctx context.Context) error {
+		running, end := context.WithCancel(ctx)
+		go func() { _ = endingServer{stub, e}.Start(running) }()
+		serving := <-stub.serving
+		end()
+		if serving.Err() != nil {
+			t.Error("the server ends with the lease")
+		}
+		return lost
+	})
+	if !errors.Is(err, lost) || !stub.ended.Load() || e.ready(nil) == nil {
+		t.Errorf("run ends with %v, the server has ended: %v, readiness: %v", err, stub.ended.Load(), e.ready(nil))
 	}
 }

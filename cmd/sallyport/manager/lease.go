@@ -51,7 +51,7 @@ func (o *Options) newHandover(config *rest.Config, locks *claim.Locks) (*claim.H
 	}, o.LeaseDuration, o.CallTimeout, locks, time.Now), nil
 }
 
-// namespace is where the lease is, and the Secrets with credentials.
+// namespace returns the namespace of the lease and of the Secrets with credentials.
 func (o *Options) namespace() (string, error) {
 	if o.Namespace != "" {
 		return o.Namespace, nil

@@ -69,7 +69,7 @@ func (o *Options) podRuntime(mgr ctrl.Manager) (*runtime.Client, error) {
 	return runtime.NewClient(pods), nil
 }
 
-// owned are the kinds of objects in this cluster that machines are.
+// owned returns the kinds of objects in this cluster that implement machines.
 func (o *Options) owned() (kinds []client.Object) {
 	if o.PodRuntime {
 		kinds = append(kinds, &corev1.Pod{})
@@ -77,8 +77,7 @@ func (o *Options) owned() (kinds []client.Object) {
 	return kinds
 }
 
-// cached says what the manager's cache has of kinds of which it does not need all: of Pods, those that are machines, and of
-// PersistentVolumeClaims, those that are disks.
+// cached restricts the manager's cache: of Pods to machines, and of PersistentVolumeClaims to disks.
 func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	of := keeper.CacheOptions(namespace)
 	of[&admissionregistrationv1.ValidatingWebhookConfiguration{}] = o.cachedOpening()
@@ -92,7 +91,7 @@ func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	return of
 }
 
-// labelled has the cache keep objects that have the label.
+// labelled restricts the cache to objects that have the label.
 func labelled(key string) cache.ByObject {
 	exists, err := labels.NewRequirement(key, selection.Exists, nil)
 	if err != nil { // of a constant

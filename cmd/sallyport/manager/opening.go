@@ -30,7 +30,7 @@ func (o *Options) cachedOpening() cache.ByObject {
 	return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", o.policiesConfiguration())}
 }
 
-// addOpening has the gate follow the annotations of the configuration, and adds the metric.
+// addOpening makes the gate follow the annotations of the configuration, and adds the metric.
 func addOpening(mgr ctrl.Manager, gate *webhooks.Gate, registry prometheus.Registerer) error {
 	o := &opening{cached: mgr.GetClient()}
 	gate.OpenBy(o.at)

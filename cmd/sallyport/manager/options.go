@@ -25,7 +25,7 @@ type Options struct {
 	// CertificateMode says where the certificate for WebhookService comes from. Its authority is set in WebhookConfiguration. Policies are
 	// registered in separate configurations.
 	CertificateMode, WebhookService, WebhookConfiguration string
-	// CertificateSecret has the manager's own authority and certificate, and ExistingSecret one that somebody else maintains.
+	// CertificateSecret has the manager's own authority and certificate, and ExistingSecret one that is maintained elsewhere.
 	CertificateSecret, ExistingSecret string
 	// CertificateIssuer is the [KIND[.GROUP]/]NAME of an issuer of cert-manager. If it is empty, the manager creates one.
 	CertificateIssuer string
@@ -73,11 +73,13 @@ type Options struct {
 	// TemplateForbidden are the address ranges that OVAs are not downloaded from.
 	TemplateForbidden []net.IPNet
 
-	// ReadOnly has the manager send nothing to runtimes. It admits requests and observes.
+	// ReadOnly makes the manager send nothing to runtimes. It admits requests and observes.
 	ReadOnly bool
 
-	// DiskImages imports VMDiskImages, which takes rights on what CDI and snapshots make.
+	// DiskImages imports VMDiskImages, which needs rights to objects of CDI and snapshots.
 	DiskImages bool
+	// DiskImageSecretHosts are hosts that may be sent the credentials of every image, whatever the annotations of the Secrets say.
+	DiskImageSecretHosts []string
 
 	// PodRuntime enables machines of kind pod, on nodes that match PodNodeSelector.
 	PodRuntime      bool
@@ -130,7 +132,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
 	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, used in commands that messages suggest")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())
-	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "interval between audits of existing objects for RegoPolicies with spec.backgroundAudit: Enabled; 0 audits only after a change of the policy")
+	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "interval between audits of existing objects for RegoPolicies with spec.backgroundAudit: Enabled; 0 audits only when the policy changes and on request")
 	flags.BoolVar(&o.AuditNames, "audit-names", true, "list the first violating objects in the status of RegoPolicies; disable it if users can read RegoPolicies but not the objects of all namespaces")
 	flags.BoolVar(&o.AuditReports, "audit-reports", false, "also write audit results as Reports and ClusterReports of openreports.io, if the cluster has these kinds")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers only in the replica that holds the lease; all replicas serve the webhooks")
@@ -143,6 +145,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "IP `ranges` that OVAs are not downloaded from; include the ranges of the cluster's Pods and Services")
 	flags.BoolVar(&o.ReadOnly, "read-only", false, "send nothing to runtimes: only admit requests and observe machines, disks and templates")
 	flags.BoolVar(&o.DiskImages, "disk-images", false, "import VMDiskImages with CDI, and take snapshots of them")
+	flags.StringSliceVar(&o.DiskImageSecretHosts, "disk-image-secret-hosts", nil, "`hosts` that may be sent the credentials of VMDiskImages without the annotation sallyport.dev/allowed-hosts of the Secret: HOST, HOST:PORT, *.DOMAIN or *")
 	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "enable the runtime pod: VirtualMachines run as Pods on nodes with an agent that creates machines from Pods")
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")
 	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")

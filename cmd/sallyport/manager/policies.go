@@ -28,6 +28,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -41,7 +42,7 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *po
 	cached, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultTransform: facts.Compact,
-		// What is not wanted any more is not to come back because somebody reads it a last time.
+		// A read must not re-create an informer that was removed.
 		ReaderFailOnMissingInformer: true,
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
@@ -188,16 +189,16 @@ func (s states) State(name string) (policy.State, bool) {
 		Violations: s.auditor.Violations(name), Reported: (*policy.Finding)(s.auditor.Reported(name)),
 		Auditing: s.auditor.Auditing(name),
 	}
-	found := policy.Finding{Reason: v1alpha1.ConditionReason(is.Problem)}
+	found := policy.Finding{Reason: is.Problem}
 	var places engine.CompileErrors
 	switch {
 	case errors.As(is.Err, &places):
-		found.Message = places.Error() // without saying again which policy it is
+		found.Message = places.Error() // without the policy's name
 	case is.Err != nil:
 		found.Message = is.Err.Error()
 	}
 	switch {
-	case is.Problem.OfText():
+	case catalog.OfText(is.Problem):
 		state.Compiled = found
 	case is.Problem != "":
 		state.Reads = found

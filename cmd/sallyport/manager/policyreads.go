@@ -63,7 +63,7 @@ func (p *policyReads) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// setupWithManager has the list followed in every replica. The manager's cache must have cachedShipment.
+// setupWithManager makes every replica follow the list. The manager's cache must have cachedShipment.
 func (p *policyReads) setupWithManager(mgr ctrl.Manager) error {
 	if p.configMap.Name == "" {
 		p.list.Store(&grants.Reads{})

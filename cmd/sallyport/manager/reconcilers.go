@@ -41,7 +41,7 @@ type Runtimes struct {
 	LibraryItem func(context.Context, template.Domain) (template.LibraryItem, error)
 }
 
-// kindOf names the runtime that a machine or a disk wants, by what its spec has of vsphere and pod, for people and metrics.
+// kindOf returns the name of the runtime of a machine or a disk, for messages and metrics.
 func kindOf(vsphere, pod bool) string {
 	switch {
 	case vsphere:
@@ -83,7 +83,7 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 	}
 }
 
-// readOnly has the runtimes only observe.
+// readOnly makes the runtimes only observe.
 func (r Runtimes) readOnly() Runtimes {
 	only := func(rt *runtime.Client, err error) (*runtime.Client, error) {
 		if err != nil {
@@ -216,6 +216,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	machines := &virtualmachine.Reconciler{
 		Driver: driver, Events: events, Changes: told, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
+		Metrics: ctrlmetrics.Registry,
 	}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
@@ -232,7 +233,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	images := &diskimage.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages, ReadOnly: o.ReadOnly,
-		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry),
+		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry), SecretHosts: o.DiskImageSecretHosts,
 	}
 	if err := images.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VMDiskImage reconciler: %w", err)

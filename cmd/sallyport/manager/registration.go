@@ -63,7 +63,7 @@ func (a active) Active() (string, []registration.Policy) {
 	return set.Hash(), all
 }
 
-// timeoutOf is what the revision that decides may take.
+// timeoutOf returns the timeout of the active revision.
 func timeoutOf(state catalog.State) time.Duration {
 	if state.Active == nil {
 		return new(v1alpha1.RegoPolicySpec).Timeout()
@@ -71,7 +71,7 @@ func timeoutOf(state catalog.State) time.Duration {
 	return state.Active.Policy.Spec.Timeout()
 }
 
-// registered is what the registration says of a policy in that generation; nil if it has not got to it.
+// registered returns the registration's finding about a policy in that generation; nil if there is none yet.
 func registered(r *registration.Reconciler, name string, generation int64) *policy.Finding {
 	f, known := r.Finding(name)
 	if !known || f.Generation != generation {

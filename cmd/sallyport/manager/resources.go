@@ -9,7 +9,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 )
 
-// resources are those of the cluster, as they were when something was last lacking.
+// resources are the resources that the cluster serves. They are cached until a policy names one that is missing.
 type resources struct {
 	api discovery.CachedDiscoveryInterface
 }
@@ -22,7 +22,7 @@ func newResources(mgr ctrl.Manager) (*resources, error) {
 	return &resources{memory.NewMemCacheClient(api)}, nil
 }
 
-// lacking says what a policy matches that the cluster does not have; nothing if that is not known, which the registration tells.
+// lacking returns what a policy matches and the cluster does not serve; nothing if that is unknown, which the registration reports.
 func (r *resources) lacking(object *v1alpha1.RegoPolicy) []string {
 	for _, fresh := range []bool{false, true} {
 		if fresh {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// headerPatience is how long a connection may take to be made, and a request to tell what it is; idlePatience is longer
+	// headerPatience limits the time of a handshake and of a request's header; idlePatience is longer
 	// than the 90 seconds for which API servers keep idle connections (client-go's transport): the sender of requests can close a
 	// connection without losing one.
 	headerPatience, idlePatience = 5 * time.Second, 2 * time.Minute
@@ -39,7 +39,7 @@ type server struct {
 	listens        atomic.Pointer[listening]
 }
 
-// listening is where a server accepts connections, and by which configuration of TLS.
+// listening is the address and the TLS configuration of a server.
 type listening struct {
 	address string
 	config  *tls.Config
@@ -48,7 +48,7 @@ type listening struct {
 	probes []string // the local addresses of the latest probes
 }
 
-// latestProbes is of how many probes errors are left out of the log.
+// latestProbes is the number of latest probes whose errors are not logged.
 const latestProbes = 16
 
 // newServer prepares a server, whose certificate is configured by the arguments.

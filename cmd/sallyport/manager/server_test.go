@@ -95,6 +95,7 @@ func serveWith(t *testing.T, line string) (speak func(certificate *tls.Certifica
 		if len(r.TLS.VerifiedChains) > 0 {
 			who = r.TLS.VerifiedChains[0][0].Subject.CommonName
 		}
+		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, who)
 	}))
 	ctx, stop := context.WithCancel(context.Background())
@@ -288,17 +289,29 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Connections that come to nothing do not keep others out.
+// Connections without a request, and those whose body does not come, do not keep others out.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	speak, address := serveWith(t, "")
-	for range mostConnections + 10 {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+	for name, begin := range map[string]func(net.Conn) error{
+		"no request": func(net.Conn) error { return nil },
+		"no body": func(conn net.Conn) error {
+			client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+			_, err := fmt.Fprintf(client, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+			return err
+		},
+	} {
+		speak, address := serveWith(t, "")
+		for range mostConnections + 10 {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			if err := begin(conn); err != nil {
+				t.Fatal(err)
+			}
 		}
-		t.Cleanup(func() { conn.Close() })
-	}
-	if got, err := speak(nil, false); err != nil || got != "HTTP/1.1 nobody" {
-		t.Errorf("got %q, %v", got, err)
+		if got, err := speak(nil, false); err != nil || got != "HTTP/1.1 nobody" {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
 	}
 }

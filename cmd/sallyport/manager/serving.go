@@ -74,12 +74,8 @@ func (o *Options) certificates(namespace string) certs.Options {
 		Injected: o.CABundle == byInjector, Authorities: authorities,
 		DNSNames: []string{service + ".svc", service + ".svc.cluster.local", service},
 		// The chart's own come first: see registration.
-		Mutating:   []string{o.WebhookConfiguration, o.policiesConfiguration()},
-		Validating: []string{o.WebhookConfiguration, o.policiesConfiguration()},
-		Settle:     o.CertificateSettle,
-		Poll:       o.CertificatePoll,
-		Metrics:    ctrlmetrics.Registry,
-
+		Configurations: []string{o.WebhookConfiguration, o.policiesConfiguration()},
+		Settle:         o.CertificateSettle, Poll: o.CertificatePoll, Metrics: ctrlmetrics.Registry,
 		IssuedValidity: o.CertificateDuration,
 	}
 }
@@ -125,7 +121,7 @@ func (o *Options) replicaName() (string, error) {
 }
 
 // add adds the parts that run in every replica, and its probes, to the manager. A replica is alive as long as it answers: without a
-// certificate it waits for the leader or for somebody else, and a restart would not help.
+// certificate it waits for the leader or another provider, and a restart would not help.
 func (s *serving) add(mgr ctrl.Manager) error {
 	if err := mgr.Add(s.replica); err != nil {
 		return fmt.Errorf("adding the Lease of this replica: %w", err)

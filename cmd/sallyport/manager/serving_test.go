@@ -79,10 +79,8 @@ func TestServingFlags(t *testing.T) {
 	if got := certificates.Secret.String(); got != "n/s" {
 		t.Errorf("the certificate is in %s", got)
 	}
-	for _, all := range [][]string{certificates.Mutating, certificates.Validating} {
-		if !slices.Equal(all, []string{"c", "c-policies"}) {
-			t.Errorf("the webhook configurations are %v", all)
-		}
+	if all := certificates.Configurations; !slices.Equal(all, []string{"c", "c-policies"}) {
+		t.Errorf("the webhook configurations are %v", all)
 	}
 }
 

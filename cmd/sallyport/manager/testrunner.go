@@ -114,13 +114,13 @@ func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, erro
 	return &is, nil
 }
 
-// releasedSources are the policies of the release in the engine's terms, by name.
+// releasedSources returns the composed policies of the release, by name.
 var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {
 	all, err := asked.Shipped()
 	return catalog.Compose(all), err
 })
 
-// runOf is the test run of one policy of a world for itself.
+// runOf returns the test run of one policy of a world, without its effects on others.
 func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
 	r := &testrun.Run{World: world, Alone: true}
 	for i := range world {
@@ -177,7 +177,7 @@ func tested(f *testrun.Finding) policy.Tested {
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsNotRun, Message: "Unresolved library references: " + strings.Join(f.Missing, ", ")}
 	case wrong == nil:
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsPassed, Message: plural(f.Tests.Passed, "test passed.", "tests passed.")}
-	case f.Has(testrun.KindTestsMissing):
+	case f.Has(v1alpha1.ReasonTestsMissing):
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsMissing, Message: "The policy has no tests. Add tests to be able to edit it."}
 	default:
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsFailed, Message: wrong.Error()}

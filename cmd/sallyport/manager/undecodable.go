@@ -23,8 +23,8 @@ import (
 )
 
 // undecodable are the objects of Sallyport's kinds that do not decode into their Go types. The cache of the reconcilers leaves them out
-// and goes on; whoever reads one live gets an error that names it. A RegoPolicy is reduced instead: it must not look deleted, and one
-// without a usable spec is decided by its last good revision.
+// and goes on; a live read returns an error that names it. A RegoPolicy is reduced instead: it must not look deleted, and without a
+// usable spec its last good revision stays active.
 type undecodable struct {
 	scheme *runtime.Scheme
 	events events.EventRecorder // set before the caches start
@@ -65,7 +65,7 @@ func filtered(config *rest.Config, f decoding.Filter) *rest.Config {
 	return config
 }
 
-// left tells people of an object that does not decode, once until it does or is deleted.
+// left records an event about an object that does not decode, once until it does or is deleted.
 func (u *undecodable) left(e *decoding.Error) {
 	u.mu.Lock()
 	_, known := u.known[e.UID]
@@ -80,7 +80,7 @@ func (u *undecodable) left(e *decoding.Error) {
 	u.events.Eventf(about, nil, corev1.EventTypeWarning, string(decoding.Reason), "Decode", "Sallyport leaves the object out: %v; %s", e, e.WayOut())
 }
 
-// fine takes down that an object decodes, or is gone.
+// fine records that an object decodes, or is gone.
 func (u *undecodable) fine(uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -88,7 +88,7 @@ func (u *undecodable) fine(uid types.UID) {
 }
 
 // ready is a readiness check. At /readyz it always succeeds, because the replica serves all other objects. At /readyz/undecodable it fails as
-// long as objects are left out, and names their kinds. It does not name the objects, because anybody can read it.
+// long as objects are left out, and names their kinds. It does not name the objects, because every client can read it.
 func (u *undecodable) ready(r *http.Request) error {
 	if strings.Trim(r.URL.Path, "/") == "" {
 		return nil

@@ -119,7 +119,7 @@ func (p *plugin) wayOut(ctx context.Context, c *cluster, name string, err error)
 	fmt.Fprintf(p.ErrOut, "Allowed now by all policies: %s\n", cmp.Or(strings.Join(commands, ", "), "none"))
 }
 
-// machineSubject is a VirtualMachine, on which operations are asked for.
+// machineSubject is a VirtualMachine, whose operations are tried.
 type machineSubject struct {
 	*cluster
 	machine *v1alpha1.VirtualMachine

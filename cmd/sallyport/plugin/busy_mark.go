@@ -40,29 +40,29 @@ func (o *marking) run(command *cobra.Command, args []string, do func(context.Con
 	return do(command.Context(), c, name)
 }
 
-// busy marks a machine. What makes its success a promise is an order, here and in the pool reconciler. Here:
+// busy marks a machine. Its guarantee rests on an order of steps here and in the pool reconciler. Here:
 //
 //	L  the Lease is written
-//	S  the VirtualMachine is stamped: a write that changes it every time, of this UID; the reply shows whether it is being deleted
-//	P  the pool is read: does it name the machine in spec.scaleDownTargets, is it going itself?
+//	S  the VirtualMachine is stamped: a write that always changes it, of this UID; the reply shows whether it is being deleted
+//	P  the pool is read: does spec.scaleDownTargets name the machine, is the pool being deleted?
 //
-// The reconciler, in each pass, and reading nothing of this from a cache:
+// The reconciler, in each pass, without a cache:
 //
 //	M  the members are read
 //	Q  the Leases are read
 //	R  the victims are written to status.removing
 //	D  each is deleted if it still has the UID and the resourceVersion of M
 //
-// A victim that nobody named is one without a Lease at Q, so that only L after Q is of interest, and M is before Q. If D is before S,
-// the reply of S has a deletionTimestamp, or there is no such machine any more: the command fails. If D is after S, and so after M, L
-// and S, the machine has another resourceVersion than at M: D fails, and the next pass sees the Lease at its Q. There is no third case.
+// An unnamed victim has no Lease at Q, so only L after Q matters, and M is before Q. If D is before S, the reply of S has a
+// deletionTimestamp, or the machine does not exist any more: the command fails. If D is after S, and so after M, L and S, the machine
+// has another resourceVersion than at M: D fails, and the next pass sees the Lease at its Q. There is no third case.
 //
-// Nothing else is needed for that. Whether the machine is in status.removing after S says nothing: a pass that had chosen it before L
-// fails at D, and later passes, of whichever leader, choose anew by what they read at M and Q. P is not about unnamed victims, but about
-// those that go busy or not: who begins a job on one of them loses it. A machine that is named after P was named all the same.
+// Nothing else is needed. Whether status.removing has the machine after S does not matter: a pass that chose it before L fails at D,
+// and later passes, of any leader, choose anew by M and Q. P is not about unnamed victims, but about machines that are deleted busy or
+// not: a job that begins on one of them is lost. A machine that is named after P was named regardless of the mark.
 //
-// The reconciler reckons by a clock of its own. If the one here is behind, the Lease would end sooner than promised; the time at which
-// the API server has stored it shows that.
+// The reconciler uses its own clock. If the clock here is behind, the Lease ends sooner than promised; the time at which the API
+// server has stored it shows that.
 func (o *marking) busy(ctx context.Context, c *cluster, name string) error {
 	vm := &v1alpha1.VirtualMachine{}
 	if err := c.Get(ctx, c.key(name), vm); err != nil {
@@ -158,12 +158,12 @@ func staying(vm *v1alpha1.VirtualMachine) error {
 	return fmt.Errorf("VirtualMachine %s is being deleted", vm.Name)
 }
 
-// foreign is the error for a Lease of another owner with the name of a busy Lease.
+// foreign returns the error for a Lease of another owner with the name of a busy Lease.
 func foreign(lease *coordinationv1.Lease) error {
 	return fmt.Errorf("existing Lease %s does not belong to Sallyport: it has no label %s", lease.Name, v1alpha1.LabelBusyMachine)
 }
 
-// storedAt is when the API server stored a Lease, or zero if unknown.
+// storedAt returns when the API server stored a Lease; zero if unknown.
 func storedAt(lease *coordinationv1.Lease) (at time.Time) {
 	for _, manager := range lease.ManagedFields {
 		if manager.Time != nil && manager.Time.After(at) {
@@ -173,7 +173,7 @@ func storedAt(lease *coordinationv1.Lease) (at time.Time) {
 	return at
 }
 
-// until is the expiry time of a Lease as text.
+// until returns the expiry time of a Lease as text.
 func until(lease *coordinationv1.Lease, now time.Time) string {
 	return busy.Until(lease, now).UTC().Format(time.RFC3339)
 }
@@ -206,7 +206,7 @@ func (o *marking) takeBack(ctx context.Context, c *cluster, written *coordinatio
 	}
 }
 
-// renewal is the renew time of a Lease in the precision of the API.
+// renewal returns the renew time of a Lease in the precision of the API.
 func renewal(lease *coordinationv1.Lease) *metav1.MicroTime {
 	return new(metav1.NewMicroTime(lease.Spec.RenewTime.Truncate(time.Microsecond)))
 }

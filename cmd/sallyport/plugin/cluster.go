@@ -24,10 +24,10 @@ func init() {
 // The kinds as the API server names them.
 const machineKind, operationKind, policyKind = "VirtualMachine", "VirtualMachineOperation", "RegoPolicy"
 
-// qps and burst are enough for what one command asks at once.
+// qps and burst suffice for the requests of one command.
 const qps, burst = 50, 100
 
-// cluster is where a command works: an API server, whatever kinds it serves, and a namespace.
+// cluster is the target of a command: an API server, with any kinds, and a namespace.
 type cluster struct {
 	client.WithWatch
 	config    *rest.Config

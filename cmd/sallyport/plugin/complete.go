@@ -30,7 +30,7 @@ func (p *plugin) completePolicy(command *cobra.Command, args []string, _ string)
 	return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
 }
 
-// others offers the objects of a kind that are not named yet, unless they are chosen otherwise.
+// others offers the objects of a kind that are not named yet, unless a selection is given.
 func (p *plugin) others(command *cobra.Command, which *selection, kind string, named []string) []cobra.Completion {
 	if which.given() {
 		return nil
@@ -38,7 +38,7 @@ func (p *plugin) others(command *cobra.Command, which *selection, kind string, n
 	return slices.DeleteFunc(p.names(command.Context(), kind), func(name string) bool { return slices.Contains(named, name) })
 }
 
-// completeTargets offers a kind, and then names, as many as are wanted; or names after KIND/.
+// completeTargets offers a kind, and then any number of names; or names after KIND/.
 func (p *plugin) completeTargets(command *cobra.Command, which *selection, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 && !strings.Contains(args[0], "/") {
 		return p.others(command, which, args[0], args[1:]), cobra.ShellCompDirectiveNoFileComp
@@ -64,7 +64,7 @@ func (p *plugin) completeTarget(command *cobra.Command, args []string, word stri
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// names of the objects of a kind.
+// names returns the names of the objects of a kind.
 func (p *plugin) names(ctx context.Context, kind string) []string {
 	list := p.metadata(ctx, kind)
 	names := make([]string, len(list))
@@ -74,7 +74,7 @@ func (p *plugin) names(ctx context.Context, kind string) []string {
 	return names
 }
 
-// labels that objects of a kind have, as KEY=VALUE.
+// labels returns the labels of the objects of a kind, as KEY=VALUE.
 func (p *plugin) labels(ctx context.Context, kind string) []string {
 	known := map[string]bool{}
 	for _, object := range p.metadata(ctx, kind) {
@@ -85,7 +85,7 @@ func (p *plugin) labels(ctx context.Context, kind string) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// metadata of the objects that a word means as a kind, as kubectl understands it. Errors are ignored in shell completion.
+// metadata returns the metadata of the objects of a kind, in any form that kubectl accepts. Errors are ignored in shell completion.
 func (p *plugin) metadata(ctx context.Context, word string) []metav1.PartialObjectMetadata {
 	c, err := p.connect()
 	if err != nil || word == "" {

@@ -86,7 +86,7 @@ func (p *plugin) createMachineCommand() *cobra.Command {
 	return command
 }
 
-// required are the flags without which no machine can be made.
+// required are the flags that every machine needs.
 var required = []string{"vsphere-server", "template", "folder", "resource-pool", "network"}
 
 func (o *createMachine) addFlags(command *cobra.Command) {
@@ -139,7 +139,7 @@ func (o *createMachine) run(command *cobra.Command, name string) error {
 	return o.printer.PrintObj(machine, o.raw)
 }
 
-// check makes a spec of the command line. What one may be like is for the API server to say, but where it would not name the flag.
+// check makes a spec of the command line. The API server validates it, except where its errors would not name the flag.
 func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMachineSpec, err error) {
 	set := command.Flags().Changed
 	var missing []string
@@ -200,7 +200,7 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 	return spec, nil
 }
 
-// source is what the machine is a copy of.
+// source returns the source of the machine's clone.
 func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error) {
 	if !strings.HasPrefix(o.template, "/") {
 		source.TemplateRef = &v1alpha1.VSphereTemplateReference{Name: o.template, FailureDomain: o.failureDomain}
@@ -213,7 +213,7 @@ func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error)
 	return source, nil
 }
 
-// quantity reads the value of a flag that is a size.
+// quantity parses the value of a flag that is a size.
 func quantity(flag, value string) (resource.Quantity, error) {
 	size, err := resource.ParseQuantity(value)
 	if err != nil || size.Sign() <= 0 {

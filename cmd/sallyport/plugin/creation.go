@@ -18,7 +18,7 @@ type creation struct {
 
 func (o *creation) addFlags(command *cobra.Command) {
 	o.print = genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme)
-	if command.Flags().Lookup("template") != nil { // which is another one: that of -o go-template=TEMPLATE stands there
+	if command.Flags().Lookup("template") != nil { // a different flag: use -o go-template=TEMPLATE
 		o.print.TemplatePrinterFlags.TemplateArgument = nil
 	}
 	o.print.AddFlags(command)
@@ -35,7 +35,7 @@ func (o *creation) check() error {
 	return err
 }
 
-// create asks the API server, unless it is not to be asked.
+// create creates the object, unless the dry run is client-side.
 func (o *creation) create(ctx context.Context, c *cluster, object client.Object) error {
 	if o.dryRun == dryRunClient {
 		return nil

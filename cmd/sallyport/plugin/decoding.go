@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
-// leavingOut leaves objects that cannot be decoded out of lists, and warns of each once.
+// leavingOut removes objects that cannot be decoded from lists, and warns about each once.
 type leavingOut struct {
 	out io.Writer
 
@@ -21,7 +21,7 @@ type leavingOut struct {
 	told map[types.UID]bool
 }
 
-// wrap is for all clients of a command.
+// wrap returns the config for all clients of a command.
 func (l *leavingOut) wrap(config *rest.Config) *rest.Config {
 	config.Wrap(decoding.Filter{Scheme: ownKinds, Left: l.left}.Wrap)
 	return config
@@ -40,7 +40,7 @@ func (l *leavingOut) left(e *decoding.Error) {
 	fmt.Fprintf(l.out, "Warning: %v; it is left out; %s\n", e, e.WayOut())
 }
 
-// decode decodes the object into its type. If that fails, the report says why, and goes on with what is known of objects of any kind.
+// decode decodes the object into its type. If that fails, the report has the error, and only what it has for all kinds.
 func (l *looking) decode(into runtime.Object) bool {
 	err := decoding.Into(ownKinds, l.object.Unstructured, into)
 	if e := new(decoding.Error); errors.As(err, &e) {

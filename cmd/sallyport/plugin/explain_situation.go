@@ -26,17 +26,17 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// situation is what an explanation is made from: the policies, whom the API server asks, who asks, and the objects there are.
+// situation has the input of an explanation: policies, webhooks, user and objects.
 type situation struct {
 	*cluster
-	ctx      context.Context //nolint:containedctx // it lasts as long as the command
+	ctx      context.Context //nolint:containedctx // lives for one command
 	policies []v1alpha1.RegoPolicy
 	set      *catalog.Set
 	states   []catalog.State
 	hooks    *offline.Hooks
 	user     authenticationv1.UserInfo
 	own      bool   // user is the caller
-	home     string // the namespace that Sallyport is in; "" if it is not known
+	home     string // Sallyport's namespace; "" if unknown
 
 	asked []*offline.Request
 	state []offline.Document
@@ -91,7 +91,7 @@ func (s *situation) about(only string) error {
 	return fmt.Errorf("RegoPolicy %s does not exist; policies are: %s", only, strings.Join(names, ", "))
 }
 
-// deliberation is the time that every policy gets, in milliseconds: the speed of this machine must not change the explanation.
+// deliberation is the timeout of every policy, in milliseconds: the speed of this machine must not change the explanation.
 const deliberation = 60_000
 
 // compile makes the set of the policies as the manager does.
@@ -111,7 +111,7 @@ func (s *situation) compile() {
 	s.set, s.states = new(catalog.Catalog).Build(s.ctx, objects, good)
 }
 
-// lastGood reads the revisions that decide in place of broken policies.
+// lastGood reads the revisions that are active in place of broken policies.
 func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
 	if err := s.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
@@ -197,7 +197,7 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 	return nil
 }
 
-// named reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection.
+// named reads the objects of KIND NAME, KIND/NAME, or KIND with a selection.
 func (s *situation) named(p *plugin, which selection, args []string) ([]offline.Document, error) {
 	found, err := p.find(s.namespace, which, args...)
 	if err != nil {
@@ -266,7 +266,7 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 	return u, nil
 }
 
-// review has the policies asked and explained.
+// review evaluates and explains the policies.
 func (s *situation) review(p *plugin, o *explaining) (*offline.Report, error) {
 	var reader client.Client = s
 	if s.own {
@@ -294,8 +294,8 @@ func (s *situation) review(p *plugin, o *explaining) (*offline.Report, error) {
 	return report, nil
 }
 
-// ownClient is a client of a caller who is the requester, too. What the requester may do it asks as everybody may ask it of
-// themselves.
+// ownClient is the client if the caller is the requester. It checks the requester's rights by SelfSubjectAccessReviews, which every
+// user may create.
 type ownClient struct{ client.Client }
 
 // Create answers a SubjectAccessReview.

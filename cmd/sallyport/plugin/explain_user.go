@@ -11,12 +11,12 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// impersonated takes --as and what belongs to it off the flags, and gives the user whom they name; nil if they name none. What is
-// explained is read by the caller, who need not have the right to impersonate.
+// impersonated removes --as and related flags, and returns their user; nil without --as. The caller reads the objects to explain, and
+// needs no right to impersonate.
 func (p *plugin) impersonated() *authenticationv1.UserInfo {
 	f := p.flags
 	if *f.Impersonate == "" {
-		return nil // with --as-group alone, the API server is asked and says what is wrong
+		return nil // with --as-group alone, the API server reports the error
 	}
 	user := offline.UserNamed(*f.Impersonate, *f.ImpersonateGroup...)
 	user.UID = *f.ImpersonateUID
@@ -31,10 +31,10 @@ func (p *plugin) impersonated() *authenticationv1.UserInfo {
 	return &user
 }
 
-// policyViewer is the ClusterRole that lets people read the RegoPolicies, as the chart names it unless it is told another name.
+// policyViewer is the chart's default name of the ClusterRole that grants reading RegoPolicies.
 const policyViewer = product + "-policy-viewer"
 
-// unread says why the RegoPolicies cannot be read, and the way out.
+// unread returns why the RegoPolicies cannot be read, and how to get access.
 func unread(err error) error {
 	err = fmt.Errorf("reading RegoPolicies: %w", err)
 	if apierrors.IsForbidden(err) {

@@ -98,7 +98,7 @@ type gate struct {
 	*cluster
 	validating *admissionregistrationv1.ValidatingWebhookConfiguration
 	mutating   *admissionregistrationv1.MutatingWebhookConfiguration
-	// clock is what the API server says of the time, in seconds since 1970; 0 if it says nothing.
+	// clock is the API server's time in seconds since 1970; 0 if unknown.
 	clock atomic.Int64
 }
 
@@ -137,7 +137,7 @@ type clocked struct {
 	clock *atomic.Int64
 }
 
-// RoundTrip makes the request.
+// RoundTrip implements http.RoundTripper.
 func (c clocked) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.RoundTripper.RoundTrip(r)
 	if err == nil {
@@ -148,7 +148,7 @@ func (c clocked) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// now is the time of the API server, or of this machine if that is not known. Replicas have clocks like the API server's; that of a
+// now returns the time of the API server, or of this machine if unknown. Replicas have clocks like the API server's; that of a
 // workstation may be hours off.
 func (g *gate) now(p *plugin) time.Time {
 	if at := g.clock.Load(); at != 0 {
@@ -157,7 +157,7 @@ func (g *gate) now(p *plugin) time.Time {
 	return p.now()
 }
 
-// change writes a configuration, and repeats that after a conflict.
+// change writes a configuration, and retries after a conflict.
 func (g *gate) change(ctx context.Context, configuration client.Object, dryRun string, change func(client.Object)) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := g.Get(ctx, client.ObjectKeyFromObject(configuration), configuration); err != nil {
@@ -177,7 +177,7 @@ func (g *gate) change(ctx context.Context, configuration client.Object, dryRun s
 	return nil
 }
 
-// openGate writes the opening first, because the leader restores entries that only are eased.
+// openGate writes the opening first, because otherwise the leader restores the entries.
 func (p *plugin) openGate(ctx context.Context, reason string, lasts time.Duration, dryRun string) error {
 	g, err := p.findGate(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ func (s *nodeSelector) addFlag(f *pflag.FlagSet, usage string) {
 	f.Lookup("node-selector").DefValue = "" // hide the default in help
 }
 
-// labels is the selector as specs have it, nil if it is empty.
+// labels returns the selector as in specs; nil if it is empty.
 func (s nodeSelector) labels() (labels map[string]v1alpha1.LabelValue) {
 	for key, value := range s {
 		if labels == nil {

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// verb is a command that asks for one type of operation.
+// verb is a command that creates one type of operation.
 type verb struct {
 	use, short, example string
 	kind                v1alpha1.OperationType
@@ -52,7 +52,7 @@ var verbs = []verb{
   kubectl sallyport evict --field-selector status.nodeName=esx-3 --wait`, v1alpha1.OperationEvict},
 }
 
-// operate is one command that asks for operations.
+// operate is one command that creates operations.
 type operate struct {
 	*plugin
 	verb
@@ -160,7 +160,7 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// adviceAtMost is after how many refusals it is no longer looked for what would be accepted instead, which takes requests.
+// adviceAtMost is the number of denials after which no alternatives are tried, because these take requests.
 const adviceAtMost = 5
 
 // createAll creates the operations one after the other, and prints each response. It continues after errors.
@@ -265,7 +265,7 @@ func newOperation(namespace, machine string, spec v1alpha1.VirtualMachineOperati
 	return &v1alpha1.VirtualMachineOperation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: begin + end}, Spec: spec}
 }
 
-// called is the name of an operation in text.
+// called returns the name of an operation in text.
 func called(t v1alpha1.OperationType, force bool) string {
 	if force {
 		return "forced " + string(t)

@@ -43,7 +43,7 @@ func Called(command []string) (args []string, is bool) {
 
 // Main runs the plugin and returns its exit code.
 func Main(args []string) int {
-	log.SetLogger(logr.Discard()) // what the libraries log is not for people
+	log.SetLogger(logr.Discard()) // libraries' logs are not for users
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once

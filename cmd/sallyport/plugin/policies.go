@@ -14,20 +14,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// wideOutput is the format that adds columns to the table.
-const wideOutput = "wide"
-
 // listing are the flags of policies, the same as of kubectl get.
 type listing struct {
 	*plugin
-	printing                *genericclioptions.PrintFlags
-	selector                string
-	noHeaders, watchChanges bool
+	printing *genericclioptions.PrintFlags
+	selector string
 }
-
-func (l *listing) table() bool { return *l.printing.OutputFormat == "" || l.wide() }
-
-func (l *listing) wide() bool { return *l.printing.OutputFormat == wideOutput }
 
 func (p *plugin) policiesCommand() *cobra.Command {
 	printing := genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)
@@ -36,7 +28,8 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		Use:   "policies [NAME | -l SELECTOR]",
 		Short: "List policies with their mode, state and problems",
 		Long: "Lists RegoPolicies: the mode, whether the current or the last good revision is active, violations, and fields that differ\n" +
-			"from the shipped policy. Problems are listed below the table. With NAME, shows the details of one policy.\n\n" +
+			"from the shipped policy. Problems are listed below the table. With NAME, shows the details of one policy.\n" +
+			"To watch policies, run: kubectl get rego --watch\n\n" +
 			"If no replica of Sallyport is serving, no policy is evaluated, and the command prints a warning.",
 		Example: `  # List all policies
   kubectl sallyport policies
@@ -58,20 +51,16 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		ValidArgsFunction: p.completePolicy,
 	}
 	printing.AddFlags(command)
-	f := command.Flags()
-	f.StringVarP(&l.selector, "selector", "l", "", policySelectorUsage)
-	f.BoolVar(&l.noHeaders, "no-headers", false, "print only the rows of the table")
-	f.BoolVarP(&l.watchChanges, "watch", "w", false, "after listing the policies, watch for changes")
-	formats := append([]string{wideOutput}, printing.AllowedFormats()...)
-	command.Flags().Lookup("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
-	complete(command, "output", formats...)
+	command.Flags().StringVarP(&l.selector, "selector", "l", "", policySelectorUsage)
+	complete(command, "output", printing.AllowedFormats()...)
 	command.AddCommand(p.resetCommand())
 	return command
 }
 
 func (l *listing) run(command *cobra.Command, args []string) error {
 	name, only, err := whichPolicies(args, l.selector)
-	if err == nil && !l.table() {
+	table := *l.printing.OutputFormat == ""
+	if err == nil && !table {
 		_, err = l.printing.ToPrinter()
 	}
 	if err != nil {
@@ -85,9 +74,9 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	switch {
 	case err != nil:
 		return err
-	case !l.table() && !l.watchChanges:
+	case !table:
 		return printPolicies(l.plugin, l.printing, list, name)
-	case len(list.Items) == 0 && !l.watchChanges:
+	case len(list.Items) == 0:
 		fmt.Fprintln(l.ErrOut, "No resources found")
 		return nil
 	}
@@ -99,20 +88,10 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	case service.err != nil:
 		fmt.Fprintln(l.ErrOut, "Note: cannot tell whether a replica of Sallyport is serving:", service.err)
 	}
-	if l.watchChanges {
-		if name != "" {
-			list.ResourceVersion = list.Items[0].ResourceVersion
-		}
-		return l.watch(command.Context(), c, list, only)
-	}
-	if name != "" && !l.wide() && !l.noHeaders {
+	if name != "" {
 		return render(l.Out, &policyReport{policy: &list.Items[0], unserved: trouble}, l.now())
 	}
-	r := &policiesReport{policies: list.Items, wide: l.wide(), headless: l.noHeaders, unserved: trouble != ""}
-	if name == "" {
-		r.serving = service.policies
-	}
-	return render(l.Out, r, l.now())
+	return render(l.Out, &policiesReport{policies: list.Items, serving: service.policies, unserved: trouble != ""}, l.now())
 }
 
 // policySelectorUsage is the help of a flag that selects policies.
@@ -137,7 +116,7 @@ func whichPolicies(args []string, selector string) (name string, only []client.L
 	return name, []client.ListOption{client.MatchingFields{"metadata.name": name}}, err
 }
 
-// policies reads one, or all in the order of their names.
+// policies reads one policy, or all by name.
 func (c *cluster) policies(ctx context.Context, name string, only ...client.ListOption) (*v1alpha1.RegoPolicyList, error) {
 	list := &v1alpha1.RegoPolicyList{}
 	if name == "" {

@@ -21,8 +21,6 @@ const shownFields = 2
 // policiesReport describes several policies.
 type policiesReport struct {
 	policies []v1alpha1.RegoPolicy
-	wide     bool
-	headless bool
 	// serving is the hash of the policies of each replica.
 	serving map[string]string
 	// unserved reports that no replica is serving.
@@ -30,14 +28,10 @@ type policiesReport struct {
 }
 
 func (r *policiesReport) text(p *page) {
-	if !r.headless {
-		r.header(p)
-	}
+	p.row("NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED")
 	for i := range r.policies {
-		r.row(p, &r.policies[i])
-	}
-	if r.headless {
-		return // for programs: rows and nothing else
+		policy := &r.policies[i]
+		p.row(policy.Name, mode(policy), r.active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy))
 	}
 	for i := range r.policies {
 		policy := &r.policies[i]
@@ -49,26 +43,6 @@ func (r *policiesReport) text(p *page) {
 		}
 	}
 	r.replicas(p)
-}
-
-func (r *policiesReport) header(p *page) {
-	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
-	if r.wide {
-		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "REPORTED", "AGE")
-	}
-	p.row(header...)
-}
-
-func (r *policiesReport) row(p *page, policy *v1alpha1.RegoPolicy) {
-	override := cmp.Or(string(policy.Spec.Override), "-")
-	if policy.Spec.Library {
-		override = "-"
-	}
-	cells := []string{policy.Name, mode(policy), r.active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
-	if r.wide {
-		cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.reported(policy), p.ago(policy.CreationTimestamp.Time))
-	}
-	p.row(cells...)
 }
 
 // replicas prints the hash of each replica, if they differ.
@@ -157,17 +131,6 @@ func edited(policy *v1alpha1.RegoPolicy) []string {
 // editedShort is for a column.
 func editedShort(policy *v1alpha1.RegoPolicy) string {
 	return cmp.Or(someOf(edited(policy), shownFields), "-")
-}
-
-func tests(policy *v1alpha1.RegoPolicy) string {
-	t := policy.Status.Tests
-	switch {
-	case t == nil:
-		return "not run"
-	case t.Failed > 0:
-		return fmt.Sprintf("%d failed", t.Failed)
-	}
-	return fmt.Sprintf("%d passed", t.Passed)
 }
 
 func short(hash string) string { return hash[:min(len(hash), shortHash)] }

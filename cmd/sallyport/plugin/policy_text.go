@@ -84,9 +84,6 @@ func (r *policyReport) violations(p *page) string {
 	if v.Incomplete != "" {
 		lines = append(lines, "incomplete: "+v.Incomplete)
 	}
-	if v.Unwatched != "" {
-		lines = append(lines, v.Unwatched)
-	}
 	return strings.Join(append(lines, violators(v, shownViolations)...), "\n")
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// stopPatience is how long a manager has to stop: what it serves is finished, and a lease that nobody releases runs out.
+// stopPatience is how long a manager has to stop: requests in progress end, and an unreleased lease expires.
 const stopPatience = 2 * time.Minute
 
-// release is the command that takes Sallyport's finalizers off everything, so that nothing waits for a manager that is gone.
+// release is the command that removes Sallyport's finalizers from all objects, so that nothing waits for a removed manager.
 type release struct {
 	*plugin
 	all, force bool

@@ -19,10 +19,10 @@ import (
 
 const poolKind = "VirtualMachinePool"
 
-// tries is how often a write is tried anew that somebody else came before.
+// tries limits the attempts of a write after conflicts.
 const tries = 5
 
-// scaleDown is the command that takes members out of a pool by name.
+// scaleDown is the command that removes members from a pool by name.
 type scaleDown struct {
 	*plugin
 	machines []string
@@ -132,7 +132,7 @@ func (o *scaleDown) try(ctx context.Context, c *cluster, name string, wanted []v
 			return err
 		}
 	}
-	fmt.Fprintf(o.Out, "virtualmachinepool.%s/%s %s%s\n", v1alpha1.GroupName, name, s.told(replicas), dryRuns[o.dryRun])
+	fmt.Fprintf(o.Out, "virtualmachinepool.%s/%s %s%s\n", v1alpha1.GroupName, name, s.describe(replicas), dryRuns[o.dryRun])
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (c *cluster) members(ctx context.Context, pool *v1alpha1.VirtualMachinePool
 	return slices.DeleteFunc(list.Items, func(vm v1alpha1.VirtualMachine) bool { return !metav1.IsControlledBy(&vm, pool) }), nil
 }
 
-// replicasOf is the desired number of replicas of a pool.
+// replicasOf returns the desired number of replicas of a pool.
 func replicasOf(pool *v1alpha1.VirtualMachinePool) int32 {
 	if pool.Spec.Replicas == nil {
 		return 0
@@ -170,7 +170,7 @@ func replicasOf(pool *v1alpha1.VirtualMachinePool) int32 {
 type shrink struct {
 	replicas      int32
 	targets       []v1alpha1.ScaleDownTarget
-	named, before []string // who is named now, and who was before
+	named, before []string // machines named now and before
 }
 
 // shrinkOf adds the wanted members to the targets. Policy pools-scale-down denies the same requests and more; shrinkOf reports all
@@ -233,8 +233,8 @@ func eligible(members []v1alpha1.VirtualMachine, named []v1alpha1.ScaleDownTarge
 	return strings.Join(names, ", ")
 }
 
-// told describes the change.
-func (s *shrink) told(from int32) string {
+// describe returns the text of the change.
+func (s *shrink) describe(from int32) string {
 	before := ""
 	if len(s.before) > 0 {
 		before = "; already in spec.scaleDownTargets: " + strings.Join(s.before, ", ")
@@ -245,7 +245,7 @@ func (s *shrink) told(from int32) string {
 	return fmt.Sprintf("scaled from %d to %d, removing %s%s", from, s.replicas, strings.Join(s.named, ", "), before)
 }
 
-// wantedOf reads the values of --vm.
+// wantedOf parses the values of --vm.
 func wantedOf(values []string) ([]v1alpha1.ScaleDownTarget, error) {
 	wanted := make([]v1alpha1.ScaleDownTarget, len(values))
 	for i, value := range values {

@@ -84,8 +84,8 @@ func TestShrink(t *testing.T) {
 				t.Errorf("%v does not say %q", err, tc.err)
 			case tc.err != "":
 				return
-			case err != nil || s.told(5) != tc.told || s.replicas != tc.replicas:
-				t.Errorf("%q with %d replicas, %v; want %q with %d", s.told(5), s.replicas, err, tc.told, tc.replicas)
+			case err != nil || s.describe(5) != tc.told || s.replicas != tc.replicas:
+				t.Errorf("%q with %d replicas, %v; want %q with %d", s.describe(5), s.replicas, err, tc.told, tc.replicas)
 			}
 			if diff := cmp.Diff(tc.targets, s.targets); diff != "" {
 				t.Errorf("targets (-want +got):\n%s", diff)

@@ -16,7 +16,7 @@ type selection struct {
 	all            bool
 }
 
-// addFlags adds them to a command; kind says of its arguments whose labels are completed.
+// addFlags adds the flags to a command; kind returns the kind of its arguments, whose labels are completed.
 func (s *selection) addFlags(p *plugin, command *cobra.Command, kind func(args []string) string) {
 	f := command.Flags()
 	f.StringVarP(&s.labels, "selector", "l", "", "label selector for the objects, as in kubectl get")

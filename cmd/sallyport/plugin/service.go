@@ -26,7 +26,7 @@ type service struct {
 	err error
 }
 
-// service looks at the Leases of all namespaces.
+// service reads the Leases of all namespaces.
 func (c *cluster) service(ctx context.Context, p *plugin) service {
 	leases := &coordinationv1.LeaseList{}
 	if err := c.List(ctx, leases, client.MatchingLabels{replicas.Label: "true"}); err != nil {

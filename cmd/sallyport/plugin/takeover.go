@@ -26,7 +26,7 @@ type earlier struct {
 
 const earlierArgs = " KIND (NAME... | -l SELECTOR | --all)"
 
-// earlierCommands decide about what the runtime has for objects of the same name with another UID.
+// earlierCommands decide about runtime objects of the same name with another UID.
 var earlierCommands = []earlier{{
 	use: "take-over", short: "Take over the machines, disks and templates of restored objects",
 	long: "Has VirtualMachines, VirtualDisks or VSphereTemplates that are held back (reason OwnedByAnother) take over what the runtime has for\n" +
@@ -120,7 +120,7 @@ func (e earlier) mayDecide(o *unstructured.Unstructured) error {
 	return nil
 }
 
-// heldBack reports whether nothing is made for an object, because of what its runtime has for another one of its name.
+// heldBack reports whether an object is not reconciled because the runtime has a counterpart of another object of its name.
 func heldBack(o *unstructured.Unstructured) bool {
 	kind := o.GroupVersionKind()
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// kindOf finds the kind of ours that a word means to kubectl, which may be followed by version and group. Empty is none of ours.
+// kindOf returns Sallyport's kind of that name, as kubectl accepts it, with optional version and group; "" for other kinds.
 func kindOf(word string) string {
 	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupName)
 	word = strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)
@@ -26,10 +26,10 @@ func kindOf(word string) string {
 	return ""
 }
 
-// machineName reads an argument that is to name a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
+// machineName parses an argument that names a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
 func machineName(argument string) (string, error) { return nameOf(argument, machineKind, "svm") }
 
-// nameOf reads an argument that is to name an object of a kind, alone or behind the kind, such as its short name.
+// nameOf parses an argument that names an object of a kind: NAME or KIND/NAME.
 func nameOf(argument, kind, short string) (string, error) {
 	word, name, found := strings.Cut(argument, "/")
 	switch {
@@ -43,7 +43,7 @@ func nameOf(argument, kind, short string) (string, error) {
 	return name, nil
 }
 
-// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine. The kind is empty if it is none of ours.
+// target parses KIND NAME, KIND/NAME, or the NAME of a VirtualMachine. The kind is empty if it is not Sallyport's.
 func target(args []string) (kind, name string, err error) {
 	word, name := machineKind, args[0]
 	switch before, after, found := strings.Cut(args[0], "/"); {
@@ -65,20 +65,20 @@ func target(args []string) (kind, name string, err error) {
 	return kind, name, nil
 }
 
-// found is an object that there is, and what kind it is of.
+// found is an existing object and its mapping.
 type found struct {
 	*unstructured.Unstructured
 	mapping *meta.RESTMapping
 }
 
-// name is what kubectl calls an object when it tells what was done with it.
+// name returns the object's name as kubectl prints it.
 func (f *found) name() string { return f.mapping.Resource.GroupResource().String() + "/" + f.GetName() }
 
 // pageSize is how many objects the API server lists at once, as for kubectl.
 const pageSize = 500
 
-// find reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection, as kubectl does. If a selection chooses nothing,
-// that is told.
+// find reads the objects of KIND NAME, KIND/NAME, or KIND with a selection, as kubectl does. It prints a message if a selection is
+// empty.
 func (p *plugin) find(namespace string, which selection, args ...string) ([]found, error) {
 	infos, err := resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(pageSize).
 		LabelSelectorParam(which.labels).FieldSelectorParam(which.fields).SelectAllParam(which.all).

@@ -116,7 +116,7 @@ func (p *page) deletion(meta *metav1.ObjectMeta, more ...string) {
 	p.row("Deletion:", strings.Join(append([]string{text}, more...), "\n"))
 }
 
-// deletionAsked is when the deletion was requested: the deletion timestamp without the grace period.
+// deletionAsked returns when the deletion was requested: the deletion timestamp without the grace period.
 func deletionAsked(meta *metav1.ObjectMeta) time.Time {
 	at := meta.DeletionTimestamp.Time
 	if grace := meta.DeletionGracePeriodSeconds; grace != nil {
@@ -150,7 +150,7 @@ func (p *page) claim(status *v1alpha1.VirtualMachineStatus, states map[string]st
 	p.row("Undoing:", strings.Join(undoing, "\n"))
 }
 
-// origins are the names of claims that are not operations.
+// origins are the names of claims that no operation holds.
 var origins = map[v1alpha1.ClaimOrigin]string{
 	v1alpha1.OriginRunPolicy: "run policy", v1alpha1.OriginPlacement: "placement",
 	v1alpha1.OriginRollout: "rollout", v1alpha1.OriginDeletion: "deletion",

@@ -49,7 +49,7 @@ func (p *page) blame(what string, requests []answer) {
 	}
 }
 
-// rank is the order of the groups.
+// rank returns the position of the group.
 func (a *answer) rank() int {
 	switch {
 	case a.Verdict == accepted && len(a.Warnings) == 0:
@@ -60,7 +60,7 @@ func (a *answer) rank() int {
 	return 2
 }
 
-// command is the command for a request.
+// command returns the command for a request.
 func (a *answer) command() string {
 	text := strings.ToLower(string(a.Type))
 	if a.Force {
@@ -77,7 +77,7 @@ var headings = map[verdict]string{
 	accepted: "Allowed now", refused: "Denied now", undecided: "Denied now, undecided", forbidden: "Forbidden now", unknown: "Unknown",
 }
 
-// why is the heading of the verdict and, below it, the reasons.
+// why returns the heading of the verdict and, below it, the reasons.
 func (a *answer) why(put func(*answer, objection) string) string {
 	text, reasons := headings[a.Verdict], a.Reasons
 	if a.Verdict == accepted && len(a.Warnings) > 0 {
@@ -89,8 +89,8 @@ func (a *answer) why(put func(*answer, objection) string) string {
 	return text
 }
 
-// shortText is a reason in a line. A policy's message reads "OBJECT: REQUEST is not allowed because CAUSE; WAY OUT". The page names the
-// object and the request already, and the other requests are the way out, so that the cause is left.
+// shortText returns a reason in one line. A policy's message reads "OBJECT: REQUEST is not allowed because CAUSE; WAY OUT". The
+// page already names object and request, and lists other requests, so only the cause is left.
 func shortText(a *answer, o objection) string {
 	message := strings.ReplaceAll(o.Message, "\n", " ")
 	if o.Policy != "" && !o.undecided() {
@@ -105,7 +105,7 @@ func shortText(a *answer, o objection) string {
 	return message
 }
 
-// wholeText is a reason with the complete message, including the way out.
+// wholeText returns a reason with the complete message, including the way out.
 func wholeText(_ *answer, o objection) string {
 	switch {
 	case o.Policy != "":

@@ -44,7 +44,7 @@ func (r *machineReport) text(p *page) {
 	p.blame("machine", r.Requests)
 }
 
-// abandon says how to give up on the instance of a machine, if its runtime keeps the machine from being deleted.
+// abandon returns how to delete a machine without its instance, if its runtime blocks the deletion.
 func abandon(m *v1alpha1.VirtualMachine) []string {
 	ready := v1alpha1.ConditionReady.In(m.Status.Conditions)
 	if ready == nil || !slices.Contains(m.Finalizers, v1alpha1.VirtualMachineFinalizer) {
@@ -60,7 +60,7 @@ func abandon(m *v1alpha1.VirtualMachine) []string {
 	}
 }
 
-// guest is the information from the guest of a machine.
+// guest returns the information from the guest of a machine.
 func guest(status *v1alpha1.VirtualMachineStatus) string {
 	var texts []string
 	if g := status.Guest; g != nil {

@@ -45,6 +45,9 @@ func (r *objectReport) text(p *page) {
 	p.row("Override:", r.override(p))
 	var conditions []string
 	for i := range r.Conditions {
+		if r.Image != nil {
+			break // its own rows have them
+		}
 		conditions = append(conditions, r.Conditions[i].Type+" "+p.condition(&r.Conditions[i]))
 	}
 	deleted := o.ObjectMeta.DeepCopy()

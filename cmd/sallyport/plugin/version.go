@@ -12,10 +12,10 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/version"
 )
 
-// versions are those of the plugin and of what it speaks with.
+// versions are those of the plugin and of the replicas.
 type versions struct {
 	Client version.Info `json:"clientVersion"`
-	// Replicas are those that run, by namespace and Lease. Nil if they were not looked for.
+	// Replicas are the versions of running replicas, by namespace and Lease; nil if they were not read.
 	Replicas map[string]string `json:"replicaVersions,omitempty"`
 }
 
@@ -41,7 +41,7 @@ func (p *plugin) versionCommand() *cobra.Command {
 	return command
 }
 
-// version shows that of the plugin even if nothing else can be known, as kubectl does.
+// version prints the plugin's version even if the replicas' are unknown, as kubectl does.
 func (p *plugin) version(ctx context.Context, only bool, output string) error {
 	known := versions{Client: version.Get()}
 	var failed error
@@ -61,7 +61,7 @@ func (p *plugin) version(ctx context.Context, only bool, output string) error {
 	return failed
 }
 
-// replicaVersions are what the replicas that run say in their Leases.
+// replicaVersions returns the versions that running replicas report in their Leases.
 func (p *plugin) replicaVersions(ctx context.Context) (map[string]string, error) {
 	c, err := p.connect()
 	if err != nil {

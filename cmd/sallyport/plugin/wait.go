@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -119,6 +120,24 @@ func (w *waiter) look(ctx context.Context) (ended bool, err error) {
 		err = nil
 	}
 	return ended, err
+}
+
+// changes passes each change of objects after a version to see, until see reports the last one or the watch ends.
+func changes(ctx context.Context, c client.WithWatch, list client.ObjectList, from string, only []client.ListOption, see watchtools.ConditionFunc) error {
+	w, err := c.Watch(ctx, list, append(only, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})...)
+	if err != nil {
+		return err
+	}
+	_, err = watchtools.UntilWithoutRetry(ctx, w, func(event watch.Event) (bool, error) {
+		if event.Type == watch.Error {
+			return false, apierrors.FromObject(event.Object)
+		}
+		return see(event)
+	})
+	if errors.Is(err, watchtools.ErrWatchClosed) {
+		return nil
+	}
+	return err
 }
 
 // change handles one event of the watch.

@@ -7,30 +7,29 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// warnings are what the API server warns of in the answer to one request.
+// warnings are the warnings of one response.
 type warnings struct {
 	texts []string
 }
 
 type warningsKey struct{}
 
-// miscellaneous is the code of all warnings that the API server gives.
+// miscellaneous is the code of the API server's warnings.
 const miscellaneous = 299
 
-// keepWarnings has the warnings of the requests with that context kept, which are shown at once otherwise. The requests are
-// made one after the other.
+// keepWarnings returns a context whose requests collect their warnings instead of printing them. The requests must be sequential.
 func keepWarnings(ctx context.Context) (context.Context, *warnings) {
 	kept := &warnings{}
 	return context.WithValue(ctx, warningsKey{}, kept), kept
 }
 
-// warner gets the warnings of all requests.
+// warner handles the warnings of all requests.
 type warner struct {
-	// show is for those of requests that the user has made.
+	// show prints the warnings of the user's requests.
 	show rest.WarningHandler
 }
 
-// HandleWarningHeaderWithContext keeps or shows a warning.
+// HandleWarningHeaderWithContext collects or prints a warning.
 func (w warner) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
 	kept, keep := ctx.Value(warningsKey{}).(*warnings)
 	switch {

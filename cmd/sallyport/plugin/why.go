@@ -102,7 +102,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if output != "" {
 		return format.Print(p.Out, output, r)
 	}
-	if slices.Contains([]string{machineKind, operationKind, poolKind, templateKind, imageKind, serverKind}, kind) { // which nobody carries out either
+	if slices.Contains([]string{machineKind, operationKind, poolKind, templateKind, imageKind, serverKind}, kind) { // their controller is missing, too
 		p.warnUnserved(ctx, c)
 	}
 	return render(p.Out, r, p.now())
@@ -113,7 +113,7 @@ type machineReport struct {
 	Machine *v1alpha1.VirtualMachine `json:"virtualMachine"`
 	// Unfinished are the operations that hold it or wait for it, oldest first.
 	Unfinished []v1alpha1.VirtualMachineOperation `json:"unfinishedOperations"`
-	// Requests are what one could ask for now.
+	// Requests are the possible requests and whether they would be admitted now.
 	Requests []answer `json:"requests"`
 }
 

@@ -24,16 +24,16 @@ import (
 	"sallyport.dev/sallyport/replicas"
 )
 
-// certificateArgument is the argument of why that asks about the certificate of the webhooks.
+// certificateArgument selects the report about the certificate of the webhooks.
 const certificateArgument = "certificate"
 
 // certificateReport describes the certificate of the webhooks.
 type certificateReport struct {
 	Mode      string `json:"mode,omitempty"`
 	Namespace string `json:"namespace"`
-	// Secrets are where the certificate can come from.
+	// Secrets are the possible sources of the certificate.
 	Secrets []certificateSecret `json:"secrets"`
-	// Replicas is what each live replica says that it serves, by name: a Secret, or what is wrong.
+	// Replicas is what each live replica reports to serve, by name: a Secret, or an error.
 	Replicas map[string]string `json:"replicas"`
 	// CertManager is the state of cert-manager's Certificate, "" if there is none.
 	CertManager string `json:"certManager,omitempty"`
@@ -54,7 +54,7 @@ type certificateSecret struct {
 	hash string
 }
 
-// gatherCertificate finds out which certificate replicas serve, and who trusts it.
+// gatherCertificate gathers which certificate replicas serve, and which configurations trust it.
 func gatherCertificate(ctx context.Context, c *cluster, now time.Time) (report, error) {
 	_, configuration, err := c.nameOfChart(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func authoritiesOf(bundle []byte) *x509.CertPool {
 	return pool
 }
 
-// secret reads a Secret. One that does not exist is left out.
+// secret adds a Secret if it exists.
 func (r *certificateReport) secret(ctx context.Context, c *cluster, name, host string, trusts map[string]*x509.CertPool, now time.Time) {
 	secret := &corev1.Secret{}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, secret); {
@@ -179,13 +179,19 @@ func (r *certificateReport) served(ctx context.Context, c *cluster, now time.Tim
 	}
 }
 
+// noCertManager is the state in mode cert-manager if the cluster has no cert-manager.
+const noCertManager = "cert-manager.io/v1 is not served: install cert-manager, or set certs.mode to self-signed"
+
 // certManager reads the state of the Certificate that cert-manager issues, if there is one.
 func (r *certificateReport) certManager(ctx context.Context, c *cluster) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion("cert-manager.io/v1")
 	o.SetKind("Certificate")
 	if err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.issued}, o); err != nil {
-		if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		switch {
+		case meta.IsNoMatchError(err) && r.Mode == "cert-manager":
+			r.CertManager = noCertManager
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
 			r.note(err)
 		}
 		return
@@ -228,14 +234,14 @@ func (r *certificateReport) text(p *page) {
 	p.row("Next step:", r.next())
 }
 
-// next is the command that helps if something is wrong.
+// next returns the command that helps if something is wrong.
 func (r *certificateReport) next() string {
 	good := len(r.Replicas) > 0
 	for _, serves := range r.Replicas {
 		good = good && slices.ContainsFunc(r.Secrets, func(s certificateSecret) bool { return s.Name == serves && s.Problem == "" })
 	}
 	switch {
-	case good:
+	case good, r.CertManager == noCertManager:
 		return ""
 	case strings.Contains(r.CertManager, "=False") || r.CertManager != "" && len(r.Secrets) == 0:
 		return commands.Line("kubectl", "describe", "certificates.cert-manager.io", r.issued, "-n", r.Namespace)

@@ -1,9 +1,16 @@
 package plugin
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
 // The certificate that replicas serve, and who trusts it, can be seen without reading the cluster's objects by hand.
@@ -13,6 +20,21 @@ func TestWhyCertificate(t *testing.T) {
 		"valid until", "trusted by all webhook configurations", "serves sallyport-certificate")
 	tm.sallyport("why certificate -o json", 0, `"mode": "auto"`, `"name": "sallyport-certificate"`)
 	tm.sallyport("why certificate --as "+tm.namespace+"-nobody", 1, "finding the certificate of the webhooks")
+}
+
+// Without cert-manager, the report of mode cert-manager says so, and that of mode auto does not.
+func TestWhyCertificateWithoutCertManager(t *testing.T) {
+	c := &cluster{WithWatch: interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "cert-manager.io", Kind: "Certificate"}}
+		},
+	})}
+	for mode, want := range map[string]string{"cert-manager": noCertManager, "auto": ""} {
+		r := &certificateReport{Mode: mode, Namespace: "n", issued: "w-tls"}
+		if r.certManager(t.Context(), c); r.CertManager != want || len(r.Unknown) > 0 || want != "" && r.next() != "" {
+			t.Errorf("mode %s: %+v, next %q", mode, r, r.next())
+		}
+	}
 }
 
 // What is wrong is told with the command that shows more.

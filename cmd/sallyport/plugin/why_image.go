@@ -24,11 +24,12 @@ type imageReport struct {
 	Reconciled bool `json:"reconciled"`
 	// Terminating reports whether it is being deleted.
 	Terminating bool `json:"terminating,omitempty"`
-	// Waiting are the VirtualDisks of the namespace that name the image and do not use it yet, as kubectl calls them.
+	// Waiting are the VirtualMachines and VirtualDisks of the namespace that name the image and do not use it yet, with their
+	// resource names. A disk of a machine counts as the machine.
 	Waiting []string `json:"waiting,omitempty"`
 }
 
-// image finds out what a VMDiskImage waits for, who uses it, and who waits for it.
+// image adds what a VMDiskImage waits for, who uses it, and who waits for it.
 func (l *looking) image(ctx context.Context) error {
 	i := &v1alpha1.VMDiskImage{}
 	if !l.decode(i) {
@@ -38,13 +39,23 @@ func (l *looking) image(ctx context.Context) error {
 		UID: string(i.UID), Spec: i.Spec, Status: i.Status, Reconciled: i.Status.ObservedGeneration == i.Generation,
 		Terminating: !i.DeletionTimestamp.IsZero(),
 	}
+	this := client.ObjectKeyFromObject(i)
+	var machines v1alpha1.VirtualMachineList
+	if err := l.List(ctx, &machines, client.InNamespace(i.Namespace)); err != nil {
+		l.r.unknown("machines that wait for the image", err)
+	}
+	for j := range machines.Items {
+		if vm := &machines.Items[j]; vm.Status.Phase == v1alpha1.VirtualMachineWaitingForImage && vm.Spec.DiskImage != nil && vm.Spec.DiskImage.Ref.In(vm.Namespace) == this {
+			l.r.Image.Waiting = append(l.r.Image.Waiting, "svm/"+vm.Name)
+		}
+	}
 	var disks v1alpha1.VirtualDiskList
 	if err := l.List(ctx, &disks, client.InNamespace(i.Namespace)); err != nil {
 		l.r.unknown("disks that wait for the image", err)
 	}
 	for j := range disks.Items {
 		d := &disks.Items[j]
-		if s := d.Spec.Source; s != nil && s.Image.Name == i.Name && cmp.Or(s.Image.Namespace, i.Namespace) == i.Namespace && d.Status.Image == nil {
+		if s := d.Spec.Source; s != nil && s.Image.In(d.Namespace) == this && d.Status.Image == nil && metav1.GetControllerOfNoCopy(d) == nil {
 			l.r.Image.Waiting = append(l.r.Image.Waiting, "svd/"+d.Name)
 		}
 	}
@@ -58,6 +69,9 @@ func (r *imageReport) text(p *page) {
 	}
 	for _, about := range []v1alpha1.ConditionType{v1alpha1.ConditionReady, v1alpha1.ConditionDeletionBlocked} {
 		c := about.In(r.Status.Conditions)
+		if about == v1alpha1.ConditionReady && r.Terminating && v1alpha1.ConditionDeletionBlocked.In(r.Status.Conditions) != nil {
+			continue // it says the same
+		}
 		if c != nil && (c.Status == metav1.ConditionTrue) == (about == v1alpha1.ConditionDeletionBlocked) {
 			waits = append(waits, inShort(c.Type+" "+p.condition(c)))
 		}
@@ -75,7 +89,7 @@ func (r *imageReport) text(p *page) {
 	}
 }
 
-// attempt describes the present or last attempt to import the image.
+// attempt describes the current or last attempt to import the image.
 func (r *imageReport) attempt(p *page) string {
 	a := r.Status.Attempt
 	if a == nil {
@@ -85,7 +99,7 @@ func (r *imageReport) attempt(p *page) string {
 	if a.Progress != "" {
 		text += ", " + a.Progress
 	}
-	if a.RetryAt != nil {
+	if a.RetryAt != nil && !r.Terminating {
 		text += fmt.Sprintf(" (failed; the next attempt starts %s)", p.ahead(a.RetryAt.Time))
 	}
 	return text
@@ -115,7 +129,7 @@ func (r *imageReport) users() string {
 	return text
 }
 
-// admits describes who may begin to use the image.
+// admits describes the namespaces whose disks may begin to use the image.
 func (r *imageReport) admits() string {
 	switch {
 	case r.Terminating:
@@ -134,6 +148,9 @@ func (r *imageReport) admits() string {
 
 // unused describes what happens to the image once no disk uses it.
 func (r *imageReport) unused(p *page) string {
+	if r.Terminating {
+		return "deleted"
+	}
 	if r.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
 		return "kept"
 	}
@@ -142,7 +159,7 @@ func (r *imageReport) unused(p *page) string {
 		ttl = r.Spec.TTLAfterUnreferenced.Duration
 	}
 	text := fmt.Sprintf("deleted after %v", ttl)
-	if since := r.Status.UnreferencedSince; since != nil && !r.Terminating {
+	if since := r.Status.UnreferencedSince; since != nil {
 		text += fmt.Sprintf("; unused for %s, due %s", p.ago(since.Time), p.ahead(since.Add(ttl)))
 	}
 	return text

@@ -25,16 +25,16 @@ import (
 // objectReport describes an object of any kind.
 type objectReport struct {
 	Object *metav1.PartialObjectMetadata `json:"object"`
-	// Resource is what its kind is called in requests, such as deployments.apps.
+	// Resource is the resource name of its kind, such as deployments.apps.
 	Resource string `json:"resource"`
-	// Replicas is how many there are to be; absent if the kind cannot be scaled.
+	// Replicas is the desired number; absent if the kind cannot be scaled.
 	Replicas *int64 `json:"replicas,omitempty"`
 	// Finalizers are what its deletion waits for: those of a Namespace's content, too.
 	Finalizers []string `json:"finalizers,omitempty"`
-	// Conditions are those that have changed since the deletion was asked for.
+	// Conditions are those that have changed since the deletion was requested.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	Owners     []owner            `json:"owners,omitempty"`
-	// Override is what the object's annotation says.
+	// Override is the override in the object's annotation.
 	Override *v1alpha1.Override `json:"override,omitempty"`
 	// Pool is what a VirtualMachinePool waits for.
 	Pool *poolReport `json:"pool,omitempty"`
@@ -45,9 +45,9 @@ type objectReport struct {
 	// Server is the state of a VSphereServer.
 	Server *serverReport `json:"server,omitempty"`
 	Events []event       `json:"events,omitempty"`
-	// Requests are what one could ask for now.
+	// Requests are the possible requests and whether they would be admitted now.
 	Requests []answer `json:"requests"`
-	// Unknown is what could not be found out.
+	// Unknown lists what could not be read.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type owner struct {
 	Owner *owner `json:"owner,omitempty"`
 }
 
-// event is something that Sallyport has noted.
+// event is an event that Sallyport recorded.
 type event struct {
 	Reason string    `json:"reason"`
 	Note   string    `json:"note"`
@@ -70,7 +70,7 @@ type event struct {
 	At     time.Time `json:"at"`
 }
 
-// looking is at one object.
+// looking gathers the report about one object.
 type looking struct {
 	*cluster
 	object found
@@ -117,7 +117,7 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 	return r, nil
 }
 
-// ofItsKind finds out what is known of objects of some kinds alone.
+// ofItsKind adds the parts of the report that are specific to the kind.
 func (l *looking) ofItsKind(ctx context.Context, now time.Time) error {
 	switch l.r.Object.GroupVersionKind().GroupKind() {
 	case v1alpha1.GroupVersion.WithKind(poolKind).GroupKind():
@@ -158,7 +158,7 @@ func (l *looking) right(a *answer) *authorizationv1.ResourceAttributes {
 	return right
 }
 
-// scale finds out how many replicas there are to be, if the kind can be scaled.
+// scale adds the desired number of replicas, if the kind can be scaled.
 func (l *looking) scale(ctx context.Context) error {
 	resource := l.object.mapping.Resource
 	d, err := discovery.NewDiscoveryClientForConfig(l.config)
@@ -182,8 +182,8 @@ func (l *looking) scale(ctx context.Context) error {
 	return err
 }
 
-// deletion finds out what holds an object that is being deleted, beside its finalizers. The conditions that have changed since are
-// what those have to say who work at it.
+// deletion adds what blocks the deletion of an object, besides its finalizers: conditions that changed since are from the
+// controllers that work on it.
 func (l *looking) deletion() {
 	o := &l.r.Object.ObjectMeta
 	if o.DeletionTimestamp == nil {
@@ -201,7 +201,7 @@ func (l *looking) deletion() {
 		if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(given, &c) != nil {
 			continue
 		}
-		// A Namespace says of each thing that could go wrong that it does not.
+		// A Namespace has a condition for each possible problem, most of them False.
 		fine := strings.HasPrefix(c.Type, "Namespace") && c.Status == metav1.ConditionFalse
 		if !fine && !c.LastTransitionTime.Time.Before(deletionAsked(o)) {
 			l.r.Conditions = append(l.r.Conditions, c)
@@ -246,17 +246,17 @@ func (l *looking) owner(ctx context.Context, reference metav1.OwnerReference, na
 }
 
 const (
-	// eventSource is who Sallyport is in events.
+	// eventSource is the reporting controller of Sallyport's events.
 	eventSource = "sallyport"
 	// shownEvents is the maximum number of events.
 	shownEvents = 5
 )
 
-// events finds what Sallyport has noted of late, the newest first.
+// events adds the latest events of Sallyport, the newest first.
 func (l *looking) events(ctx context.Context) error {
 	list := &corev1.EventList{}
 	about := client.MatchingFields{"involvedObject.uid": string(l.object.GetUID()), "reportingComponent": eventSource}
-	// That is where events are about what has no namespace.
+	// Events about cluster-scoped objects are in this namespace.
 	home := client.InNamespace(cmp.Or(l.object.GetNamespace(), metav1.NamespaceDefault))
 	if err := l.List(ctx, list, home, about); err != nil {
 		return err

@@ -24,7 +24,7 @@ type poolReport struct {
 	Reconciled bool `json:"reconciled"`
 	// Going are the members that are being deleted or named to go.
 	Going []goingMember `json:"going,omitempty"`
-	// Busy are the members that a Lease keeps, the one first that is idle first.
+	// Busy are the members with a busy Lease, ordered by its expiry.
 	Busy []busyMember `json:"busy,omitempty"`
 }
 
@@ -42,7 +42,7 @@ type busyMember struct {
 	Until  time.Time `json:"until"`
 }
 
-// pool finds out what a VirtualMachinePool waits for.
+// pool adds what a VirtualMachinePool waits for.
 func (l *looking) pool(ctx context.Context, now time.Time) error {
 	pool := &v1alpha1.VirtualMachinePool{}
 	if !l.decode(pool) {
@@ -68,7 +68,7 @@ func (l *looking) pool(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// busy finds the members that Leases keep.
+// busy adds the members with a busy Lease.
 func (l *looking) busy(ctx context.Context, members []v1alpha1.VirtualMachine, now time.Time) error {
 	list := &coordinationv1.LeaseList{}
 	if err := l.List(ctx, list, client.InNamespace(l.object.GetNamespace()), client.HasLabels{v1alpha1.LabelBusyMachine}); err != nil {
@@ -87,7 +87,7 @@ func (l *looking) busy(ctx context.Context, members []v1alpha1.VirtualMachine, n
 	return nil
 }
 
-// waits are the conditions that say what a pool waits for. What two of them say is said once.
+// waits returns the conditions that explain what a pool waits for, without duplicate messages.
 func (r *poolReport) waits() (waits []*metav1.Condition) {
 	for _, t := range []v1alpha1.ConditionType{
 		v1alpha1.ConditionScaleDownBlocked, v1alpha1.ConditionProgressing, v1alpha1.ConditionSynced, v1alpha1.ConditionAvailable,
@@ -111,7 +111,7 @@ func (r *poolReport) waits() (waits []*metav1.Condition) {
 	return waits
 }
 
-// shownMembers is how many of them are named.
+// shownMembers limits the members that are named.
 const shownMembers = 10
 
 func (r *poolReport) text(p *page) {

@@ -23,7 +23,7 @@ type serverReport struct {
 	OrphanCount int32                    `json:"orphanCount,omitempty"`
 }
 
-// server finds out the state of a VSphereServer, and which machines no VirtualMachine has.
+// server adds the state of a VSphereServer, and the machines without a VirtualMachine.
 func (l *looking) server() {
 	s := &v1alpha1.VSphereServer{}
 	if !l.decode(s) {
@@ -59,7 +59,7 @@ func (r *serverReport) text(p *page) {
 	}
 }
 
-// orphanText is the path of a machine, and the VirtualMachine that its mark names. Anybody who may edit the machine can have written that.
+// orphanText returns the path of a machine, and the VirtualMachine in its mark. Any vCenter user who may edit the machine can forge it.
 func orphanText(o v1alpha1.VSphereOrphan) string {
 	if o.VirtualMachine == "" {
 		return o.Path
@@ -67,7 +67,7 @@ func orphanText(o v1alpha1.VSphereOrphan) string {
 	return fmt.Sprintf("%s: VirtualMachine %s (UID %s) does not exist", o.Path, o.VirtualMachine, o.UID)
 }
 
-// takeOverCommand is the command for the first machine whose mark names a VirtualMachine, or its form.
+// takeOverCommand returns the command for the first machine whose mark names a VirtualMachine, or its form.
 func takeOverCommand(orphans []v1alpha1.VSphereOrphan) string {
 	for _, o := range orphans {
 		if namespace, name, is := strings.Cut(o.VirtualMachine, "/"); is {

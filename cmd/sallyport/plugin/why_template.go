@@ -20,11 +20,11 @@ type templateReport struct {
 	Status v1alpha1.VSphereTemplateStatus `json:"status"`
 	// Reconciled reports whether the status is about the current spec.
 	Reconciled bool `json:"reconciled"`
-	// Users are the VirtualMachines that are still to be made from it, and the VirtualMachinePools, as kubectl calls them.
+	// Users are the VirtualMachines that are yet to be created from it, and the VirtualMachinePools, with their resource names.
 	Users []string `json:"users,omitempty"`
 }
 
-// template finds out what a VSphereTemplate waits for, and who refers to it.
+// template adds what a VSphereTemplate waits for, and what refers to it.
 func (l *looking) template(ctx context.Context) error {
 	t := &v1alpha1.VSphereTemplate{}
 	if !l.decode(t) {
@@ -37,7 +37,7 @@ func (l *looking) template(ctx context.Context) error {
 	return nil
 }
 
-// users finds who refers to the VSphereTemplate, as policy deletion-references does.
+// users adds what refers to the VSphereTemplate, as policy deletion-references does.
 func (l *looking) users(ctx context.Context) error {
 	namespace, name := client.InNamespace(l.object.GetNamespace()), l.object.GetName()
 	var machines v1alpha1.VirtualMachineList
@@ -91,7 +91,7 @@ func has(d *v1alpha1.VSphereFailureDomainStatus) string {
 	return text
 }
 
-// stepOf is the current step in a failure domain and its progress.
+// stepOf returns the current step in a failure domain and its progress.
 func stepOf(d *v1alpha1.VSphereFailureDomainStatus) string {
 	if d.Progress == nil {
 		return string(d.Step)

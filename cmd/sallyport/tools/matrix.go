@@ -180,7 +180,7 @@ func printMarkdown(out io.Writer, pairs []pair) error {
 	return err
 }
 
-// rows is the matrix with its header: one row for each running operation, one column for each new one.
+// rows returns the matrix with its header: one row for each running operation, one column for each new one.
 func rows(pairs []pair) [][]string {
 	head := []string{"RUNNING / NEW"}
 	for _, f := range forms {

@@ -99,10 +99,10 @@ func inOrder(command *cobra.Command, collection *load.Collection, out io.Writer)
 	return &verdictError{fmt.Sprintf("%d of %s %s not valid", n, all, verb(n, "is", "are"))}
 }
 
-// plural counts something.
+// plural returns a count with its noun.
 func plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }
 
-// verb is the form of a word that goes with a number.
+// verb returns the form of a word for a number.
 func verb(n int, one, many string) string {
 	if n == 1 {
 		return one

@@ -68,7 +68,7 @@ func describePolicies(collection *load.Collection, folder string) (string, error
 	return page.Write(collection.Objects)
 }
 
-// seenFrom gives a path as a page in a folder links to it.
+// seenFrom returns a path as a link from a page in a folder.
 func seenFrom(folder, path string) string {
 	from, errFrom := filepath.Abs(folder)
 	to, errTo := filepath.Abs(path)

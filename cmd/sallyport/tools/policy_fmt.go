@@ -19,7 +19,7 @@ import (
 type formatOptions struct {
 	list, diff, write bool
 	out               io.Writer
-	// different are how many files are not formatted.
+	// different counts the files that are not formatted.
 	different int
 }
 
@@ -66,7 +66,7 @@ func (o *formatOptions) standardInput(in io.Reader) error {
 	return o.verdict()
 }
 
-// run formats all files that it can, and tells of the others.
+// run formats all files, and returns the errors of those that it cannot.
 func (o *formatOptions) run(paths []string) error {
 	var errs []error
 	for _, path := range paths {
@@ -86,8 +86,7 @@ func (o *formatOptions) run(paths []string) error {
 	return o.verdict()
 }
 
-// regoFiles are a file, or those below a folder that end in .rego. Folders that are hidden are left out, as they are where
-// policies are read.
+// regoFiles returns a file, or the files below a folder that end in .rego. Hidden folders are skipped, as when policies are read.
 func regoFiles(path string) (files []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

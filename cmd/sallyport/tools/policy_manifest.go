@@ -48,7 +48,7 @@ func newPolicyManifestCommand() *cobra.Command {
 	return command
 }
 
-// manifests gives the policies as YAML, those first that others import.
+// manifests returns the policies as YAML, libraries first.
 func manifests(collection *load.Collection) ([]byte, error) {
 	if err := parses(collection); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func manifests(collection *load.Collection) ([]byte, error) {
 	return bytes.Join(documents, []byte("---\n")), nil
 }
 
-// parses tells what no cluster would take, whatever libraries it has.
+// parses returns the errors that do not depend on a cluster's libraries.
 func parses(collection *load.Collection) error {
 	var problems []string
 	for _, source := range collection.Sources() {

@@ -23,15 +23,15 @@ import (
 	"sallyport.dev/sallyport/policies"
 )
 
-// scaffold is what a policy begins as.
+// scaffold has the files of a new policy.
 //
 //go:embed scaffold
 var scaffold embed.FS
 
-// packageRoot is what packages of policies that are begun here are below. The shipped ones are below sallyport.
+// packageRoot is the parent of the packages of new policies. Those of shipped policies are below sallyport.
 const packageRoot = "policies"
 
-// draft is a policy that is to be begun.
+// draft is a new policy.
 type draft struct {
 	// Name of the RegoPolicy, and the Package of its Rego.
 	Name, Package string
@@ -189,7 +189,7 @@ func (d *draft) write(dir string) (folder string, err error) {
 	return folder, os.Rename(unfinished, folder)
 }
 
-// filled is a file of the scaffold with the policy in it.
+// filled returns a file of the scaffold, filled in for the policy.
 func (d *draft) filled(name string) ([]byte, error) {
 	parsed, err := template.ParseFS(scaffold, "scaffold/"+name+".tmpl")
 	if err != nil {

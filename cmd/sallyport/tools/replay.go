@@ -147,7 +147,7 @@ func (o *replayOptions) portion(command *cobra.Command, set *catalog.Set) (repla
 	return p, nil
 }
 
-// sinceOf reads --since.
+// sinceOf parses --since.
 func sinceOf(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -64,7 +64,7 @@ func (p *replayPrinter) result(r *replay.Result) error {
 	return nil
 }
 
-// moment is a time of a record to the second.
+// moment returns a record's time, truncated to the second.
 func moment(text string) string {
 	at, err := time.Parse(engine.TimeFormat, text)
 	if err != nil {
@@ -85,7 +85,7 @@ func object(d *replay.Decision) string {
 	return name
 }
 
-// circumstances are the endpoint and the place of the record.
+// circumstances returns the endpoint and the place of the record.
 func circumstances(r *replay.Result) string {
 	parts := []string{r.Endpoint}
 	if r.Subresource != "" {
@@ -97,7 +97,7 @@ func circumstances(r *replay.Result) string {
 	return strings.Join(append(parts, fmt.Sprintf("%s:%d", r.File, r.Line)), ", ")
 }
 
-// turn is the recorded and the new verdict.
+// turn returns the recorded and the new verdict.
 func (p *replayPrinter) turn(d *replay.Decision) string {
 	switch {
 	case d.Would == replay.Undecided:

@@ -37,7 +37,7 @@ func reviewSuite(report *offline.Report) junit.Suite {
 	return suite
 }
 
-// problemOf says why a request is not admitted.
+// problemOf returns why a request is not admitted.
 func problemOf(r *offline.Result) *junit.Problem {
 	if r.Status == nil { // a cluster could admit it
 		why := strings.Join(undecided(r), "\n")

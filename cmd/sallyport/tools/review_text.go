@@ -99,7 +99,7 @@ func objectOf(r *offline.Result) string {
 	return what + "/" + r.Name
 }
 
-// circumstances are the operation, namespace and place of the request.
+// circumstances returns the operation, namespace and place of the request.
 func (p reviewPrinter) circumstances(r *offline.Result) string {
 	parts := []string{string(r.Operation)}
 	if r.Namespace != "" {
@@ -151,7 +151,7 @@ func (p reviewPrinter) changes(changes []offline.Change) {
 	}
 }
 
-// shown is a value as a YAML flow scalar.
+// shown returns a value as a YAML flow scalar.
 func shown(value any) string {
 	if text, ok := value.(string); ok && text != "" && !strings.ContainsAny(text, "\n\"") {
 		return text

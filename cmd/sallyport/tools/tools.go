@@ -57,8 +57,8 @@ func NewCommand(others ...*cobra.Command) *cobra.Command {
 // farewell is how long a command may take to end by itself after a signal.
 const farewell = time.Second
 
-// endAtSignal has a command, and those below it, end when the context does, whatever they are at: neither compiling nor evaluating a policy
-// looks for a signal at each step.
+// endAtSignal makes a command and its subcommands end when the context does: neither compiling nor evaluating a policy checks for
+// cancellation at each step.
 func endAtSignal(command *cobra.Command) {
 	for _, below := range command.Commands() {
 		endAtSignal(below)

@@ -1,9 +1,6 @@
 package reports
 
 import (
-	"maps"
-	"slices"
-
 	openreports "github.com/openreports/reports-api/apis/openreports.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,15 +16,14 @@ const (
 	maxOfAll   = 5000
 )
 
-// Book collects the results of an audit of one policy for its reports.
+// Book is the reports of a policy as they were when its audit began. What another client has written since is not overwritten.
 type Book struct {
 	writer *Writer
 	policy string
-	before map[place]metav1.ObjectMeta // the reports as the book was opened
-	all    Page
+	before map[place]metav1.ObjectMeta
 }
 
-// Page is what was found among some objects. It is added to its book as a whole, or not at all.
+// Page collects the results of an audit of one policy for its reports.
 type Page struct {
 	tallies map[string]*tally // by namespace
 	kept    int               // results
@@ -52,8 +48,8 @@ func (p *Page) of(namespace string) *tally {
 	return p.tallies[namespace]
 }
 
-// Passes counts an object of a namespace that the policy has nothing against.
-func (p *Page) Passes(namespace string) { p.of(namespace).summary.Pass++ }
+// Passes counts compliant objects of a namespace.
+func (p *Page) Passes(namespace string, count int) { p.of(namespace).summary.Pass += count }
 
 // Passed is how many those are.
 func (p *Page) Passed() (count int) {
@@ -97,18 +93,4 @@ func (p *Page) note(object corev1.ObjectReference, mode v1alpha1.PolicyMode, res
 	result.Subjects = []corev1.ObjectReference{object}
 	t.results = append(t.results, result)
 	p.kept++
-}
-
-// Add takes a page.
-func (b *Book) Add(p *Page) {
-	for _, namespace := range slices.Sorted(maps.Keys(p.tallies)) {
-		more, t := p.tallies[namespace], b.all.of(namespace)
-		t.summary.Pass += more.summary.Pass
-		t.summary.Fail += more.summary.Fail
-		t.summary.Warn += more.summary.Warn
-		t.summary.Error += more.summary.Error
-		n := min(len(more.results), maxResults-len(t.results), maxOfAll-b.all.kept)
-		t.results = append(t.results, more.results[:n]...)
-		b.all.kept += n
-	}
 }

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,9 +52,7 @@ func newSite(t *testing.T) *site {
 	var err error
 	s.client, err = client.NewWithWatch(plane.Config, client.Options{Scheme: scheme})
 	s.Must(err)
-	watcher, err := metadata.NewForConfig(plane.Config)
-	s.Must(err)
-	s.writer = &Writer{Client: s.client, Live: s.client, Metadata: watcher, Now: func() time.Time { return s.now }}
+	s.writer = &Writer{Client: s.client, Live: s.client, Now: func() time.Time { return s.now }}
 	s.namespace = s.newNamespace()
 	s.policy = &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "of-" + s.namespace, UID: "8a2d8e1e-0000-4000-8000-000000000001"}}
 	return s
@@ -78,18 +75,17 @@ func (s *site) open() *Book {
 // write opens a book, notes and writes it.
 func (s *site) write(note ...func(*Page)) *Written {
 	s.Helper()
-	written, err := fill(s.open(), note...).Write(s.Context(), s.policy, "")
+	written, err := s.open().Write(s.Context(), s.policy, page(note...), "")
 	s.Must(err)
 	return written
 }
 
-func fill(b *Book, note ...func(*Page)) *Book {
+func page(note ...func(*Page)) *Page {
+	p := &Page{}
 	for _, n := range note {
-		p := &Page{}
 		n(p)
-		b.Add(p)
 	}
-	return b
+	return p
 }
 
 // bad notes that the policy would refuse an object, fine that it would not, odd that it cannot tell.
@@ -98,7 +94,7 @@ func bad(namespace, name string) func(*Page) {
 }
 
 func fine(namespace, _ string) func(*Page) {
-	return func(p *Page) { p.Passes(namespace) }
+	return func(p *Page) { p.Passes(namespace, 1) }
 }
 
 func odd(namespace, name string) func(*Page) {

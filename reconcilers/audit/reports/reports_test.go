@@ -107,6 +107,16 @@ func TestReportsChangeWithWhatIsFound(t *testing.T) {
 	if s.report(s.namespace).Labels["theirs"] != "x" {
 		t.Error("somebody's label is gone")
 	}
+	s.Must(s.client.Delete(t.Context(), edited))
+	forged := &openreports.Report{ObjectMeta: metav1.ObjectMeta{
+		Namespace: s.newNamespace(), Name: edited.Name, Labels: map[string]string{managedByLabel: source, policyLabel: s.policy.Name},
+	}, Source: source}
+	s.Must(s.client.Create(t.Context(), forged))
+	s.write(bad(s.namespace, "a"), bad(s.namespace, "b"))
+	s.has(s.namespace, "a", "b")
+	if s.report(forged.Namespace) != nil {
+		t.Error("a forged report remains")
+	}
 
 	again := s.policy.DeepCopy() // deleted and made anew
 	again.UID = "8a2d8e1e-0000-4000-8000-000000000002"
@@ -129,7 +139,7 @@ func TestReportsChangeWithWhatIsFound(t *testing.T) {
 func TestReportsThatAreIncomplete(t *testing.T) {
 	s := newSite(t)
 	for _, incomplete := range []string{"", "listing Deployments: forbidden", "listing Deployments: timeout", ""} {
-		_, err := fill(s.open(), bad(s.namespace, "a")).Write(t.Context(), s.policy, incomplete)
+		_, err := s.open().Write(t.Context(), s.policy, page(bad(s.namespace, "a")), incomplete)
 		s.Must(err)
 		if got := s.report(s.namespace).Annotations[incompleteAnnotation]; got != incomplete {
 			t.Errorf("got %q, want %q", got, incomplete)
@@ -170,9 +180,9 @@ func TestTheOlderOfTwoGivesWay(t *testing.T) {
 				return all
 			}
 			s.write(notes(c.before)...)
-			older := fill(s.open(), notes(c.older)...)
+			older := s.open()
 			s.write(notes(c.newer)...)
-			if _, err := older.Write(t.Context(), s.policy, ""); !errors.Is(err, ErrChanged) {
+			if _, err := older.Write(t.Context(), s.policy, page(notes(c.older)...), ""); !errors.Is(err, ErrChanged) {
 				t.Errorf("the older one gets %v", err)
 			}
 			s.has(s.namespace, c.newer...)
@@ -214,7 +224,7 @@ func TestWritesThatMeetAnother(t *testing.T) {
 					return w.Apply(ctx, o, options...)
 				},
 			})
-			if _, err := fill(s.open(), bad(s.namespace, "b")).Write(t.Context(), s.policy, ""); !errors.Is(err, ErrChanged) {
+			if _, err := s.open().Write(t.Context(), s.policy, page(bad(s.namespace, "b")), ""); !errors.Is(err, ErrChanged) {
 				t.Errorf("it gets %v", err)
 			}
 			s.write(bad(s.namespace, "b"))
@@ -254,7 +264,7 @@ func TestWritesThatEndInBetween(t *testing.T) {
 					},
 				})
 				notes := []func(*Page){bad(changed, "a2"), bad(made, "c")}
-				_, err := fill(s.open(), notes...).Write(t.Context(), s.policy, "")
+				_, err := s.open().Write(t.Context(), s.policy, page(notes...), "")
 				if (err == nil) != (left >= 0) {
 					t.Errorf("error %v, with %d writes left", err, left)
 				}
@@ -337,23 +347,15 @@ func TestReportsAreBounded(t *testing.T) {
 
 func TestReportsOfAPolicyAreBounded(t *testing.T) {
 	const each = 11 // results, of which not all are kept
-	whole, pages := &Page{}, &Book{}
+	p, written := &Page{}, &Written{}
 	for n := range maxReports + 2 {
-		p := &Page{}
 		for i := range each {
-			note := bad(fmt.Sprintf("n-%03d", n), fmt.Sprint(i))
-			note(p)
-			note(whole)
+			bad(fmt.Sprintf("n-%03d", n), fmt.Sprint(i))(p)
 		}
-		pages.Add(p)
 	}
-	for name, b := range map[string]*Book{"in one": fill(&Book{}, func(p *Page) { *p = *whole }), "page by page": pages} {
-		written := &Written{}
-		namespaces := b.chosen(written)
-		if b.all.kept != maxOfAll || len(namespaces) != maxReports || written.ReportsLeftOut != 2 ||
-			written.ResultsLeftOut != each*(maxReports+2)-maxOfAll {
-			t.Errorf("%s: %d results are kept, there are %d reports, %+v", name, b.all.kept, len(namespaces), written)
-		}
+	namespaces := p.chosen(written)
+	if p.kept != maxOfAll || len(namespaces) != maxReports || written.ReportsLeftOut != 2 || written.ResultsLeftOut != each*(maxReports+2)-maxOfAll {
+		t.Errorf("%d results are kept, there are %d reports, %+v", p.kept, len(namespaces), written)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -46,12 +45,8 @@ type Writer struct {
 	Client client.Client
 	// Live reads past every cache.
 	Live client.Reader
-	// Metadata watches.
-	Metadata metadata.Interface
 	// Now is the clock.
 	Now func() time.Time
-
-	ledger ledger
 }
 
 // place is where a report is; of a policy there is one in each.
@@ -124,9 +119,6 @@ func (w *Writer) Remove(ctx context.Context, policy string) error {
 	case err != nil:
 		return err
 	}
-	w.ledger.mu.Lock()
-	defer w.ledger.mu.Unlock()
-	w.ledger.keep(policy, nil)
 	return b.clear(ctx, nil)
 }
 
@@ -138,18 +130,14 @@ type Written struct {
 	Taken, Refused []string
 }
 
-// Write makes the reports what the book says. One that says it already is not written. Incomplete is why not all objects were
-// looked at, "" if they were.
-func (b *Book) Write(ctx context.Context, policy *v1alpha1.RegoPolicy, incomplete string) (*Written, error) {
-	ledger := &b.writer.ledger
-	ledger.mu.Lock()
-	defer ledger.mu.Unlock()
-	ledger.keep(b.policy, map[place]entry{})
+// Write applies the results to the reports, also over what other clients have edited, and deletes the reports without results. A report
+// that has its results already is not written. incomplete is why not all objects were evaluated, "" if they were.
+func (b *Book) Write(ctx context.Context, policy *v1alpha1.RegoPolicy, p *Page, incomplete string) (*Written, error) {
 	written, wanted := &Written{}, map[place]bool{}
-	for _, namespace := range b.chosen(written) {
+	for _, namespace := range p.chosen(written) {
 		at := placeOf(namespace)
 		wanted[at] = true
-		if err := b.put(ctx, at, b.report(policy, at, b.all.of(namespace), incomplete), written); err != nil {
+		if err := b.put(ctx, at, b.report(policy, at, p.of(namespace), incomplete), written); err != nil {
 			return nil, err
 		}
 	}
@@ -157,9 +145,9 @@ func (b *Book) Write(ctx context.Context, policy *v1alpha1.RegoPolicy, incomplet
 }
 
 // chosen gives the namespaces in which there is to be a report, "" for none, and notes what is left out.
-func (b *Book) chosen(written *Written) (namespaces []string) {
-	for _, namespace := range slices.Sorted(maps.Keys(b.all.tallies)) {
-		switch t := b.all.of(namespace); {
+func (p *Page) chosen(written *Written) (namespaces []string) {
+	for _, namespace := range slices.Sorted(maps.Keys(p.tallies)) {
+		switch t := p.of(namespace); {
 		case t.found() == 0:
 		case len(namespaces) == maxReports:
 			written.ReportsLeftOut++
@@ -181,7 +169,7 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	before, listed := b.before[at]
 	switch {
 	case apierrors.IsNotFound(err) && !listed:
-		live, err = b.apply(ctx, want) // not by force: somebody else may be making one
+		err = b.apply(ctx, want) // not by force: somebody else may be making one
 	case apierrors.IsNotFound(err):
 		return ErrChanged
 	case err != nil:
@@ -192,11 +180,10 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	case !listed || live.GetResourceVersion() != before.ResourceVersion:
 		return ErrChanged
 	default:
-		live, err = b.amend(ctx, live, want)
+		err = b.amend(ctx, live, want)
 	}
 	switch {
 	case err == nil:
-		b.writer.ledger.written[b.policy][at] = entryOf(live, want)
 		written.Reports++
 		written.Results += len(want.Results)
 		return nil
@@ -211,25 +198,25 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	return fmt.Errorf("writing %s %s: %w", at.kind, name, err)
 }
 
-// amend writes a report that there is already, if it is not what it should be, and gives it as it then is.
-func (b *Book) amend(ctx context.Context, live *unstructured.Unstructured, want *openreports.Report) (*unstructured.Unstructured, error) {
+// amend writes an existing report, unless it is what it should be.
+func (b *Book) amend(ctx context.Context, live *unstructured.Unstructured, want *openreports.Report) error {
 	is, err := decode(live)
 	if err == nil {
 		keepTimes(is, want)
 		if same(is, want) {
-			return live, nil
+			return nil
 		}
 	} // else it cannot be ours, and is written as a whole
 	want.UID, want.ResourceVersion = live.GetUID(), live.GetResourceVersion()
 	return b.apply(ctx, want, client.ForceOwnership)
 }
 
-func (b *Book) apply(ctx context.Context, want *openreports.Report, options ...client.ApplyOption) (*unstructured.Unstructured, error) {
+func (b *Book) apply(ctx context.Context, want *openreports.Report, options ...client.ApplyOption) error {
 	encoded, err := encode(want)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return encoded, b.writer.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(encoded), append(options, client.FieldOwner(fieldOwner))...)
+	return b.writer.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(encoded), append(options, client.FieldOwner(fieldOwner))...)
 }
 
 // clear deletes the reports that there were and that are not wanted.

@@ -7,9 +7,10 @@
 //
 // # When an entry changes
 //
-// An entry appears, or comes to ask about more or to refuse more, only when every live replica has reported that it decides by the
-// same policies as this one: else the policy would be enforced by chance. What makes it less is written at once, and an entry whose
-// policy is gone is removed at once, whatever replicas say: one that is asked about a policy that it does not know admits.
+// An entry appears or changes only when every live replica has reported that it decides by the same policies as this one: else the
+// policy would be enforced by chance. Until then the API server asks by the earlier entry, and the replicas evaluate what the policy
+// matches now. That failures are ignored is written immediately, and an entry whose policy is gone is removed immediately, whatever
+// replicas report: a replica that is asked about a policy that it does not know admits.
 //
 // A policy that is broken and has no good revision is not registered: a slip in a new policy must not stand in the way of a
 // whole cluster. One that was registered under its name before stays so, and its requests follow its onError.

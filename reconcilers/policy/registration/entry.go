@@ -192,34 +192,3 @@ func sorted(texts []string) []string {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
-
-// towards gives what an entry can become at once on its way to another: nothing that has the API server ask about more, or refuse
-// more, than it does already. None stays none.
-func (e *entry) towards(want *entry) *entry {
-	if e == nil {
-		return nil
-	}
-	next := *e
-	next.ClientConfig, next.TimeoutSeconds = want.ClientConfig, want.TimeoutSeconds
-	if *want.FailurePolicy == ignore {
-		next.FailurePolicy = want.FailurePolicy
-	}
-	if within(want.Rules, e.Rules) {
-		next.Rules = want.Rules
-	}
-	return &next
-}
-
-// within reports whether rules ask about nothing but what others ask about.
-func within(rules, others []rule) bool {
-	return !slices.ContainsFunc(rules, func(r rule) bool {
-		return !slices.ContainsFunc(others, func(o rule) bool {
-			return subset(r.Operations, o.Operations) && subset(r.APIGroups, o.APIGroups) &&
-				subset(r.APIVersions, o.APIVersions) && subset(r.Resources, o.Resources)
-		})
-	})
-}
-
-func subset[T ~string](list, of []T) bool {
-	return !slices.ContainsFunc(list, func(one T) bool { return !has(of, one) })
-}

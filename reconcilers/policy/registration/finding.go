@@ -12,7 +12,7 @@ import (
 func (l *look) findings() map[string]Finding {
 	all := map[string]Finding{}
 	for name, r := range l.reports {
-		f := r.finding(l.behind, l.registered(name), l.open)
+		f := r.finding(l.behind, len(l.of(name)) > 0, l.open)
 		f.Generation = r.generation
 		all[name] = f
 	}

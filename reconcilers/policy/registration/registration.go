@@ -274,7 +274,7 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 		return nil
 	}
 	switch {
-	case p.Broken && !l.registered(p.Name):
+	case p.Broken && len(l.of(p.Name)) == 0:
 		report.broken = true
 		return nil
 	case s.sample == nil:
@@ -290,25 +290,34 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	if !p.Broken && !late && !settling {
 		return want
 	}
-	lacks := slices.ContainsFunc(want, func(e *entry) bool { return s.have[e.Name] == nil })
-	for _, e := range want {
-		have := s.have[e.Name]
-		if p.Broken && have == nil {
-			have = l.anywhere(e.Name)
-		}
-		next := have.towards(e)
-		if !p.Broken && !e.same(next) {
-			report.waiting, report.settling = report.waiting || late, report.settling || settling
-		}
-		if next == nil {
-			continue
-		}
-		if lacks { // what another entry is to ask about, which is not there yet
-			next.Rules = have.Rules
-		}
-		all = append(all, next)
+	all = l.kept(s, p, want[0])
+	if !p.Broken && !slices.EqualFunc(all, want, (*entry).same) {
+		report.waiting, report.settling = report.waiting || late, report.settling || settling
 	}
 	return all
+}
+
+// kept returns the entries of a policy as they are, except for what cannot make the API server ask or deny more: how it reaches Sallyport,
+// and that it ignores failures. Of a broken policy that is registered only on the other side, they are those of that side.
+func (l *look) kept(s *side, p *Policy, want *entry) (all []*entry) {
+	have := s.of(p.Name)
+	if p.Broken && len(have) == 0 {
+		have = l.of(p.Name)
+	}
+	for _, e := range have {
+		kept := *e
+		kept.ClientConfig, kept.TimeoutSeconds = want.ClientConfig, want.TimeoutSeconds
+		if !p.Refuses || l.ignores(s, e) {
+			kept.FailurePolicy = ptr.To(ignore)
+		}
+		all = append(all, &kept)
+	}
+	return all
+}
+
+// ignores reports whether the API server has to ignore failures of an entry, whatever its policy says.
+func (l *look) ignores(s *side, e *entry) bool {
+	return s.ignores() || l.open != nil && !aboutOwn(e.Rules)
 }
 
 // targets are what is to be asked about on one side.
@@ -326,7 +335,7 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 func (l *look) want(s *side, p *Policy, targets []target) []*entry {
 	all := newEntries(p, targets, s.mutating, s.client(p.Name), l.Namespace)
 	for _, e := range all {
-		if s.ignores() || l.open != nil && !aboutOwn(e.Rules) {
+		if l.ignores(s, e) {
 			e.FailurePolicy = ptr.To(ignore)
 		}
 	}
@@ -356,16 +365,11 @@ func (l *look) mutating() *side {
 	return l.sides[slices.IndexFunc(l.sides, func(s *side) bool { return s.mutating })]
 }
 
-// registered reports whether a policy has an entry, on whichever side.
-func (l *look) registered(policy string) bool {
-	return slices.ContainsFunc(l.sides, func(s *side) bool { return s.has(policy) })
-}
-
-// anywhere gives the entry of a name, on whichever side.
-func (l *look) anywhere(name string) *entry {
+// of returns the entries of a policy, on whichever side.
+func (l *look) of(policy string) []*entry {
 	for _, s := range l.sides {
-		if e := s.have[name]; e != nil {
-			return e
+		if s.has(policy) {
+			return s.of(policy)
 		}
 	}
 	return nil

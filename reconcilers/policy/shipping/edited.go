@@ -10,9 +10,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Edited returns the fields of a policy's spec that differ from what is shipped because somebody changed, added or removed them,
-// as people write them, in order. What differs only because the release has not been applied yet is not among them. The object
-// must have its managedFields, which caches may leave out.
+// Edited returns the fields of a policy's spec that users changed, added or removed, as users write them, in order.
+// Fields that differ only because the release has not been applied yet are not included. The object must have its
+// managedFields, which caches may drop.
 func Edited(object, shipped *v1alpha1.RegoPolicy) []string {
 	live, err := fieldsOfPolicy(object)
 	if err != nil {
@@ -41,7 +41,7 @@ func (p *plan) edited() []string {
 		}
 	}
 	slices.Sort(paths)
-	var tops []string // each without what is below it
+	var tops []string // each without its descendants
 	for _, path := range paths {
 		if !slices.ContainsFunc(tops, func(t string) bool {
 			rest, is := strings.CutPrefix(path, t)
@@ -53,7 +53,7 @@ func (p *plan) edited() []string {
 	return tops
 }
 
-// top gives the highest thing on a path that has no parts in the content, or is not there at all; or else the path.
+// top returns the highest ancestor of a path that is empty or missing in the content, or else the path.
 func top(content any, path fieldpath.Path) fieldpath.Path {
 	for n := 1; n < len(path); n++ {
 		if v, there := find(content, path[:n]); !there || nothingIn(v) {

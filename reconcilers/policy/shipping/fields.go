@@ -13,9 +13,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// policyType is how the API server tells the fields of a RegoPolicy from each other. Below parameters and parametersSchema, of
-// whose content it has no schema, maps are told apart by their keys, and lists are one thing; so is what a newer definition has
-// in other places.
+// policyType is the API server's structure of a RegoPolicy for merging. Below parameters and parametersSchema, which
+// have no schema, maps are merged by key and lists are atomic; so are fields of a newer definition in other places.
 var policyType = func() typed.ParseableType {
 	parser, err := typed.NewParser(`types:
 - name: policy
@@ -91,19 +90,19 @@ var policyType = func() typed.ParseableType {
   map: {elementType: {namedType: deduced}, elementRelationship: separable}
 `)
 	if err != nil {
-		panic(err) // a constant text
+		panic(err) // a constant
 	}
 	return parser.Type("policy")
 }()
 
-// fields is that part of a policy that can be shipped: labels, annotations and the spec.
+// fields is the part of a policy that can be shipped: labels, annotations and spec.
 type fields struct {
 	content map[string]any
-	// set has every field that has a value of its own, and every entry of a map or of a list with keys.
+	// set contains every field with a value of its own, and every entry of a map or keyed list.
 	set *fieldpath.Set
 }
 
-// fieldsOf takes an object apart.
+// fieldsOf returns the fields of an object.
 func fieldsOf(object map[string]any) (*fields, error) {
 	f := &fields{content: map[string]any{}}
 	if spec, ok := object["spec"].(map[string]any); ok {
@@ -127,7 +126,8 @@ func fieldsOf(object map[string]any) (*fields, error) {
 	return f, err
 }
 
-// fieldsOfPolicy takes a policy apart. What it leaves to a default is written out, where a default can be told from nothing.
+// fieldsOfPolicy returns the fields of a policy, with defaults filled in where a default can be distinguished from an
+// empty field.
 func fieldsOfPolicy(policy *v1alpha1.RegoPolicy) (*fields, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
 	if err != nil {
@@ -139,17 +139,17 @@ func fieldsOfPolicy(policy *v1alpha1.RegoPolicy) (*fields, error) {
 	return fieldsOf(object)
 }
 
-// extract gives the part of the content that is in a set.
+// extract returns the part of the content that is in a set.
 func (f *fields) extract(set *fieldpath.Set) map[string]any {
 	part, _ := extract(f.content, f.set, set).(map[string]any)
 	return part
 }
 
-// extract gives the part of a value that is in a set, where all is the set of all its fields. (What comes with package typed
-// loses the content of maps without a schema.)
+// extract returns the part of a value that is in a set; all is the set of all its fields. (The function of package
+// typed loses the content of maps without a schema.)
 func extract(in any, all, set *fieldpath.Set) any {
 	if all.Empty() {
-		return in // has no parts
+		return in // a leaf
 	}
 	switch in := in.(type) {
 	case map[string]any:
@@ -178,7 +178,7 @@ func extract(in any, all, set *fieldpath.Set) any {
 	return in
 }
 
-// below gives the fields of a set at a path and below it.
+// below returns the fields of a set at and below a path.
 func below(set *fieldpath.Set, path fieldpath.Path) (at bool, deeper *fieldpath.Set) {
 	at = set.Has(path)
 	for _, element := range path {
@@ -187,7 +187,7 @@ func below(set *fieldpath.Set, path fieldpath.Path) (at bool, deeper *fieldpath.
 	return at, set
 }
 
-// find gives the value at a path.
+// find returns the value at a path.
 func find(in any, path fieldpath.Path) (any, bool) {
 	for _, element := range path {
 		var ok bool
@@ -231,7 +231,7 @@ func hasKey(in any, key value.FieldList) bool {
 
 func same(a, b any) bool { return value.Equals(value.NewValueInterface(a), value.NewValueInterface(b)) }
 
-// owners is who set the fields of an object: what we applied, and everybody else's together.
+// owners are the fields that we applied, and those of all other managers.
 type owners struct{ ours, others *fieldpath.Set }
 
 func ownersOf(entries []metav1.ManagedFieldsEntry) (owners, error) {
@@ -263,7 +263,7 @@ func decode(e *metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
 	return set, set.FromJSON(e.FieldsV1.GetRawReader())
 }
 
-// spelled writes a path as people do: spec.modules[supersede.rego].source.
+// spelled returns a path in the notation of users: spec.modules[supersede.rego].source.
 func spelled(path fieldpath.Path) string {
 	var out strings.Builder
 	for i, element := range path {
@@ -288,7 +288,7 @@ func spelled(path fieldpath.Path) string {
 	return out.String()
 }
 
-// plain reports whether a name can stand after a dot.
+// plain reports whether a name can be written after a dot.
 func plain(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

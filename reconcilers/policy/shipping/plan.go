@@ -17,12 +17,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// plan is what an object is, next to what is shipped.
+// plan compares an object with what is shipped.
 type plan struct {
 	live    *fields // nil if there is no object
 	shipped *fields
 	owners
-	// last is what was shipped last, and nil if that is not known.
+	// last is the set of fields shipped last, nil if unknown.
 	last *fieldpath.Set
 	// key is the name of the record of what is shipped now.
 	key string
@@ -47,7 +47,7 @@ func newPlan(live *unstructured.Unstructured, shipped *v1alpha1.RegoPolicy) (*pl
 	return p, nil
 }
 
-// recorded takes a shipped policy apart, with the record of its own fields among its annotations.
+// recorded returns the fields of a shipped policy, with the record of its own fields among its annotations.
 func recorded(shipped *v1alpha1.RegoPolicy) (*fields, string, error) {
 	f, err := fieldsOfPolicy(shipped)
 	if err != nil {
@@ -70,7 +70,7 @@ func recorded(shipped *v1alpha1.RegoPolicy) (*fields, string, error) {
 	return f, key, err
 }
 
-// lastShipped reads the record that we wrote.
+// lastShipped reads our record.
 func lastShipped(annotations map[string]string, applied *fieldpath.Set) *fieldpath.Set {
 	for key, text := range annotations {
 		if !strings.HasPrefix(key, recordPrefix) || !applied.Has(fieldpath.MakePathOrDie("metadata", "annotations", key)) {
@@ -89,7 +89,7 @@ func (p *plan) done() bool {
 	return p.live != nil && p.ours.Has(fieldpath.MakePathOrDie("metadata", "annotations", p.key))
 }
 
-// wanted gives the fields to apply: those that are shipped, without those that somebody changed or removed.
+// wanted returns the fields to apply: those shipped, without those that users changed or removed.
 func (p *plan) wanted() *fieldpath.Set {
 	set := fieldpath.NewSet()
 	for path := range p.shipped.set.All() {
@@ -116,7 +116,8 @@ func (p *plan) follows(path fieldpath.Path) bool {
 	return p.yields(path)
 }
 
-// container reports whether what is shipped at a path has parts, and what is there has some too: then each decides for itself.
+// container reports whether a path has descendants both in what is shipped and in the object: then each descendant is
+// compared separately.
 func (p *plan) container(path fieldpath.Path, live any) bool {
 	_, parts := below(p.shipped.set, path)
 	switch live.(type) {
@@ -126,8 +127,8 @@ func (p *plan) container(path fieldpath.Path, live any) bool {
 	return false
 }
 
-// removed reports whether somebody removed a field that is not there, or something that it was in, or all that was beside it.
-// Ours to write are labels and annotations: without them nobody could tell what is shipped.
+// removed reports whether a user removed a missing field, an ancestor of it, or all of its siblings. Labels and
+// annotations are always ours to write: they mark what is shipped.
 func (p *plan) removed(path fieldpath.Path) bool {
 	if *path[0].FieldName == "metadata" {
 		return false
@@ -148,7 +149,7 @@ func (p *plan) removed(path fieldpath.Path) bool {
 	return false
 }
 
-// nothingIn reports whether a value has no parts.
+// nothingIn reports whether a value is empty.
 func nothingIn(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -159,9 +160,9 @@ func nothingIn(v any) bool {
 	return true
 }
 
-// yields reports whether everything that has to go for a field to get its value is ours alone.
+// yields reports whether everything that must be removed to set a field is ours alone.
 func (p *plan) yields(path fieldpath.Path) bool {
-	for n := 1; n < len(path); n++ { // something without parts, where now something with parts is to be
+	for n := 1; n < len(path); n++ { // a leaf where the release has a container
 		if at, parts := below(p.live.set, path[:n]); at && parts.Empty() && !p.alone(path[:n]) {
 			return false
 		}
@@ -175,7 +176,7 @@ func (p *plan) yields(path fieldpath.Path) bool {
 
 func (p *plan) alone(path fieldpath.Path) bool { return p.ours.Has(path) && !p.others.Has(path) }
 
-// changes reports whether applying the fields would change anything, be it only whose they are.
+// changes reports whether applying the fields would change anything, even if only their owner.
 func (p *plan) changes(set *fieldpath.Set) bool {
 	if p.live == nil || !p.ours.Equals(set) {
 		return true
@@ -187,14 +188,15 @@ func (p *plan) changes(set *fieldpath.Set) bool {
 	})
 }
 
-// every reports whether something is so of all fields of a set. A loop over its All must not be left early: All goes on, and that panics.
+// every reports whether all fields of a set satisfy is. Leaving a loop over Set.All early panics, so it always runs
+// to the end.
 func every(set *fieldpath.Set, is func(fieldpath.Path) bool) bool {
 	all := true
 	set.Iterate(func(path fieldpath.Path) { all = all && is(path) })
 	return all
 }
 
-// configuration is what to apply.
+// configuration returns the object to apply.
 func (p *plan) configuration(live *unstructured.Unstructured, name string, set *fieldpath.Set) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: p.shipped.extract(set)}
 	if u.Object == nil {
@@ -210,8 +212,8 @@ func (p *plan) configuration(live *unstructured.Unstructured, name string, set *
 	return u
 }
 
-// without takes fields out of a set that the API server says are somebody else's, and tells whether there were any. What is
-// known before is left out before; this is for what could not be foreseen.
+// without removes fields from a set that the API server reports as owned by others, and reports whether there were
+// any. It handles conflicts that could not be foreseen.
 func without(set *fieldpath.Set, refused error) (*fieldpath.Set, bool) {
 	var status apierrors.APIStatus
 	if !errors.As(refused, &status) || status.Status().Details == nil {

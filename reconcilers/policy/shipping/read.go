@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// FieldOwner is the field manager of what is shipped.
+	// FieldOwner is the field manager of shipped fields.
 	FieldOwner = "sallyport"
-	// Label is on every shipped policy, with the value "true".
+	// Label marks every shipped policy with the value "true".
 	Label = v1alpha1.GroupName + "/shipped"
-	// ReleaseAnnotation is on the ConfigMap, and on every shipped policy: the version of the release that ships it.
+	// ReleaseAnnotation contains the version of the release, on the ConfigMap and on every shipped policy.
 	ReleaseAnnotation = v1alpha1.GroupName + "/release"
-	// ShipmentAnnotation is on the ConfigMap: a hash of what it ships, with which the replicas were started that are to ship it.
+	// ShipmentAnnotation on the ConfigMap contains a hash of its policies. Replicas of the release are started with
+	// the same hash.
 	ShipmentAnnotation = v1alpha1.GroupName + "/shipment"
-	// ReadsAnnotation is on the ConfigMap: the resources that policies may read, and which policies.
+	// ReadsAnnotation on the ConfigMap lists the resources that policies read, and which policies.
 	ReadsAnnotation = v1alpha1.GroupName + "/policy-reads"
-	// ResetAsked as a policy's ReleaseAnnotation asks for a reset, or says that one has begun.
+	// ResetAsked is the value of a policy's ReleaseAnnotation that requests a reset, or marks one in progress.
 	ResetAsked = "reset"
 
 	recordPrefix = "shipped." + v1alpha1.GroupName + "/"
@@ -33,9 +34,9 @@ const (
 	kind         = "RegoPolicy"
 )
 
-// Read returns the policies that a ConfigMap ships, libraries first, each kind by name. They have the label and the annotation
-// of shipped policies, the Rego that the ConfigMap refers to, and what they leave to a default is written out. The error joins all that is
-// wrong and names the keys; with it come those policies that could be read.
+// Read returns the policies of a ConfigMap, libraries first, each kind by name. They have the label and annotation of
+// shipped policies, their Rego files and all defaults. The error joins all problems and names the keys; the readable
+// policies are returned with it.
 func Read(cm *corev1.ConfigMap, sources Sources) ([]v1alpha1.RegoPolicy, error) {
 	var errs []error
 	var policies []v1alpha1.RegoPolicy
@@ -53,7 +54,7 @@ func Read(cm *corev1.ConfigMap, sources Sources) ([]v1alpha1.RegoPolicy, error) 
 	return policies, errors.Join(errs...)
 }
 
-// Names returns the names of all policies that a ConfigMap ships, also of those that cannot be read, in order.
+// Names returns the sorted names of all policies of a ConfigMap, including unreadable ones.
 func Names(cm *corev1.ConfigMap) []string {
 	var names []string
 	for key := range cm.Data {
@@ -63,7 +64,7 @@ func Names(cm *corev1.ConfigMap) []string {
 	return names
 }
 
-// ReadPolicy gives one of the policies that Read gives.
+// ReadPolicy returns one of the policies that Read returns.
 func ReadPolicy(cm *corev1.ConfigMap, name string, sources Sources) (*v1alpha1.RegoPolicy, error) {
 	in := fmt.Sprintf("ConfigMap %s/%s", cm.Namespace, cm.Name)
 	release := cm.Annotations[ReleaseAnnotation]
@@ -114,11 +115,11 @@ func read(key, text, release string) (*v1alpha1.RegoPolicy, error) {
 	policy.Labels[Label], policy.Annotations[ReleaseAnnotation] = "true", release
 	policy.Status = v1alpha1.RegoPolicyStatus{}
 	fill(&policy.Spec)
-	_, err := fieldsOfPolicy(policy) // entries with the same key, for instance
+	_, err := fieldsOfPolicy(policy) // for example duplicate keys in a list
 	return policy, err
 }
 
-// fill writes out the defaults of the API, so that an edit of such a field can be told from no edit.
+// fill sets the defaults of the API, so that an edit of such a field can be recognized.
 func fill(spec *v1alpha1.RegoPolicySpec) {
 	spec.Mode = cmp.Or(spec.Mode, v1alpha1.ModeEnforce)
 	spec.Override = cmp.Or(spec.Override, v1alpha1.OverrideUsers)

@@ -61,7 +61,7 @@ func TestReadRefuses(t *testing.T) {
 		"a line":          {"1", "p.yaml", head + "spec:\n\tmode: Warn\n", "ConfigMap ns/cm, key p.yaml: error converting YAML to JSON: yaml: line 5: "},
 		"a field twice":   {"1", "p.yaml", head + "spec:\n  mode: Warn\n  mode: Audit\n", "ConfigMap ns/cm, key p.yaml: error converting YAML to JSON: yaml: "},
 		"a module twice":  {"1", "p.yaml", head + "spec: {modules: [{name: a.rego, source: x}, {name: a.rego, source: y}]}\n", "ConfigMap ns/cm, key p.yaml: "},
-		"another build":   {"1", "p.yaml", head + "spec: {modules: [{name: a.rego, source: \"" + Reference("package a") + "\"}]}\n", "ConfigMap ns/cm, key p.yaml: spec.modules.a.rego: this program does not contain the file sha256:"},
+		"another build":   {"1", "p.yaml", head + "spec: {modules: [{name: a.rego, source: \"" + reference("package a") + "\"}]}\n", "ConfigMap ns/cm, key p.yaml: spec.modules.a.rego: this program does not contain the file sha256:"},
 		"no release":      {"", "p.yaml", head, "ConfigMap ns/cm: annotation sallyport.dev/release must be the version of the release"},
 		"an odd release":  {"reset", "p.yaml", head, "ConfigMap ns/cm: annotation sallyport.dev/release must be the version of the release"},
 		"nothing at all":  {"1", "p.yaml", "", "ConfigMap ns/cm, key p.yaml: apiVersion and kind must be"},

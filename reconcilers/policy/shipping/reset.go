@@ -21,20 +21,20 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Reset gives all fields of a policy back to the release: after it the spec is what is shipped, and nobody else's. The policy
-// is made if there is none, and taken over if it is somebody's own. It needs the rights to get and patch it, and to create it
-// if it is missing. (An empty list that somebody left stays, which the API server does not take for a field: it means the same
-// as none.)
+// Reset gives all fields of a policy back to the release: afterwards the spec is what is shipped, and owned by us
+// only. It creates a missing policy, and takes over one of a user. It needs the rights to get, patch and, if the
+// policy is missing, create it. (An empty list set by a user stays, because the API server does not track it as a
+// field; it means the same as none.)
 //
-// The fields change hands first, in one request that leaves every value as it is; then the shipped content is applied, in one
-// more. So the policy decides as it did until it decides as shipped. Between the two its release says "reset": whoever finds
-// that finishes.
+// First one request changes the owner of all fields without changing their values, then a second one applies the
+// shipped content. So the policy decides as before until it decides as shipped. In between its release annotation is
+// "reset": whoever reads that completes the reset.
 func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
 	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }
 
-// patience is 20 attempts over 5 to 10 seconds. After an upgrade each replica writes the policy's status, and a write of ours conflicts with
-// every one that comes while the webhook still tests it, which takes up to a second.
+// patience allows 20 attempts over 5 to 10 seconds. After an upgrade each replica writes the policy's status, and our
+// write conflicts with every such write that arrives while the webhook still tests it, which takes up to a second.
 var patience = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 1, Jitter: 1, Steps: 20}
 
 func reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
@@ -68,12 +68,12 @@ func empty() *unstructured.Unstructured {
 	return u
 }
 
-// ResetWanted reports whether a reset was asked for, or has begun.
+// ResetWanted reports whether a reset was requested or has begun.
 func ResetWanted(object client.Object) bool {
 	return object.GetAnnotations()[ReleaseAnnotation] == ResetAsked
 }
 
-// takeOver makes everything in the spec ours, without changing it, and marks the policy as being reset.
+// takeOver makes us the owner of the whole spec without changing it, and marks the policy as being reset.
 func takeOver(ctx context.Context, c client.Client, live *unstructured.Unstructured) error {
 	f, err := fieldsOf(live.Object)
 	if err != nil {
@@ -100,7 +100,7 @@ func takeOver(ctx context.Context, c client.Client, live *unstructured.Unstructu
 	return patch(ctx, c, live, map[string]any{"managedFields": entries, "annotations": annotations})
 }
 
-// bookkeeping gives the paths of the labels and annotations of a policy that are ours to write.
+// bookkeeping returns the paths of our labels and annotations of a policy.
 func bookkeeping(live *unstructured.Unstructured) []fieldpath.Path {
 	var paths []fieldpath.Path
 	if _, ok := live.GetLabels()[Label]; ok {
@@ -114,7 +114,7 @@ func bookkeeping(live *unstructured.Unstructured) []fieldpath.Path {
 	return paths
 }
 
-// handOver makes fields ours alone. Fields of the spec that are not among them become nobody's.
+// handOver makes us the only owner of fields. Other fields of the spec lose their owner.
 func handOver(entries []metav1.ManagedFieldsEntry, mine *fieldpath.Set) ([]metav1.ManagedFieldsEntry, error) {
 	now := metav1.Now()
 	own := metav1.ManagedFieldsEntry{
@@ -156,7 +156,7 @@ func withoutSpec(set *fieldpath.Set) *fieldpath.Set {
 	return set.RecursiveDifference(fieldpath.NewSet(fieldpath.MakePathOrDie("spec")))
 }
 
-// patch changes parts of the metadata, if the object is still as it was.
+// patch changes parts of the metadata with the object's resourceVersion.
 func patch(ctx context.Context, c client.Client, live *unstructured.Unstructured, parts map[string]any) error {
 	parts["resourceVersion"] = live.GetResourceVersion()
 	var steps []map[string]any

@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Shipped reports whether a policy is one that Sallyport ships: it has the label, or fields that were applied by us. The object
-// must have its managedFields, which caches may leave out.
+// Shipped reports whether Sallyport ships a policy: it has the label, or fields that we applied. The object must have
+// its managedFields, which caches may drop.
 func Shipped(object client.Object) bool {
 	return object.GetLabels()[Label] == "true" || applied(object)
 }
 
-// applied reports whether fields of the spec were applied by us. A copy of a shipped policy has the label, but not that.
+// applied reports whether we applied fields of the spec. A copy of a shipped policy has the label, but no such
+// fields.
 func applied(object client.Object) bool {
 	o, err := ownersOf(object.GetManagedFields())
 	if err != nil {
@@ -27,14 +28,13 @@ func applied(object client.Object) bool {
 	return !spec.Empty()
 }
 
-// Retiring reports whether a policy that the release does not ship was shipped by an earlier one. A copy of a shipped policy
-// was not, although it has the label.
+// Retiring reports whether a policy that is no longer shipped was shipped by an earlier release. A copy of a shipped
+// policy was not, although it has the label.
 func Retiring(object client.Object) bool {
 	return object.GetLabels()[Label] == "true" && applied(object)
 }
 
-// Untouched reports whether a policy is exactly as last shipped, and no other field manager owns a part of its
-// spec.
+// Untouched reports whether a policy is exactly as last shipped, and no other field manager owns a part of its spec.
 func Untouched(live *unstructured.Unstructured) (bool, error) {
 	f, err := fieldsOf(live.Object)
 	if err != nil {
@@ -56,13 +56,13 @@ func Untouched(live *unstructured.Unstructured) (bool, error) {
 	return was.Equals(is) && is.Equals(ours) && others.Empty(), nil
 }
 
-// Delete deletes a policy, if it is still as it was.
+// Delete deletes a policy that is unchanged since it was read.
 func Delete(ctx context.Context, c client.Client, live *unstructured.Unstructured) error {
 	return c.Delete(ctx, live, client.Preconditions{UID: ptr.To(live.GetUID()), ResourceVersion: ptr.To(live.GetResourceVersion())})
 }
 
-// Disown gives up the ownership of a policy if it has not changed since it was read: Sallyport no longer manages it,
-// and its spec stays.
+// Disown gives up the ownership of a policy that is unchanged since it was read: Sallyport no longer manages it, and
+// its spec stays.
 func Disown(ctx context.Context, c client.Client, live *unstructured.Unstructured) error {
 	entries := live.GetManagedFields()
 	kept := entries[:0:0]

@@ -12,19 +12,19 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Step is a change to one policy that a release brings. It can be tried before it is done, and is refused as a conflict if the
-// policy changes between the two.
+// Step is a change to one policy. It can be dry-run first, and fails with a conflict if the policy changes in
+// between.
 type Step struct {
-	// Name is the policy's.
+	// Name is the name of the policy.
 	Name string
-	// Live is the policy as it is, nil if there is none.
+	// Live is the policy as read, nil if there is none.
 	Live *unstructured.Unstructured
 
 	plan *plan
 	set  *unstructured.Unstructured
 }
 
-// Next returns the step that takes a policy to what is shipped, and nil if it is there. Edits stay as they are.
+// Next returns the step that brings a policy to what is shipped, nil if there is nothing to do. Users' edits stay.
 func Next(live *unstructured.Unstructured, shipped *v1alpha1.RegoPolicy) (*Step, error) {
 	p, err := newPlan(live, shipped)
 	if err != nil {
@@ -37,12 +37,12 @@ func Next(live *unstructured.Unstructured, shipped *v1alpha1.RegoPolicy) (*Step,
 	return &Step{Name: shipped.Name, Live: live, plan: p, set: p.configuration(live, shipped.Name, wanted)}, nil
 }
 
-// Try returns the policy as it would be after the step.
+// Try returns the result of the step by a dry run.
 func (s *Step) Try(ctx context.Context, c client.Client) (*v1alpha1.RegoPolicy, error) {
 	return s.apply(ctx, c, client.DryRunAll)
 }
 
-// Do takes the step.
+// Do makes the change.
 func (s *Step) Do(ctx context.Context, c client.Client) (*v1alpha1.RegoPolicy, error) {
 	return s.apply(ctx, c)
 }

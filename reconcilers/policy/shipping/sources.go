@@ -10,8 +10,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Sources are the Rego files in the program, by what refers to them. A ConfigMap refers to the files of the release, instead of holding
-// a second copy of them: Helm stores each release in a Secret of at most 1 MiB.
+// Sources are the embedded Rego files by reference. A ConfigMap refers to the files of the release instead of
+// containing a second copy: Helm stores each release in a Secret of at most 1 MiB.
 type Sources map[string]string
 
 // NewSources returns the Rego files of policies.
@@ -19,28 +19,29 @@ func NewSources(policies []v1alpha1.RegoPolicy) Sources {
 	s := Sources{}
 	for i := range policies {
 		for _, source := range sourcesOf(&policies[i]) {
-			s[Reference(*source)] = *source
+			s[reference(*source)] = *source
 		}
 	}
 	return s
 }
 
-// Refer replaces the Rego of a policy by references to it.
+// Refer replaces the Rego of a policy by references.
 func Refer(policy *v1alpha1.RegoPolicy) {
 	for _, source := range sourcesOf(policy) {
-		*source = Reference(*source)
+		*source = reference(*source)
 	}
 }
 
 const digestPrefix = "sha256:"
 
-// Reference returns what refers to a Rego file. It is not Rego, so that it cannot be meant as a file.
-func Reference(source string) string {
+// reference returns the reference to a Rego file. It is not valid Rego, so it cannot be mistaken for a file.
+func reference(source string) string {
 	digest := sha256.Sum256([]byte(source))
 	return digestPrefix + hex.EncodeToString(digest[:])
 }
 
-// resolve replaces the references in a policy by what they refer to. The error names what the program does not contain.
+// resolve replaces the references in a policy by the files. The error names references to files that are not
+// embedded.
 func (s Sources) resolve(policy *v1alpha1.RegoPolicy) error {
 	var errs []error
 	for field, source := range sourcesOf(policy) {

@@ -1,5 +1,5 @@
-// Package unattended marks RegoPolicies when no replica serves them any longer, so that their status does not look active. The next
-// leading replica removes the marks when it reconciles them.
+// Package unattended marks RegoPolicies as inactive when no replica serves them any longer. The next leader removes
+// the marks when it reconciles them.
 package unattended
 
 import (
@@ -20,8 +20,8 @@ import (
 
 const message = "No replica of Sallyport is running: this policy evaluates no requests."
 
-// Mark marks all policies if nobody reports that no replica is running. It calls nobody after it has read the policies, and leaves
-// policies alone that were written since then: a replica that starts at the same time wins.
+// Mark marks all policies if nobody reports that no replica is running. Policies that were written after they were
+// read stay unmarked: a replica that starts at the same time wins.
 func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, nobody func(context.Context) (bool, error)) error {
 	all := &v1alpha1.RegoPolicyList{}
 	if err := from.List(ctx, all); err != nil {
@@ -58,8 +58,7 @@ func is(policy *v1alpha1.RegoPolicy) bool {
 	return c != nil && c.Reason == string(v1alpha1.ReasonNobodyDecides)
 }
 
-// Marked selects the updates that leave a policy marked: a replica that serves the policy
-// removes the mark.
+// Marked selects the updates that leave a policy marked: a replica that serves the policy removes the mark.
 func Marked() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

@@ -23,9 +23,9 @@ import (
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/snapshot"
+	"sallyport.dev/sallyport/test/double/conformance"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 

@@ -18,30 +18,31 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// A disk is a PersistentVolumeClaim, found by its name and known by the label with the UID of its VirtualDisk. A Pod's volumes cannot
-// change, so a machine has the disks that its Pod was created with. Attach writes the UID of the machine into [agent.LabelMachine] of the
-// claim before there is a Pod; Ensure creates the Pod with the claims that have it. A restored guest finds the disks that it had, which its
-// Migration names.
+// A disk is a PersistentVolumeClaim, found by its name and identified by the label with the UID of its VirtualDisk. A
+// Pod's volumes cannot change, so a machine has the disks with which its Pod was created. Attach writes the UID of
+// the machine into [agent.LabelMachine] of the claim before there is a Pod; Ensure creates the Pod with the claims
+// that have it. A restored guest gets the disks named in its Migration.
 
 const (
-	// LabelDisk has the UID of the VirtualDisk that a claim is the disk of.
+	// LabelDisk contains the UID of the VirtualDisk of a claim.
 	LabelDisk = "sallyport.dev/virtual-disk-uid"
-	// AnnotationImage on a claim has the UID of the VMDiskImage that the disk is a copy of. It is no label, so that the claim is not taken
-	// for one of the image.
-	AnnotationImage = "sallyport.dev/copied-from-image"
-	// volumePrefix and the UID of the VirtualDisk are the name of a volume in a Pod.
+	// annotationImage on a claim contains the UID of the VMDiskImage that the disk is a copy of. It is not a label,
+	// so that the claim does not count as one of the image.
+	annotationImage = "sallyport.dev/copied-from-image"
+	// volumePrefix and the UID of the VirtualDisk form the name of a volume in a Pod.
 	volumePrefix = "disk-"
 )
 
 var _ runtime.FixedDisks = (*Runtime)(nil)
 
-// DisksAreFixed says that a machine has the disks that its Pod was created with.
+// DisksAreFixed marks the runtime as a [runtime.FixedDisks].
 func (*Runtime) DisksAreFixed() {}
 
-// claimName is the name of a disk's claim. It has the UID, so that a VirtualDisk that is created again under the same name gets no old data.
+// claimName returns the name of a disk's claim. It contains the UID, so that a recreated VirtualDisk gets no old
+// data.
 func claimName(name string, uid types.UID) string { return name + "-" + strings.ToLower(string(uid)) }
 
-// claimOf reads the claim of a disk. It gives nil if there is none.
+// claimOf reads the claim of a disk. It returns nil if there is none.
 func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
 	claim, name := &corev1.PersistentVolumeClaim{}, cmp.Or(d.ID, claimName(d.Name, d.UID))
 	if len(name) > maxName {
@@ -62,8 +63,9 @@ func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.Persiste
 	return claim, nil
 }
 
-// users gives the UIDs of the machines whose Pods have the claim. It reads the cache, because a namespace may have many Pods: a machine
-// reserves the VirtualDisk in a write with resourceVersion before it attaches the disk, and Kubernetes keeps a claim that a Pod uses.
+// users returns the UIDs of the machines whose Pods have the claim. It reads the cache, because a namespace may have
+// many Pods: a machine reserves the VirtualDisk in a write with resourceVersion before it attaches the disk, and
+// Kubernetes keeps a claim that a Pod uses.
 func (r *Runtime) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (uids []string, err error) {
 	var pods corev1.PodList
 	if err := r.Client.List(ctx, &pods, client.InNamespace(claim.Namespace), client.HasLabels{agent.LabelMachine}); err != nil {
@@ -78,14 +80,14 @@ func (r *Runtime) users(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	return slices.Compact(uids), nil
 }
 
-// ObserveDisk looks at the claim and at the Pods that use it.
+// ObserveDisk observes the claim and the Pods that use it.
 func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.DiskObservation, err error) {
 	claim, err := r.claimOf(ctx, d)
 	if claim == nil || err != nil || claim.Status.Phase == corev1.ClaimLost {
 		return seen, err
 	}
 	seen = runtime.DiskObservation{
-		Exists: true, ID: claim.Name, Image: types.UID(claim.Annotations[AnnotationImage]), Bytes: bytesOf(claim),
+		Exists: true, ID: claim.Name, Image: types.UID(claim.Annotations[annotationImage]), Bytes: bytesOf(claim),
 	}
 	seen.Copying = claim.Spec.DataSource != nil && claim.Status.Phase != corev1.ClaimBound
 	seen.InFlight = !claim.DeletionTimestamp.IsZero()
@@ -93,7 +95,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 	return seen, err
 }
 
-// bytesOf is how large the volume of a claim is, or is going to be if there is none yet.
+// bytesOf returns the size of a claim's volume, or the requested one if there is no volume yet.
 func bytesOf(claim *corev1.PersistentVolumeClaim) int64 {
 	if size, bound := claim.Status.Capacity[corev1.ResourceStorage]; bound {
 		return size.Value()
@@ -101,7 +103,7 @@ func bytesOf(claim *corev1.PersistentVolumeClaim) int64 {
 	return claim.Spec.Resources.Requests.Storage().Value()
 }
 
-// EnsureDisk creates the claim, or raises what it requests. How a larger volume comes about is up to its StorageClass.
+// EnsureDisk creates the claim, or raises its request. Its StorageClass implements the resize.
 func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
 	claim, err := r.claimOf(ctx, d)
 	if claim == nil && err == nil && d.ID == "" {
@@ -130,7 +132,7 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error
 	return claim.Name, nil
 }
 
-// grow raises what the claim requests. The API server forbids it where the StorageClass cannot resize volumes.
+// grow raises the claim's request. The API server rejects it if the StorageClass cannot resize volumes.
 func (r *Runtime) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim, d runtime.Disk) error {
 	err := r.patchClaim(ctx, claim, func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = storage(d) })
 	switch {
@@ -142,7 +144,7 @@ func (r *Runtime) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim,
 	return nil
 }
 
-// resizing is what Kubernetes says of the resize of a claim.
+// resizing returns what Kubernetes reports about the resize of a claim.
 func resizing(claim *corev1.PersistentVolumeClaim) (text string) {
 	for _, c := range claim.Status.Conditions {
 		if c.Status == corev1.ConditionTrue || c.Message != "" {
@@ -173,8 +175,8 @@ func newClaim(d runtime.Disk) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// fromImage has the claim made from the source of the disk, if it has one. A snapshot can be restored only by the driver that took it, and
-// into a volume of the mode of its claim.
+// fromImage sets the source of the claim, if the disk has one. A snapshot can only be restored by the driver that
+// took it, with the volume mode of its claim.
 func (r *Runtime) fromImage(ctx context.Context, claim *corev1.PersistentVolumeClaim, d runtime.Disk) error {
 	switch {
 	case d.Spec.Source == nil:
@@ -195,12 +197,12 @@ func (r *Runtime) fromImage(ctx context.Context, claim *corev1.PersistentVolumeC
 	if want, is := modeOf(claim), modeOf(of); want != is {
 		return runtime.NewInvalidSpec(nil, "spec.runtime.pod.volumeMode: %s is not the mode of the image, which is %s: create another VirtualDisk without volumeMode", want, is)
 	}
-	claim.Annotations = map[string]string{AnnotationImage: string(d.Source.Image)}
+	claim.Annotations = map[string]string{annotationImage: string(d.Source.Image)}
 	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: d.Source.Snapshot}
 	return nil
 }
 
-// modeOf is the mode of the volume of a claim. The API server sets it.
+// modeOf returns the volume mode of a claim. The API server sets it.
 func modeOf(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 	if claim.Spec.VolumeMode == nil {
 		return corev1.PersistentVolumeFilesystem
@@ -212,7 +214,7 @@ func storage(d runtime.Disk) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(d.Bytes(), resource.BinarySI)}
 }
 
-// DeleteDisk deletes the claim, and with it what its StorageClass deletes.
+// DeleteDisk deletes the claim. Its StorageClass decides about the volume.
 func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 	claim, err := r.claimOf(ctx, d)
 	if claim == nil || err != nil {
@@ -231,7 +233,7 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 	return nil
 }
 
-// Attach has the machine's Pod created with the disk. A machine whose Pod exists without it cannot have it.
+// Attach reserves the disk for the machine's Pod. A machine whose Pod exists without the disk cannot get it.
 func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
 	claim, err := r.claimOf(ctx, d)
 	switch {
@@ -261,13 +263,13 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	}
 	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) {
 		if former := c.Labels[agent.LabelMachine]; former != "" {
-			c.Labels[LabelFormerMachine] = former
+			c.Labels[labelFormerMachine] = former
 		}
 		c.Labels[agent.LabelMachine] = string(m.UID)
 	})
 }
 
-// Detach takes a disk from a machine that has no Pod yet.
+// Detach releases a disk of a machine that has no Pod yet.
 func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID) error {
 	s, err := r.find(ctx, m)
 	if err != nil {
@@ -292,7 +294,7 @@ func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID)
 	return nil
 }
 
-// changeClaim changes the claim if it is still as it was read.
+// changeClaim patches the claim with its resourceVersion.
 func (r *Runtime) changeClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, doing string, change func(*corev1.PersistentVolumeClaim)) error {
 	if err := r.patchClaim(ctx, claim, change); err != nil {
 		return failed(err, "%s PersistentVolumeClaim %s", doing, claim.Name)
@@ -306,8 +308,8 @@ func (r *Runtime) patchClaim(ctx context.Context, claim *corev1.PersistentVolume
 	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
 }
 
-// reserved returns the claims that a Pod of the machine is created with, in the order in which the machine boots from them, and which disks
-// they are. Anyone who may edit claims can write their labels, so that only the claim of a VirtualDisk counts.
+// reserved returns the claims for a Pod of the machine in boot order, and their disks. Users who may edit claims can
+// write their labels, so only the claim of a VirtualDisk counts.
 func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) (claims []corev1.PersistentVolumeClaim, disks []v1alpha1.AttachedDisk, err error) {
 	var list corev1.PersistentVolumeClaimList
 	err = r.Live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}, client.HasLabels{LabelDisk})
@@ -323,7 +325,7 @@ func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) (claims []cor
 	})
 	for i := range list.Items {
 		d := diskOf(&list.Items[i])
-		if d.Name == list.Items[i].Name { // A claim of another name is not a disk, whatever its labels are.
+		if d.Name == list.Items[i].Name { // a claim of another name is not a disk, whatever its labels are
 			continue
 		}
 		if d.UID, err = r.currentDisk(ctx, m.Namespace, list.Items[i].Name, d); err != nil {
@@ -336,8 +338,8 @@ func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) (claims []cor
 	return claims, disks, nil
 }
 
-// claimsOf gives the claims of disks that a machine has. One that is gone or being deleted is an InvalidState error: the machine would
-// come back without it.
+// claimsOf returns the claims of a machine's disks. A claim that is missing or being deleted is an InvalidState
+// error: the machine would be restored without it.
 func (r *Runtime) claimsOf(ctx context.Context, m runtime.Machine, disks []v1alpha1.AttachedDisk) (claims []corev1.PersistentVolumeClaim, err error) {
 	for _, d := range disks {
 		disk, err := r.recorded(ctx, m.Namespace, d)
@@ -357,7 +359,7 @@ func (r *Runtime) claimsOf(ctx context.Context, m runtime.Machine, disks []v1alp
 	return claims, nil
 }
 
-// withDisks gives the Pod those volumes.
+// withDisks adds the claims to the Pod as volumes.
 func withDisks(pod *corev1.Pod, claims []corev1.PersistentVolumeClaim) *corev1.Pod {
 	for i := range claims {
 		mount(pod, &claims[i])
@@ -365,7 +367,7 @@ func withDisks(pod *corev1.Pod, claims []corev1.PersistentVolumeClaim) *corev1.P
 	return pod
 }
 
-// complete gives an error unless every disk of the spec is reserved for the machine: its Pod cannot get it later.
+// complete returns an error unless every disk of the spec is reserved for the machine: its Pod cannot get it later.
 func complete(m runtime.Machine, pod *corev1.Pod) error {
 	has := disksOf(pod)
 	for _, ref := range m.Spec.BlockDeviceRefs {
@@ -376,7 +378,7 @@ func complete(m runtime.Machine, pod *corev1.Pod) error {
 	return nil
 }
 
-// mount puts a volume into the Pod: a block device, or a file system for the agent to keep the disk in.
+// mount adds a volume to the Pod: a block device, or a file system in which the agent keeps the disk.
 func mount(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	d, machine := diskOf(claim), &pod.Spec.Containers[0]
 	volume := volumePrefix + strings.ToLower(claim.Labels[LabelDisk])
@@ -390,7 +392,7 @@ func mount(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	machine.VolumeMounts = append(machine.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: agent.MountPath(d.Name)})
 }
 
-// DiskOf returns the VirtualDisk that a PersistentVolumeClaim is the disk of, or an empty name.
+// DiskOf returns the VirtualDisk of a PersistentVolumeClaim, or an empty name.
 func DiskOf(o client.Object) types.NamespacedName {
 	claim, is := o.(*corev1.PersistentVolumeClaim)
 	if !is || claim.Labels[LabelDisk] == "" {
@@ -399,13 +401,13 @@ func DiskOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: claim.Namespace, Name: diskOf(claim).Name}
 }
 
-// diskOf tells which disk a claim was created for.
+// diskOf returns the disk that a claim was created for.
 func diskOf(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
 	uid := types.UID(claim.Labels[LabelDisk])
 	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, claimName("", uid)), UID: uid}
 }
 
-// claimIn is the name of the claim of a volume, or empty.
+// claimIn returns the name of a volume's claim, or "".
 func claimIn(v corev1.Volume) string {
 	if v.PersistentVolumeClaim == nil {
 		return ""
@@ -413,7 +415,7 @@ func claimIn(v corev1.Volume) string {
 	return v.PersistentVolumeClaim.ClaimName
 }
 
-// disksOf are the disks that a Pod was created with, by the UIDs that they had then.
+// disksOf returns the disks with which a Pod was created, with the UIDs that they had then.
 func disksOf(pod *corev1.Pod) (all []v1alpha1.AttachedDisk) {
 	for _, v := range pod.Spec.Volumes {
 		uid, ours := strings.CutPrefix(v.Name, volumePrefix)
@@ -424,7 +426,7 @@ func disksOf(pod *corev1.Pod) (all []v1alpha1.AttachedDisk) {
 	return all
 }
 
-// disksOfNone are the disks of a machine that has no Pod: those that its next one is created with.
+// disksOfNone returns the disks of a machine without a Pod: those with which its next one is created.
 func (r *Runtime) disksOfNone(ctx context.Context, m runtime.Machine) (all []v1alpha1.AttachedDisk, err error) {
 	switch {
 	case m.Migration.Travels():

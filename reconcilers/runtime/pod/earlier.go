@@ -17,27 +17,29 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// The names of Pods and of claims have the UID of their object, so that a restored object, which has another one, would get a second Pod
-// and an empty disk beside those that it had. What an earlier object of its name has left is searched for in the cache: it has been there
-// for a while.
+// The names of Pods and claims contain the UID of their object, so a restored object, which has another one, would
+// get a second Pod and an empty disk beside its old ones. Leftovers of an earlier object of its name are searched for
+// in the cache: they are not new.
 
-// LabelTakenOver has the UID of the VirtualDisk that took over a claim, for people and so that a VirtualDisk without a recorded claim leaves
-// the claim alone. It gives no right to a claim: anyone who may edit claims can write it. The record is status.diskID of the VirtualDisk.
+// LabelTakenOver contains the UID of the VirtualDisk that took over a claim, for users and so that a VirtualDisk
+// without a recorded claim ignores the claim. It gives no right to a claim: users who may edit claims can write it.
+// The record is status.diskID of the VirtualDisk.
 const LabelTakenOver = "sallyport.dev/taken-over-by"
 
-// LabelFormerMachine has the UID of the VirtualMachine that had the claim before the one that has it now.
-const LabelFormerMachine = "sallyport.dev/former-machine"
+// labelFormerMachine contains the UID of the VirtualMachine that had the claim before the current one.
+const labelFormerMachine = "sallyport.dev/former-machine"
 
-// asleep holds a machine back that would start from disks whose former machine is in a snapshot: its move was not completed, as before a
-// restore, and the disks may not be consistent without its memory. The claims may be labeled by anyone who may edit them, so that nothing but
-// a wait follows from that. A registry that does not answer holds nothing back.
+// asleep returns an error for a machine that would start from disks whose former machine is in a snapshot: its move
+// was not completed before a restore, and the disks may be inconsistent without its memory. Users who may edit claims
+// can write their labels, so the only consequence is a wait. If the registry does not answer, the machine is not held
+// back.
 func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1.PersistentVolumeClaim) error {
 	if r.Snapshots == nil || m.Earlier == runtime.MakeAnew {
 		return nil
 	}
 	for i := range claims {
 		former := m
-		former.UID = types.UID(claims[i].Labels[LabelFormerMachine])
+		former.UID = types.UID(claims[i].Labels[labelFormerMachine])
 		if former.UID == "" || former.UID == m.UID {
 			continue
 		}
@@ -52,8 +54,8 @@ func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1
 	return nil
 }
 
-// succeed deals with the Pods that an earlier VirtualMachine of the name of m has: one is an OwnedByAnother error, or is taken over, if m
-// says so, which it tells. A Pod that is going, or whose machine has ended, does not matter.
+// succeed checks for Pods of an earlier VirtualMachine of m's name: such a Pod is an OwnedByAnother error, or is
+// taken over if m says so, which it reports. Pods that are being deleted, or whose machine has ended, are ignored.
 func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (did bool, err error) {
 	if m.Earlier == runtime.MakeAnew {
 		return false, nil
@@ -84,14 +86,14 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (did bool, err
 	return true, nil
 }
 
-// ownedBy is the controller reference of what belongs to a machine.
+// ownedBy returns the controller reference of objects created for a machine.
 func ownedBy(m runtime.Machine) []metav1.OwnerReference {
 	return []metav1.OwnerReference{
 		*metav1.NewControllerRef(&metav1.ObjectMeta{Name: m.Name, UID: m.UID}, v1alpha1.GroupVersion.WithKind("VirtualMachine")),
 	}
 }
 
-// takenOver gives the Pod that the machine took over, whose name has another UID, or nil.
+// takenOver returns the Pod that the machine took over, whose name has another UID, or nil.
 func (r *Runtime) takenOver(ctx context.Context, m runtime.Machine) (*corev1.Pod, error) {
 	if m.InstanceID != "" || m.Earlier != runtime.TakeOver {
 		return nil, nil
@@ -104,7 +106,7 @@ func (r *Runtime) takenOver(ctx context.Context, m runtime.Machine) (*corev1.Pod
 	return &list.Items[0], nil
 }
 
-// succeedDisk deals with the claims that an earlier VirtualDisk of the name of d has, as succeed does with Pods.
+// succeedDisk checks for claims of an earlier VirtualDisk of d's name, as succeed does for Pods.
 func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
 	if d.Earlier == runtime.MakeAnew {
 		return nil, nil
@@ -129,8 +131,9 @@ func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk) (*corev1.Pers
 	return &claims[0], err
 }
 
-// currentDisk returns the UID of the VirtualDisk whose disk a claim is now, or an empty one if there is none. d has the name and the UID that
-// the name of the claim consists of. The VirtualDisk decides, not a label: its status records a claim that it took over.
+// currentDisk returns the UID of the VirtualDisk that a claim belongs to now, or "". d contains the name and UID in
+// the name of the claim. Not the label decides but the status of the VirtualDisk, which records a claim that it took
+// over.
 func (r *Runtime) currentDisk(ctx context.Context, namespace, claim string, d v1alpha1.AttachedDisk) (types.UID, error) {
 	of := &v1alpha1.VirtualDisk{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: d.Name}, of)
@@ -145,7 +148,7 @@ func (r *Runtime) currentDisk(ctx context.Context, namespace, claim string, d v1
 	return "", nil
 }
 
-// recorded returns the disk with the claim that its VirtualDisk has recorded.
+// recorded returns the disk with the claim recorded by its VirtualDisk.
 func (r *Runtime) recorded(ctx context.Context, namespace string, d v1alpha1.AttachedDisk) (runtime.Disk, error) {
 	disk, of := runtime.Disk{NamespacedName: types.NamespacedName{Namespace: namespace, Name: d.Name}, UID: d.UID}, &v1alpha1.VirtualDisk{}
 	err := r.Client.Get(ctx, disk.NamespacedName, of)
@@ -158,7 +161,7 @@ func (r *Runtime) recorded(ctx context.Context, namespace string, d v1alpha1.Att
 	return disk, nil
 }
 
-// currentDisks replaces the UIDs of a Pod's disks that were taken over. The volumes of a Pod, which have the former UIDs, cannot change.
+// currentDisks replaces the UIDs of a Pod's disks that were taken over. The volumes of a Pod keep the former UIDs.
 func (r *Runtime) currentDisks(ctx context.Context, s *sight) error {
 	for i, d := range s.disks {
 		uid, err := r.currentDisk(ctx, s.pod.Namespace, claimName(d.Name, d.UID), d)

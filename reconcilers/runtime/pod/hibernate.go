@@ -16,24 +16,26 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Snapshots is where the snapshots of machines are that are moved.
+// Snapshots is the registry with the snapshots of machines that are moved.
 type Snapshots interface {
-	// Ref is what an agent is asked to push the snapshot of a machine's Migration to, a repository with a tag.
+	// Ref returns the reference, a repository with a tag, to which an agent pushes the snapshot of a machine's
+	// Migration.
 	Ref(m runtime.Machine) string
-	// Digest is that of the snapshot there, and empty if it is certain that there is none.
+	// Digest returns the digest of that snapshot, empty only if there certainly is none.
 	Digest(ctx context.Context, m runtime.Machine) (string, error)
 	// Discard removes all snapshots of the machine.
 	Discard(ctx context.Context, m runtime.Machine) error
-	// Left returns one of the snapshots of the machine, whatever its Migration is, or nothing if there is none.
+	// Left returns one of the machine's snapshots, of any Migration, or "" if there is none.
 	Left(ctx context.Context, m runtime.Machine) (string, error)
 }
 
-// noSnapshots is why no machine is moved.
+// noSnapshots is why machines cannot be moved without a registry.
 const noSnapshots = "no registry for snapshots is configured; an administrator can set the chart value runtimes.pod.snapshots.repository"
 
 func errNoSnapshots() error { return runtime.NewInvalidState(nil, "%s", noSnapshots) }
 
-// hibernation is what a move of the machine rests on. The registry and the node are asked only where something rests on what they say.
+// hibernation returns the part of the observation that moves depend on. The registry and the node are asked only if a
+// decision depends on their answer.
 func (r *Runtime) hibernation(ctx context.Context, m runtime.Machine, s *sight) (*runtime.Hibernation, error) {
 	h := &runtime.Hibernation{Instance: runtime.InstanceGone, Snapshot: runtime.SnapshotUnknown}
 	if s != nil {
@@ -65,7 +67,7 @@ func (r *Runtime) hibernation(ctx context.Context, m runtime.Machine, s *sight) 
 	return h, err
 }
 
-// ask asks the registry. That it does not answer is not known to be anything.
+// ask asks the registry. If it does not answer, the state of the snapshot is unknown.
 func (r *Runtime) ask(ctx context.Context, m runtime.Machine, h *runtime.Hibernation) {
 	digest, err := r.Snapshots.Digest(ctx, m)
 	switch {
@@ -78,7 +80,7 @@ func (r *Runtime) ask(ctx context.Context, m runtime.Machine, h *runtime.Hiberna
 	}
 }
 
-// unreachable tells whether a node is gone or not ready.
+// unreachable reports whether a node is gone or not ready.
 func (r *Runtime) unreachable(ctx context.Context, name string) (bool, error) {
 	if name == "" {
 		return false, nil
@@ -98,7 +100,7 @@ func (r *Runtime) unreachable(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// instance is what the Pod is for a move.
+// instance returns the state of the Pod for a move.
 func (s *sight) instance() runtime.InstanceState {
 	switch {
 	case !s.pod.DeletionTimestamp.IsZero():
@@ -115,7 +117,7 @@ func (s *sight) instance() runtime.InstanceState {
 	return runtime.InstanceLive
 }
 
-// trouble is what somebody says of what does not go on.
+// trouble returns the reported reason why the Pod makes no progress.
 func (s *sight) trouble(as runtime.InstanceState) string {
 	switch as {
 	case runtime.InstanceUnplaced:
@@ -126,7 +128,7 @@ func (s *sight) trouble(as runtime.InstanceState) string {
 	return s.report.Message
 }
 
-// leaves gives the instance that the machine's move leaves, and nil if it is gone.
+// leaves returns the source instance of the machine's move, or nil if it is gone.
 func (r *Runtime) leaves(ctx context.Context, m runtime.Machine) (*sight, error) {
 	s, err := r.find(ctx, m)
 	switch {
@@ -140,7 +142,7 @@ func (r *Runtime) leaves(ctx context.Context, m runtime.Machine) (*sight, error)
 	return s, nil
 }
 
-// Hibernate asks the agent to hibernate the machine.
+// Hibernate requests hibernation from the agent.
 func (r *Runtime) Hibernate(ctx context.Context, m runtime.Machine) error {
 	s, err := r.leaves(ctx, m)
 	if err != nil {
@@ -159,7 +161,7 @@ func (r *Runtime) Hibernate(ctx context.Context, m runtime.Machine) error {
 	return r.order(ctx, s, agent.Order{Request: agent.Hibernate, Snapshot: ref})
 }
 
-// Wake asks the agent to wake the machine.
+// Wake requests the agent to wake the machine.
 func (r *Runtime) Wake(ctx context.Context, m runtime.Machine) error {
 	s, err := r.leaves(ctx, m)
 	if err != nil {
@@ -177,7 +179,7 @@ func (r *Runtime) Wake(ctx context.Context, m runtime.Machine) error {
 	return r.order(ctx, s, agent.Order{Request: agent.Wake})
 }
 
-// Release deletes the Pod of a machine that is asleep, with everything looked at once more.
+// Release deletes the Pod of a hibernated machine after checking everything again.
 func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) error {
 	s, err := r.leaves(ctx, m)
 	if s == nil || err != nil {
@@ -195,14 +197,14 @@ func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) e
 	if seen.Instance != runtime.InstanceAsleep || busy != "" || !proven {
 		return runtime.NewInvalidState(nil, "Pod %s is not hibernated with a proven snapshot", s.pod.Name)
 	}
-	// A claim that was deleted while a Pod used it goes, with its data, as soon as no Pod does.
+	// A claim that was deleted while a Pod used it is removed with its data as soon as no Pod uses it.
 	if _, err := r.claimsOf(ctx, m, s.disks); err != nil {
 		return err
 	}
 	return r.remove(ctx, s)
 }
 
-// fence removes a Pod that is being deleted without its agent, if a person has confirmed that nothing of it runs.
+// fence force-deletes a Pod that is being deleted without its agent, if a user has confirmed that its node is dead.
 func (r *Runtime) fence(ctx context.Context, s *sight, fenced bool) error {
 	if !fenced {
 		return nil
@@ -210,7 +212,7 @@ func (r *Runtime) fence(ctx context.Context, s *sight, fenced bool) error {
 	return r.remove(ctx, s, client.GracePeriodSeconds(0))
 }
 
-// Restore makes the Pod of the machine from its snapshot.
+// Restore creates the Pod of the machine from its snapshot.
 func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 	s, err := r.find(ctx, m)
 	switch {
@@ -236,7 +238,7 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 	return r.create(ctx, withDisks(pod, claims))
 }
 
-// alone makes sure that there is no Pod of the machine: the one that it left has another name than the one that is made.
+// alone returns an error if the machine has a Pod: the source Pod has another name than the one to create.
 func (r *Runtime) alone(ctx context.Context, m runtime.Machine) error {
 	var pods corev1.PodList
 	if err := r.Live.List(ctx, &pods, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}); err != nil {
@@ -250,7 +252,7 @@ func (r *Runtime) alone(ctx context.Context, m runtime.Machine) error {
 	return nil
 }
 
-// Retract deletes a restored Pod of which nothing has run.
+// Retract deletes a restored Pod that has never run.
 func (r *Runtime) Retract(ctx context.Context, m runtime.Machine, fenced bool) error {
 	s, err := r.find(ctx, m)
 	switch {
@@ -279,7 +281,7 @@ func (r *Runtime) Discard(ctx context.Context, m runtime.Machine) error {
 	return r.Snapshots.Discard(ctx, m)
 }
 
-// restored is the Pod of a machine that is made from the snapshot of its move.
+// restored returns the Pod that restores a machine from the snapshot of its move.
 func (r *Runtime) restored(m runtime.Machine) *corev1.Pod {
 	pod, to := r.podOf(m), m.Migration.To
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, agent.AnnotationRestoreFrom, r.restoresFrom(m))
@@ -295,7 +297,7 @@ func (r *Runtime) restored(m runtime.Machine) *corev1.Pod {
 	return pod
 }
 
-// fits tells whether a Pod goes where the move goes.
+// fits reports whether the target of a Pod is that of the move.
 func (r *Runtime) fits(pod *corev1.Pod, m runtime.Machine) bool {
 	want := r.restored(m).Spec
 	return equality.Semantic.DeepEqual(pod.Spec.Affinity, want.Affinity) && maps.Equal(pod.Spec.NodeSelector, want.NodeSelector)
@@ -305,7 +307,7 @@ func (r *Runtime) restoresFrom(m runtime.Machine) string {
 	return fixed(r.Snapshots.Ref(m), m.Migration.Digest)
 }
 
-// fixed names what a tag stands for by its digest.
+// fixed returns the reference of a tag's content by digest.
 func fixed(ref, digest string) string {
 	repository := ref
 	if colon := strings.LastIndex(ref, ":"); colon > strings.LastIndex(ref, "/") {

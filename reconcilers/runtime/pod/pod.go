@@ -13,16 +13,17 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// grace is how many seconds the agent of a Pod that is deleted has to remove the machine. With 0 the API server removes the Pod at
-// once, and virtual kubelets leave the machine behind.
+// grace is how many seconds the agent of a deleted Pod has to remove the machine. With 0 the API server removes the
+// Pod at once, and virtual kubelets leave the machine behind.
 const grace = 30
 
-// maxName is how long the name of a Pod can be.
+// maxName is the maximum length of a Pod's name.
 const maxName = 253
 
-// nameOf is the name of the machine's Pod: of the one that its move makes, or as it is known, or as it is made first. It has the UID, so
-// that a machine that is made again under the same name does not wait for, and is not taken for, what the one before it has left. A
-// move makes a Pod of another name, so that whoever deals with a Pod by its name, such as kubectl drain, finds it gone once it has moved.
+// nameOf returns the name of the machine's Pod: the one created by its move, or the recorded one, or the first one.
+// It contains the UID, so that a recreated machine neither waits for nor is confused with leftovers of the previous
+// one. A move creates a Pod with another name, so that clients which track a Pod by name, such as kubectl drain, see
+// that it is gone.
 func nameOf(m runtime.Machine) string {
 	id := "-" + strings.ToLower(string(m.UID))
 	switch move := m.Migration; {
@@ -34,7 +35,7 @@ func nameOf(m runtime.Machine) string {
 	return strings.TrimRight(m.Name[:min(len(m.Name), maxName-len(id))], "-.") + id
 }
 
-// podOf is the Pod of a machine that is to be made.
+// podOf returns the Pod for a machine to create.
 func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 	labels := maps.Clone(m.Labels)
 	if labels == nil {
@@ -59,15 +60,15 @@ func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 			ImagePullSecrets:              pullSecrets(m),
 			Tolerations:                   tolerations(),
 			TerminationGracePeriodSeconds: new(int64(grace)),
-			// A guest has nothing to do with the API server.
+			// A guest needs no access to the API server.
 			AutomountServiceAccountToken: new(false),
 			EnableServiceLinks:           new(false),
 		},
 	}
 }
 
-// requests is the size of the machine, as far as the spec says it. They are no limits, so that the quality of service is Burstable
-// whatever is said: it cannot change later.
+// requests returns the resource requests for the size in the spec. There are no limits, so that the quality of
+// service is always Burstable: it cannot change later.
 func requests(m runtime.Machine) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if cpu := m.Spec.CPU; cpu != nil {
@@ -79,7 +80,7 @@ func requests(m runtime.Machine) corev1.ResourceList {
 	return list
 }
 
-// nodeSelector selects nodes that have all those labels, and those of all nodes that run machines, which are not the user's to change.
+// nodeSelector returns a selector with all those labels and those of NodeSelector, which users cannot override.
 func (r *Runtime) nodeSelector(lists ...map[string]v1alpha1.LabelValue) map[string]string {
 	selector := map[string]string{}
 	for _, labels := range lists {
@@ -91,7 +92,7 @@ func (r *Runtime) nodeSelector(lists ...map[string]v1alpha1.LabelValue) map[stri
 	return selector
 }
 
-// pullSecrets is what the agent has to read and write snapshots of the machine with.
+// pullSecrets returns the Secret with which the agent reads and writes the machine's snapshots.
 func pullSecrets(m runtime.Machine) []corev1.LocalObjectReference {
 	if ref := m.Spec.Runtime.Pod.SnapshotSecretRef; ref != nil {
 		return []corev1.LocalObjectReference{{Name: ref.Name}}
@@ -99,8 +100,8 @@ func pullSecrets(m runtime.Machine) []corev1.LocalObjectReference {
 	return nil
 }
 
-// onNode requires the node of that name, or any other, and does not go by the label that often has it: what counts is where the machine
-// is seen. The scheduler still has its say, so that cordons and what the node has room for count.
+// onNode requires the node of that name, or any other. It matches the node's name and not the hostname label, which
+// can differ. The scheduler still decides, so that cordons and free resources count.
 func onNode(op corev1.NodeSelectorOperator, name string) *corev1.Affinity {
 	if name == "" {
 		return nil
@@ -123,8 +124,8 @@ func byName(op corev1.NodeSelectorOperator, name string) corev1.NodeSelectorTerm
 	}}
 }
 
-// tolerations are those of virtual kubelets, and of nodes that are away, for ever: by default the API server has Pods be deleted after
-// five minutes, and with them machines that may well be running.
+// tolerations returns tolerations for virtual kubelets and, without a limit, for unreachable nodes: by default Pods
+// are deleted after five minutes, and with them machines that may well be running.
 func tolerations() []corev1.Toleration {
 	return []corev1.Toleration{
 		{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists},

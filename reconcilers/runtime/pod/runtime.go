@@ -1,8 +1,10 @@
-// Package pod runs machines as Pods, which agents on nodes make machines of, such as virtual kubelets. What is asked of a machine and
-// what it is like are annotations of its Pod, as [sallyport.dev/sallyport/api/agent] has it: the Pod is all the state there is.
+// Package pod runs machines as Pods that node agents, such as virtual kubelets, turn into machines. Requests and
+// reports are annotations of the Pod, defined in [sallyport.dev/sallyport/api/agent]. The Pod is all the state there
+// is.
 //
-// A Pod has a name that follows from the VirtualMachine and its UID, and from the move that makes it if one does, so that the API server
-// lets there be one only, and is the VirtualMachine's by its controller reference. It stays while the machine is off: what the machine has on its node goes with it.
+// The name of a Pod is derived from the VirtualMachine, its UID and the move that creates it, so that the API server
+// allows only one. The VirtualMachine is its controller. The Pod stays while the machine is off, because deleting it
+// removes the machine's data from the node.
 package pod
 
 import (
@@ -24,11 +26,11 @@ import (
 type Runtime struct {
 	// Client writes.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// NodeSelector are labels that all nodes have that run machines.
+	// NodeSelector are labels of all nodes that run machines.
 	NodeSelector map[string]string
-	// Snapshots has the snapshots of machines that are moved. Without it none is moved.
+	// Snapshots is the registry for moves. Without it machines cannot be moved.
 	Snapshots Snapshots
 }
 
@@ -37,7 +39,7 @@ var (
 	_ runtime.Hibernator = (*Runtime)(nil)
 )
 
-// find gives the machine's Pod, and nil if there is none.
+// find returns the machine's Pod, nil if there is none.
 func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	if m.UID == "" {
 		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
@@ -73,7 +75,7 @@ func (r *Runtime) get(ctx context.Context, namespace, name string) (*corev1.Pod,
 	return pod, nil
 }
 
-// existing is find for calls that need a machine that has been made.
+// existing is find for calls that need an existing machine.
 func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, error) {
 	s, err := r.find(ctx, m)
 	if err == nil && (s == nil || !s.made()) {
@@ -82,7 +84,7 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, erro
 	return s, err
 }
 
-// Observe looks at the machine's Pod.
+// Observe observes the machine's Pod.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
 	s, err := r.find(ctx, m)
 	if err != nil {
@@ -100,7 +102,8 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	return runtime.Travelling(m, seen, nameOf(m)), nil
 }
 
-// Ensure makes the Pod, for an agent to make the machine of. As long as no node takes the Pod it is an InvalidState error that says why.
+// Ensure creates the Pod; an agent creates the machine. While the Pod is unscheduled it returns an InvalidState error
+// with the reason.
 func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error) {
 	s, err := r.find(ctx, m)
 	switch {
@@ -120,7 +123,7 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 	return s.pod.Name, nil
 }
 
-// first creates the Pod with all the disks that the spec names: it cannot get one later.
+// first creates the Pod with all disks of the spec: it cannot get one later.
 func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 	if did, err := r.succeed(ctx, m); did || err != nil {
 		return err
@@ -147,7 +150,7 @@ func (r *Runtime) create(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// PowerOn asks the agent to power the machine on.
+// PowerOn requests a power-on from the agent.
 func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 	s, err := r.existing(ctx, m)
 	if err != nil {
@@ -162,7 +165,7 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 	}
 	if differ := s.differences(m); len(differ) > 0 {
 		if err := r.resize(ctx, s, m); err != nil {
-			if apierrors.IsForbidden(err) { // a node without room is that, too
+			if apierrors.IsForbidden(err) { // also if the node lacks resources
 				return runtime.NewInvalidSpec(err, "%s: Pod %s cannot be resized: %s", differ[0].Field, s.pod.Name, err)
 			}
 			return failed(err, "%s: resizing Pod %s", differ[0].Field, s.pod.Name)
@@ -171,7 +174,7 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 	return r.order(ctx, s, agent.Order{Request: agent.PowerOn})
 }
 
-// PowerOff asks the agent to have the guest shut down, or to take the power away.
+// PowerOff requests a guest shutdown or a power-off from the agent.
 func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
 	s, err := r.existing(ctx, m)
 	if err != nil {
@@ -195,7 +198,7 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	return r.order(ctx, s, agent.Order{Request: agent.Shutdown})
 }
 
-// Cancel asks the agent to withdraw a power-on, or what a move begins with.
+// Cancel asks the agent to cancel a power-on or the hibernation of a move.
 func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
 	s, err := r.find(ctx, m)
 	if s == nil || err != nil {
@@ -207,8 +210,8 @@ func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) er
 	return r.order(ctx, s, agent.Order{Request: agent.Withdraw})
 }
 
-// Delete deletes the Pod, and the machine with it. One that no node has taken can always go. Of one that is on no node it removes the
-// snapshot.
+// Delete deletes the Pod, and the machine with it. An unscheduled Pod can always be deleted. If the machine is only a
+// snapshot, Delete removes that.
 func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 	s, err := r.find(ctx, m)
 	if s == nil && err == nil && m.Migration != nil {
@@ -230,7 +233,7 @@ func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 	return r.remove(ctx, s)
 }
 
-// remove deletes the Pod if it is still as it was seen.
+// remove deletes the Pod with its resourceVersion.
 func (r *Runtime) remove(ctx context.Context, s *sight, options ...client.DeleteOption) error {
 	same := client.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion}
 	if err := r.Client.Delete(ctx, s.pod, append(options, same)...); err != nil && !apierrors.IsNotFound(err) {
@@ -239,8 +242,8 @@ func (r *Runtime) remove(ctx context.Context, s *sight, options ...client.Delete
 	return nil
 }
 
-// order asks something new of the agent, if the Pod is still as it was seen. A request that is held up and arrives later fails, or is
-// seen in flight and undone like any other.
+// order writes a new request for the agent with the Pod's resourceVersion. A delayed request fails, or is observed in
+// flight and undone like any other.
 func (r *Runtime) order(ctx context.Context, s *sight, order agent.Order) error {
 	changed := s.pod.DeepCopy()
 	order.Round = s.round() + 1
@@ -257,18 +260,18 @@ func (r *Runtime) order(ctx context.Context, s *sight, order agent.Order) error 
 	return nil
 }
 
-// resize changes what the Pod requests.
+// resize changes the Pod's resource requests.
 func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error {
 	changed := s.pod.DeepCopy()
 	changed.Spec.Containers[0].Resources.Requests = requests(m)
 	if err := r.Client.SubResource("resize").Patch(ctx, changed, client.MergeFromWithOptions(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
-	s.pod = changed // as it is now, for the next patch
+	s.pod = changed // the new version, for the next patch
 	return nil
 }
 
-// failed tells what an error of the API server means. Whatever is not certain to have done nothing may have been done.
+// failed converts an error of the API server. An error that does not prove that nothing was done leaves that open.
 func failed(err error, format string, args ...any) error {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// sight is a machine's Pod as it was seen.
+// sight is the observed Pod of a machine.
 type sight struct {
 	pod    *corev1.Pod
 	asked  agent.Order
@@ -19,7 +19,7 @@ type sight struct {
 	disks  []v1alpha1.AttachedDisk
 }
 
-// see reads a Pod. One whose annotations somebody has spoilt is an error that names the annotation: what is in flight cannot be known.
+// see parses a Pod. An invalid annotation is an error that names it: its tasks in flight are unknown.
 func see(pod *corev1.Pod) (*sight, error) {
 	asked, err := agent.OrderOf(pod.Annotations)
 	if err != nil {
@@ -32,12 +32,12 @@ func see(pod *corev1.Pod) (*sight, error) {
 	return &sight{pod: pod, asked: asked, report: report, disks: disksOf(pod)}, nil
 }
 
-// ended tells whether nothing runs the Pod any more, and nothing will.
+// ended reports whether the Pod has ended for good.
 func (s *sight) ended() bool {
 	return s.pod.Status.Phase == corev1.PodFailed || s.pod.Status.Phase == corev1.PodSucceeded
 }
 
-// made tells whether an agent has made the machine.
+// made reports whether an agent has created the machine.
 func (s *sight) made() bool {
 	if s.pod.Spec.NodeName == "" || s.ended() {
 		return false
@@ -45,13 +45,13 @@ func (s *sight) made() bool {
 	return s.report.State != "" && s.report.State != agent.Creating && s.report.State != agent.Failed
 }
 
-// pending tells whether the agent has not confirmed yet what was asked last.
+// pending reports whether the agent has not confirmed the last request yet.
 func (s *sight) pending() bool { return s.report.ObservedRound < s.asked.Round }
 
-// round is the number of the last round. That the agent has confirmed one that was never asked is somebody's lie, and does no harm.
+// round returns the number of the last round. An agent that confirms a round which was never requested does no harm.
 func (s *sight) round() int64 { return max(s.asked.Round, s.report.ObservedRound) }
 
-// power is what the machine is like that was made.
+// power returns the power state of an existing machine.
 func (s *sight) power() v1alpha1.PowerState {
 	switch s.report.State {
 	case agent.Running:
@@ -62,22 +62,22 @@ func (s *sight) power() v1alpha1.PowerState {
 	return v1alpha1.PowerStopped
 }
 
-// doing are the tasks that a machine is busy with until its agent confirms the round. A guest that is asked to shut down keeps nobody.
+// doing are the tasks in flight until the agent confirms the round. A guest shutdown request is not one.
 var doing = map[agent.Request]runtime.TaskKind{
 	agent.PowerOn:   runtime.TaskPowerOn,
 	agent.PowerOff:  runtime.TaskPowerOff,
 	agent.Withdraw:  runtime.TaskPowerOn,
 	agent.Hibernate: runtime.TaskRelocate,
-	agent.Wake:      runtime.TaskOther, // which is not withdrawn
+	agent.Wake:      runtime.TaskOther, // cannot be canceled
 }
 
-// deleting and creating stand for what is no request of an order.
+// deleting and creating are tasks that are not requests of an order.
 const (
 	deleting agent.Request = "Delete"
 	creating agent.Request = "Create"
 )
 
-// busy gives what is in flight, and nothing if that is nothing. A Pod that no node has taken is nothing that happens.
+// busy returns the task in flight, or nothing. An unscheduled Pod is not a task.
 func (s *sight) busy() (agent.Request, runtime.Task) {
 	kind, tasks := doing[s.asked.Request]
 	switch {
@@ -93,12 +93,12 @@ func (s *sight) busy() (agent.Request, runtime.Task) {
 	return s.asked.Request, runtime.Task{ID: strconv.FormatInt(s.asked.Round, 10), Kind: kind, Ours: true}
 }
 
-// conflict is the error for a call that does not go with what is in flight.
+// conflict returns the error of a call that conflicts with the task in flight.
 func (s *sight) conflict(task runtime.Task) error {
 	return runtime.NewInvalidState(nil, "Pod %s: %s", s.pod.Name, task.Doing())
 }
 
-// why is what the Pod, or the agent, says of what went wrong.
+// why returns the failure reported by the Pod or the agent.
 func (s *sight) why() string {
 	for _, text := range []string{s.report.Message, s.pod.Status.Message, s.pod.Status.Reason} {
 		if text != "" {
@@ -108,7 +108,7 @@ func (s *sight) why() string {
 	return ""
 }
 
-// unscheduled says why no node has taken the Pod, if that is known already.
+// unscheduled returns the error of an unscheduled Pod, if the scheduler has reported a reason.
 func (s *sight) unscheduled() error {
 	if why := s.scheduler(); why != "" {
 		return runtime.NewInvalidState(nil, "no node takes Pod %s: %s", s.pod.Name, why)
@@ -116,7 +116,7 @@ func (s *sight) unscheduled() error {
 	return nil
 }
 
-// scheduler is what the scheduler says of a Pod that no node has taken.
+// scheduler returns the scheduler's message about an unscheduled Pod.
 func (s *sight) scheduler() string {
 	for _, c := range s.pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -162,7 +162,8 @@ func (s *sight) guest() (g runtime.Guest) {
 	return g
 }
 
-// differences is how the size of the Pod differs from the spec. What the spec leaves open stays as it is.
+// differences returns the differences in size between the Pod and the spec. Fields that the spec does not set are
+// ignored.
 func (s *sight) differences(m runtime.Machine) (all []runtime.Difference) {
 	has := s.pod.Spec.Containers[0].Resources.Requests
 	for _, of := range []struct {

@@ -11,19 +11,18 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// About is what a vCenter says of itself.
+// About identifies a vCenter.
 type About struct {
-	// Version is such as 8.0.3.
+	// Version is the version, such as 8.0.3.
 	Version string
-	// InstanceUUID tells it from every other vCenter.
+	// InstanceUUID is the vCenter's unique ID.
 	InstanceUUID string
 }
 
-// About logs in, if there is no session, and reads the version and identity of
-// the vCenter.
+// About logs in, if there is no session, and reads the version and identity of the vCenter.
 func (s *Server) About(ctx context.Context) (about About, err error) {
 	err = s.ask(ctx, func(c *vim25.Client) error {
-		// Asked each time, since it is also how one sees that it still answers.
+		// Not cached: this call also checks that vCenter answers.
 		var content mo.ServiceInstance
 		err := property.DefaultCollector(c).RetrieveOne(ctx, vim25.ServiceInstance, []string{"content.about"}, &content)
 		about = About{Version: content.Content.About.Version, InstanceUUID: content.Content.About.InstanceUuid}
@@ -32,8 +31,8 @@ func (s *Server) About(ctx context.Context) (about About, err error) {
 	return about, err
 }
 
-// Path gives where in the inventory the machine is now, such as /DC0/vm/web/web-1, whoever it belongs to. Where its spec leads
-// to nothing is a NotFound error.
+// Path returns the current inventory path of the machine, such as /DC0/vm/web/web-1, whoever its owner is. If there
+// is no machine, it returns a NotFound error.
 func (r *Runtime) Path(ctx context.Context, m runtime.Machine) (path string, err error) {
 	s, _, err := r.find(ctx, m)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Attach attaches the disk to the machine, and waits until that is done.
+// Attach attaches the disk to the machine and waits for completion.
 func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
 	return decide(func() error { return r.attach(ctx, m, d) })
 }
@@ -28,7 +28,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	if of, marked := markOf(s.marks, d.UID); marked && of.away == "" && device(s.devices, d.UID, d.ID) != nil && !s.has(runtime.TaskReconfigure) {
 		return nil
 	}
-	// Of a change of the configuration that is in flight vCenter does not say what it changes.
+	// vCenter does not report what a running reconfiguration changes.
 	if _, err := s.busy(""); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	return r.reconfigure(ctx, s, spec)
 }
 
-// fileUUID gives the UUID of the file that is attached, or to be attached.
+// fileUUID returns the UUID of the file that is or will be attached.
 func (r *Runtime) fileUUID(ctx context.Context, d runtime.Disk, l *located) (string, error) {
 	if len(l.holders) > 0 {
 		return uuidOf(l.holders[0].disk), nil
@@ -74,11 +74,11 @@ func (r *Runtime) fileUUID(ctx context.Context, d runtime.Disk, l *located) (str
 	return uuid, r.notGone(err)
 }
 
-// plug adds the file of a disk to the devices of a machine, at a place that is free.
+// plug returns the change that adds the file of a disk to a machine's devices, at a free unit.
 //
-// The disk is independent of snapshots: one that was taken with it would have vCenter write to another file from then on, and whoever
-// attached the disk's own to the next machine would find it as it was at the snapshot, and spoil what was written since. A machine that is
-// reverted leaves the data alone, too.
+// The disk is independent of snapshots: after a snapshot with the disk vCenter would write to another file, and
+// attaching the disk's own file to the next machine would show old data and corrupt the newer data. Reverting a
+// machine leaves the data alone, too.
 func (r *Runtime) plug(ctx context.Context, s *sighting, l *located, disk kubetypes.UID) ([]types.BaseVirtualDeviceConfigSpec, error) {
 	devices, err := r.devices(ctx, s)
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *Runtime) plug(ctx context.Context, s *sighting, l *located, disk kubety
 	return changes, nil
 }
 
-// devices reads what a machine is made of.
+// devices reads the devices of a machine.
 func (r *Runtime) devices(ctx context.Context, s *sighting) (object.VirtualDeviceList, error) {
 	var vm mo.VirtualMachine
 	if err := r.read(ctx, s.vm.Self, &vm, "config.hardware.device"); err != nil {
@@ -122,11 +122,11 @@ func (r *Runtime) devices(ctx context.Context, s *sighting) (object.VirtualDevic
 	return vm.Config.Hardware.Device, nil
 }
 
-// The places of a SCSI controller: that of the controller itself is taken. Those of the paravirtual kind have more than this.
+// The units of a SCSI controller, of which the controller itself takes one. Paravirtual controllers have more.
 const scsiUnits = 16
 
-// freeUnit gives a place for a disk on one of the SCSI controllers, and none if all are taken. The helpers of package object would do, but
-// panic at a unit that they do not know.
+// freeUnit returns a free unit on one of the SCSI controllers, and none if all are taken. The helpers of package
+// object panic at an unknown unit.
 func freeUnit(devices object.VirtualDeviceList) (*types.VirtualSCSIController, int32) {
 	for _, d := range devices {
 		is, ok := d.(types.BaseVirtualSCSIController)
@@ -135,7 +135,7 @@ func freeUnit(devices object.VirtualDeviceList) (*types.VirtualSCSIController, i
 		}
 		controller := is.GetVirtualSCSIController()
 		if shared := controller.SharedBus; shared != "" && shared != types.VirtualSCSISharingNoSharing {
-			continue // What is on it, other machines are meant to have, too.
+			continue // a shared bus is meant for several machines
 		}
 		taken := map[int32]bool{7: true, controller.ScsiCtlrUnitNumber: true}
 		for _, other := range devices {
@@ -152,7 +152,7 @@ func freeUnit(devices object.VirtualDeviceList) (*types.VirtualSCSIController, i
 	return nil, 0
 }
 
-// newController gives another SCSI controller for a machine.
+// newController returns another SCSI controller for a machine.
 func newController(devices object.VirtualDeviceList) (types.BaseVirtualDevice, error) {
 	added, err := devices.CreateSCSIController("pvscsi")
 	if err != nil {
@@ -166,7 +166,7 @@ func newController(devices object.VirtualDeviceList) (types.BaseVirtualDevice, e
 	return added, nil
 }
 
-// Detach takes the disk off the machine, and waits until that is done.
+// Detach detaches the disk from the machine and waits for completion.
 func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk kubetypes.UID) error {
 	return decide(func() error { return r.detach(ctx, m, disk) })
 }
@@ -193,8 +193,9 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.
 	}
 }
 
-// attachment gives the device of a disk that a machine has, and its mark, which is made up for one that somebody has attached by hand. A
-// device that only the mark says to be the disk is an error: the machine keeps it until somebody has looked.
+// attachment returns the device of a machine's disk and its mark, which is made up for a disk attached by another
+// client. A device that only the mark identifies as the disk is an error: the machine keeps it until a user has
+// checked.
 func (r *Runtime) attachment(ctx context.Context, s *sighting, m runtime.Machine, disk kubetypes.UID) (mark, *types.VirtualDisk, error) {
 	d, _ := m.Disk(disk)
 	if of, marked := markOf(s.marks, disk); marked {
@@ -216,8 +217,8 @@ func (r *Runtime) attachment(ctx context.Context, s *sighting, m runtime.Machine
 	return mark{disk: disk, name: cmp.Or(d.Name, string(disk)), uuid: uuidOf(on)}, on, nil
 }
 
-// unplug takes a device off a machine, and leaves its file. If vCenter has moved that together with the machine, it goes back to where it
-// belongs: nobody would find it where it is.
+// unplug removes a device from a machine and keeps its file. If vCenter has moved the file with the machine, it is
+// moved back to where it belongs.
 func (r *Runtime) unplug(ctx context.Context, m runtime.Machine, s *sighting, of mark, on *types.VirtualDisk) error {
 	all := files(on)
 	if len(all) != 1 {
@@ -258,13 +259,13 @@ func (r *Runtime) unplug(ctx context.Context, m runtime.Machine, s *sighting, of
 	return r.bringHome(ctx, m, s, of)
 }
 
-// isHome reports whether a file is where the disk belongs. The folder on vSAN is shown by its UUID.
+// isHome reports whether a file is where the disk belongs. On vSAN the folder is reported by its UUID.
 func (at *spot) isHome(file string, on *types.VirtualDisk, disk kubetypes.UID) bool {
 	ref := datastoreOf(on)
 	return file == at.home(disk) || at.vsan() && ref != nil && *ref == at.datastore.Self && path.Base(file) == fileName(disk)
 }
 
-// datastoreOf gives the datastore that the file of a device is on, and nil if vCenter does not say.
+// datastoreOf returns the datastore of a device's file, nil if vCenter does not report it.
 func datastoreOf(on *types.VirtualDisk) *types.ManagedObjectReference {
 	backing, is := on.Backing.(types.BaseVirtualDeviceFileBackingInfo)
 	if !is {
@@ -273,8 +274,9 @@ func datastoreOf(on *types.VirtualDisk) *types.ManagedObjectReference {
 	return backing.GetVirtualDeviceFileBackingInfo().Datastore
 }
 
-// bringHome moves the file of a disk back to where it belongs, waits for that, and takes the mark away. On another datastore that is a
-// copy, which may take longer than a call does: the mark stays meanwhile, and with it the disk is attached for everybody.
+// bringHome moves the file of a disk back to where it belongs, waits for completion and removes the mark. Between
+// datastores this is a copy that may take longer than a call: meanwhile the mark stays, and the disk counts as
+// attached.
 func (r *Runtime) bringHome(ctx context.Context, m runtime.Machine, s *sighting, of mark) error {
 	d, at, err := r.homeOf(ctx, m, of)
 	if err != nil {
@@ -288,7 +290,7 @@ func (r *Runtime) bringHome(ctx context.Context, m runtime.Machine, s *sighting,
 		err = r.moveHome(ctx, at, of)
 	}
 	if fault.Is(err, &types.FileNotFound{}) || fault.Is(err, &types.FileAlreadyExists{}) {
-		err = r.isBack(ctx, at, d, of) // An earlier call may have moved it.
+		err = r.isBack(ctx, at, d, of) // an earlier call may have moved it
 	}
 	if err != nil {
 		return r.notGone(err)
@@ -303,7 +305,7 @@ func (r *Runtime) moveHome(ctx context.Context, at *spot, of mark) error {
 	return err
 }
 
-// isBack gives an error unless the file of a disk is where it belongs, and not where it was any more.
+// isBack returns an error unless the file of a disk is where it belongs and no longer at its former place.
 func (r *Runtime) isBack(ctx context.Context, at *spot, d runtime.Disk, of mark) error {
 	_, err := r.uuidOfFile(ctx, at, of.away)
 	switch {

@@ -13,11 +13,11 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// attempts are the tasks that make a machine, or failed to. vCenter has such a task with what is cloned and not with what it makes, and
-// says of it only in its event how the machine is to be called.
+// attempts are tasks that create a machine, or failed to. vCenter files such a task under the source, and reports the
+// name of the new machine only in its event.
 type attempts []types.TaskInfo
 
-// running gives those that are in flight.
+// running returns the tasks in flight.
 func (a attempts) running() (tasks []runtime.Task) {
 	for _, info := range a {
 		if running(info) {
@@ -27,7 +27,7 @@ func (a attempts) running() (tasks []runtime.Task) {
 	return tasks
 }
 
-// lastFailure is what vCenter says of the last one, if that has failed.
+// lastFailure returns the error of the last task, if it failed.
 func (a attempts) lastFailure() string {
 	if len(a) == 0 {
 		return ""
@@ -39,8 +39,8 @@ func (a attempts) lastFailure() string {
 	return failure(last).Error()
 }
 
-// attempts gives those of a machine that is not there. vCenter lists every task that is in flight, and those that have ended of late. Its
-// histories would do as well, but are left behind when a reply is lost, and a session may only have 32 of them.
+// attempts returns the tasks for a machine that does not exist. vCenter lists running tasks and recent ones. Its
+// history collectors would work too, but leak if a reply is lost, and a session may only have 32 of them.
 func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, error) {
 	tasks, err := r.unfinishedClones(ctx)
 	if err != nil || len(tasks) == 0 {
@@ -50,7 +50,7 @@ func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, er
 	err = r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: tasks, PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
 	}, only(func(task mo.Task) { clones = append(clones, task.Info) }))
-	if runtime.IsNotFound(err) { // the oldest was dropped from the list in between
+	if runtime.IsNotFound(err) { // the oldest was dropped from the list in the meantime
 		return nil, runtime.NewUnavailable(err, "vCenter %s did not show all of its tasks", r.server.config.Name)
 	}
 	if err != nil || len(clones) == 0 {
@@ -59,7 +59,7 @@ func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, er
 	return r.making(ctx, m, clones)
 }
 
-// unfinishedClones gives the tasks that clone something, and have not done so yet. Of all the others that are listed no more is asked.
+// unfinishedClones returns the clone tasks that have not succeeded. Other listed tasks are not read further.
 func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpec, err error) {
 	err = r.recentTasks(ctx, func(task mo.Task) {
 		if verb(task.Info) == "clone" && task.Info.State != types.TaskInfoStateSuccess {
@@ -69,7 +69,7 @@ func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpe
 	return tasks, err
 }
 
-// recentTasks reads the tasks that vCenter lists.
+// recentTasks reads the recent tasks of vCenter.
 func (r *Runtime) recentTasks(ctx context.Context, each func(mo.Task), properties ...string) error {
 	var manager types.ManagedObjectReference
 	err := r.server.call(ctx, func(c *vim25.Client) error {
@@ -87,15 +87,15 @@ func (r *Runtime) recentTasks(ctx context.Context, each func(mo.Task), propertie
 	}, only(each))
 }
 
-// maxEvents is how many events vCenter gives at once.
+// maxEvents is the maximum number of events in one response.
 const maxEvents = 1000
 
-// making gives the clones that make the machine, whoever is logged in now: the name is nobody else's. One of our account whose event is
-// not there yet may be one of them.
+// making returns the clones that create the machine, under whatever account: the name is unique. A clone of our
+// account whose event is not there yet may be one of them.
 func (r *Runtime) making(ctx context.Context, m runtime.Machine, clones attempts) (all attempts, err error) {
 	first := slices.MinFunc(clones, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) }).QueueTime
 	since := first.Add(-noteLasts)
-	names := map[int32]string{} // by chain of events
+	names := map[int32]string{} // by event chain
 	err = r.server.call(ctx, func(c *vim25.Client) error {
 		events, err := event.NewManager(c).QueryEvents(ctx, types.EventFilterSpec{
 			EventTypeId: []string{"VmBeingClonedEvent"},

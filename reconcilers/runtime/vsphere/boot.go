@@ -13,7 +13,7 @@ import (
 
 const bootField = "spec.blockDeviceRefs[].bootOrder"
 
-// bootDisks gives the attached disks that a machine is to boot from, the first one first, with their names.
+// bootDisks returns the attached disks in the boot order of the spec, with their names.
 func (s *sighting) bootDisks(m runtime.Machine) (keys []int32, names []string) {
 	refs := slices.DeleteFunc(m.Spec.InBootOrder(), func(ref v1alpha1.BlockDeviceRef) bool { return ref.BootOrder == nil })
 	for _, ref := range refs {
@@ -26,7 +26,7 @@ func (s *sighting) bootDisks(m runtime.Machine) (keys []int32, names []string) {
 	return keys, names
 }
 
-// bootKey gives the device that an entry of a boot order is about, and false for one that is no disk.
+// bootKey returns the device of a boot order entry, and false if it is not a disk.
 func bootKey(entry types.BaseVirtualMachineBootOptionsBootableDevice) (int32, bool) {
 	disk, is := entry.(*types.VirtualMachineBootOptionsBootableDiskDevice)
 	if !is {
@@ -35,7 +35,8 @@ func bootKey(entry types.BaseVirtualMachineBootOptionsBootableDevice) (int32, bo
 	return disk.DeviceKey, true
 }
 
-// bootDifference reports whether a machine boots from other disks first than its spec says. What the spec says nothing of stays as it is.
+// bootDifference returns the difference between the machine's boot order and its spec. Devices that the spec does not
+// name are ignored.
 func (s *sighting) bootDifference(m runtime.Machine) (all []runtime.Difference) {
 	keys, names := s.bootDisks(m)
 	is := make([]string, 0, len(keys))
@@ -51,7 +52,7 @@ func (s *sighting) bootDifference(m runtime.Machine) (all []runtime.Difference) 
 	return []runtime.Difference{{Field: bootField, Is: cmp.Or(strings.Join(is, ", "), "none"), Wanted: strings.Join(names, ", ")}}
 }
 
-// bootName is what people call a device that a machine boots from.
+// bootName returns the name of a boot device for messages.
 func (s *sighting) bootName(key int32, disk bool) string {
 	for _, of := range s.marks {
 		if on := of.device(s.devices); disk && on != nil && on.Key == key {
@@ -61,7 +62,8 @@ func (s *sighting) bootName(key int32, disk bool) string {
 	return "a device of its own"
 }
 
-// boot puts the boot order that a spec says into a configuration: its disks come first, and whatever else was in the order after them.
+// bootFirst sets the boot order of the spec in a configuration: its disks first, then the other devices of the
+// current order.
 func (s *sighting) bootFirst(spec *types.VirtualMachineConfigSpec, m runtime.Machine) {
 	keys, _ := s.bootDisks(m)
 	var order []types.BaseVirtualMachineBootOptionsBootableDevice

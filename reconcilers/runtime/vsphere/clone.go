@@ -13,10 +13,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// maxName is how long vCenter lets the name of a machine be.
+// maxName is vCenter's maximum length of a machine name.
 const maxName = 80
 
-// cloneOf is how the machine is made, and nil if it is one to adopt.
+// cloneOf returns how to create the machine, nil if it is adopted.
 func cloneOf(m runtime.Machine) *v1alpha1.VSphereClone {
 	if m.Spec == nil || m.Spec.Runtime.VSphere == nil {
 		return nil
@@ -24,15 +24,14 @@ func cloneOf(m runtime.Machine) *v1alpha1.VSphereClone {
 	return m.Spec.Runtime.VSphere.Clone
 }
 
-// made reports whether we made the machine: nothing else has the UID of its VirtualMachine, which is younger than anything that could be
-// adopted, for its instance UUID.
+// made reports whether Sallyport created the machine: only then is its instance UUID the UID of its VirtualMachine,
+// which is newer than any machine to adopt.
 func (s *sighting) made(m runtime.Machine) bool {
 	return cloneOf(m) != nil && strings.EqualFold(s.vm.Config.InstanceUuid, string(m.UID))
 }
 
-// inventoryName is what a machine that is made is called in its folder: its namespace and its name, as far as there is room for them,
-// and enough of its UID to tell it from every other. vCenter has one machine of a name in a folder, so that of two requests for the same
-// one makes it.
+// inventoryName returns the name of a created machine in its folder: namespace and name, truncated, and a unique part
+// of the UID. vCenter allows a name once per folder, so that of two requests for the same machine only one succeeds.
 func inventoryName(m runtime.Machine) string {
 	uid := strings.ReplaceAll(string(m.UID), "-", "")
 	suffix := "-" + uid[max(0, len(uid)-12):]
@@ -40,7 +39,7 @@ func inventoryName(m runtime.Machine) string {
 	return name[:min(len(name), maxName-len(suffix))] + suffix
 }
 
-// clone makes the machine. One whose making is in flight, or that was made by a request whose reply was lost, is not made again.
+// clone creates the machine, unless its creation is in flight or it was created by a request whose reply was lost.
 func (r *Runtime) clone(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
 	s, attempts, err := r.findMade(ctx, m)
 	switch {
@@ -71,8 +70,8 @@ func (r *Runtime) clone(ctx context.Context, m runtime.Machine) (instanceID stri
 	return "", r.replacedMeanwhile(m, err)
 }
 
-// findMade looks for a machine that is made, and, if there is none, for what makes it. That is looked at first: a clone that ends between
-// the two looks would show as nothing at all.
+// findMade returns the created machine or, if there is none, the tasks that create it. The tasks are read first:
+// otherwise a clone that ends between the two reads would be missed.
 func (r *Runtime) findMade(ctx context.Context, m runtime.Machine) (*sighting, attempts, error) {
 	s, mine, err := r.find(ctx, m)
 	if err != nil || mine || m.InstanceID != "" {
@@ -86,7 +85,8 @@ func (r *Runtime) findMade(ctx context.Context, m runtime.Machine) (*sighting, a
 	return s, all, err
 }
 
-// cloneSpec is what vCenter is asked for. The owner's marker is in it, so that there is no moment at which the machine is nobody's.
+// cloneSpec returns the request to vCenter. It contains the owner mark, so that the machine never exists without an
+// owner.
 func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, error) {
 	devices, err := p.devices(m)
 	if err != nil {
@@ -110,7 +110,7 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 	}, nil
 }
 
-// forgotten takes off what the template has from a machine that it was made from: what we noted, and what its guest was given.
+// forgotten returns the options that clear what the template has in extraConfig: our keys and its guest's data.
 func (p *parts) forgotten(given []types.BaseOptionValue) (none []types.BaseOptionValue) {
 	of := []string{PowerOnsKey, MoveKey, TemplateKey, MadeFromKey, userDataKey, userDataKey + encodingSuffix}
 	for _, option := range p.template.Config.ExtraConfig {

@@ -17,34 +17,34 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// Config says which vCenter a Server is and how it is reached. Its certificate is always verified: by CABundle, by
-// Thumbprint, by both if both are given, and by the system's authorities if neither is.
+// Config is the address and trust of a vCenter. Its certificate is always verified: by CABundle, by Thumbprint, by
+// both if both are set, and by the system's authorities if neither is.
 type Config struct {
-	// Name is what errors call the vCenter, such as the name of its VSphereServer.
+	// Name is the name of the vCenter in errors, such as that of its VSphereServer.
 	Name string
-	// URL is where it is, such as https://vcenter.example.org, without a user. The path defaults to /sdk.
+	// URL is its address, such as https://vcenter.example.org, without a user. The path defaults to /sdk.
 	URL string
-	// CABundle are certificates of authorities in PEM, one of which must have signed the vCenter's.
+	// CABundle contains authorities in PEM, one of which must have signed the vCenter's certificate.
 	CABundle []byte
-	// Thumbprint is the SHA-256 of the certificate that the vCenter must present, in hex, with or without colons.
-	// Without a CABundle nothing else is asked of that certificate.
+	// Thumbprint is the SHA-256 of the vCenter's certificate, in hex, with or without colons. Without a CABundle
+	// nothing else about the certificate is verified.
 	Thumbprint string
-	// Credentials gives the user and the password. It is called at every login, since they may change, and must be safe for concurrent
-	// use.
+	// Credentials returns user and password. It is called for every login, since they may change, and must be safe
+	// for concurrent use.
 	Credentials func(ctx context.Context) (*url.Userinfo, error)
-	// Wrap, if it is set, is put around every request from the login on, for tests.
+	// Wrap, if set, wraps every request after the login, for tests.
 	Wrap func(soap.RoundTripper) soap.RoundTripper
-	// WrapREST, if it is set, is put around every request of the REST API and every upload, for tests.
+	// WrapREST, if set, wraps every request of the REST API and every upload, for tests.
 	WrapREST func(http.RoundTripper) http.RoundTripper
-	// HungAfter is how long a request must have waited, while nothing was answered, before the vCenter counts as hung and most requests
-	// fail at once. Default 2s.
+	// HungAfter is how long a request must have waited without any answer before vCenter counts as hung and most
+	// requests fail at once. Default 2s.
 	HungAfter time.Duration
 }
 
-// errBadURL stands in for the error of url.Parse, which quotes the whole URL with a password that may be in it.
+// errBadURL replaces the error of url.Parse, which quotes the whole URL with a password that it may contain.
 var errBadURL = errors.New("it must be https://host, without a user")
 
-// address gives the URL of the SDK.
+// address returns the URL of the SDK.
 func (c *Config) address() (*url.URL, error) {
 	address, err := url.Parse(c.URL)
 	if err != nil || address.Scheme != "https" || address.Host == "" || address.User != nil {
@@ -56,10 +56,10 @@ func (c *Config) address() (*url.URL, error) {
 	return address, nil
 }
 
-// errThumbprint is why a certificate without the given thumbprint is refused.
+// errThumbprint is the error of a certificate with another thumbprint.
 var errThumbprint = errors.New("the certificate has another thumbprint")
 
-// trust gives the TLS configuration that trusts what it is told to and nothing else.
+// trust returns a TLS configuration that trusts exactly what is configured.
 func (c *Config) trust() (*tls.Config, error) {
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(c.CABundle) > 0 {
@@ -75,7 +75,7 @@ func (c *Config) trust() (*tls.Config, error) {
 	if err != nil || len(want) != sha256.Size {
 		return nil, fmt.Errorf("the thumbprint of vCenter %s: not the 64 hex digits of a SHA-256", c.Name)
 	}
-	// Go calls VerifyConnection in any case, and the thumbprint takes the place of the authorities that it skips.
+	// Go calls VerifyConnection in any case; the thumbprint replaces the verification by authorities.
 	trust.InsecureSkipVerify = trust.RootCAs == nil
 	trust.VerifyConnection = func(state tls.ConnectionState) error {
 		got := sha256.Sum256(state.PeerCertificates[0].Raw)

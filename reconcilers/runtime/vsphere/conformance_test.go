@@ -11,10 +11,10 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/conformance"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // effects gives the requests by which a verb does what it does.

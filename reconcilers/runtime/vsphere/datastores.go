@@ -12,9 +12,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// maxJudged is how many datastores the tenants are asked about for one machine. Mostly they allow the first: they have said among which to
-// choose. Another one they may refuse, such as where the quota is used up that goes with it.
-const maxJudged = 16
+// maxChecked limits the datastores for which the tenants are evaluated per machine. Usually the first is allowed,
+// since the tenants have restricted the choice. They may deny one whose quota is used up, for example.
+const maxChecked = 16
 
 // store is a datastore and its inventory path.
 type store struct {
@@ -22,8 +22,9 @@ type store struct {
 	path v1alpha1.InventoryPath
 }
 
-// chooseDatastore chooses the datastore of a machine that leaves it to its storage policy, of those at or below the paths: the one with most free
-// space that the tenants allow together with the rest of real, which is where the machine will be.
+// chooseDatastore chooses a datastore at or below the paths for a machine that leaves the choice to its storage
+// policy: the one with the most free space that the tenants allow together with the rest of real, the clone with its
+// actual places.
 func (r *Runtime) chooseDatastore(
 	ctx context.Context, m runtime.Machine, p *parts, real *v1alpha1.VSphereClone, paths []v1alpha1.InventoryPath,
 ) error {
@@ -42,9 +43,9 @@ func (r *Runtime) chooseDatastore(
 	slices.SortFunc(stores, func(a, b store) int {
 		return cmp.Or(cmp.Compare(b.Summary.FreeSpace, a.Summary.FreeSpace), cmp.Compare(a.path, b.path))
 	})
-	for _, s := range stores[:min(len(stores), maxJudged)] {
+	for _, s := range stores[:min(len(stores), maxChecked)] {
 		real.Datastore = s.path
-		if _, err = r.judge(ctx, real); !runtime.IsPermission(err) {
+		if _, err = r.placeCheck(ctx, real); !runtime.IsPermission(err) {
 			p.datastore = &s.Datastore
 			return err
 		}
@@ -52,7 +53,7 @@ func (r *Runtime) chooseDatastore(
 	return err
 }
 
-// fitting gives those of the datastores that can take the disks and satisfy the storage policy, one at least.
+// fitting returns the datastores with room for the disks that satisfy the storage policy, at least one.
 func (r *Runtime) fitting(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts, stores []store) ([]store, error) {
 	if len(stores) == 0 {
 		return nil, invalid("storagePolicy", "no host that the machine can run on has a datastore that the namespace may use")
@@ -80,7 +81,8 @@ func (r *Runtime) fitting(ctx context.Context, clone *v1alpha1.VSphereClone, p *
 	return stores, nil
 }
 
-// storesOf gives the datastores of the hosts. One whose path vCenter does not show cannot be judged, and is left out.
+// storesOf returns the datastores of the hosts. One whose path vCenter does not show cannot be evaluated and is left
+// out.
 func (r *Runtime) storesOf(ctx context.Context, hosts []mo.HostSystem) (stores []store, err error) {
 	var refs []types.ManagedObjectReference
 	for _, host := range hosts {

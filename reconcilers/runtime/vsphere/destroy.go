@@ -14,8 +14,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// destroy begins to destroy a machine that was made, which has to be off. vCenter destroys every disk with it that is attached: those
-// that are not its own are detached before.
+// destroy starts to destroy a machine that Sallyport created, which must be off. vCenter destroys every attached disk
+// with it, so disks that are not the machine's own are detached first.
 func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) error {
 	if s.power() != v1alpha1.PowerStopped {
 		return runtime.NewInvalidState(nil, "the machine is not off")
@@ -43,14 +43,14 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.Destroy(ctx) })
 }
 
-// withoutDisks detaches every VirtualDisk from a machine, wherever its file is by now, and looks at the machine again. One that cannot be
-// detached keeps the machine.
+// withoutDisks detaches every VirtualDisk from a machine, wherever its file is now, and reads the machine again. A
+// disk that cannot be detached blocks the deletion.
 func (r *Runtime) withoutDisks(ctx context.Context, m runtime.Machine, s *sighting) (*sighting, error) {
 	var disks []kubetypes.UID
 	for _, of := range s.marks {
 		disks = append(disks, of.disk)
 	}
-	for _, d := range m.Disks { // somebody may have removed its mark
+	for _, d := range m.Disks { // its mark may have been removed
 		if !slices.Contains(disks, d.UID) {
 			disks = append(disks, d.UID)
 		}
@@ -70,8 +70,8 @@ func (r *Runtime) withoutDisks(ctx context.Context, m runtime.Machine, s *sighti
 	return s, err
 }
 
-// ownDisk reports whether a disk is for certain a part of the machine whose VMX file is there: it is in the same folder, and is no disk of
-// its own right, as those of CSI volumes are.
+// ownDisk reports whether a disk certainly belongs to the machine with that VMX file: it is in the same folder, and
+// is not a first-class disk, such as those of CSI volumes.
 func ownDisk(vmx string, disk *types.VirtualDisk) bool {
 	backing, is := disk.Backing.(types.BaseVirtualDeviceFileBackingInfo)
 	return is && disk.VDiskId == nil && path.Dir(backing.GetVirtualDeviceFileBackingInfo().FileName) == path.Dir(vmx)

@@ -13,18 +13,19 @@ import (
 
 const mebibyte = 1 << 20
 
-// memoryMB is an amount of memory in mebibytes, of which vCenter takes multiples of 4.
+// memoryMB returns an amount of memory in mebibytes, rounded up to a multiple of 4 as vCenter requires.
 func memoryMB(q resource.Quantity) int64 { return roundUp(q.Value(), 4*mebibyte) / mebibyte }
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// devices are the changes of the template's devices.
+// devices returns the changes of the template's devices.
 func (p *parts) devices(m runtime.Machine) ([]types.BaseVirtualDeviceConfigSpec, error) {
 	disks, err := p.disks(cloneOf(m))
 	return append(disks, p.adapters()...), err
 }
 
-// adapters connects the network adapters. Their addresses are the machine's own: those of the template could be fixed ones.
+// adapters returns the changes that connect the network adapters. They get new MAC addresses: those of the template
+// could be fixed.
 func (p *parts) adapters() (changes []types.BaseVirtualDeviceConfigSpec) {
 	present := object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualEthernetCard)(nil))
 	change := func(operation types.VirtualDeviceConfigSpecOperation, device types.BaseVirtualDevice) {
@@ -49,7 +50,7 @@ func (p *parts) adapters() (changes []types.BaseVirtualDeviceConfigSpec) {
 	return changes
 }
 
-// disks grows the disks that are to be larger than the template's.
+// disks returns the changes that grow disks of the template.
 func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtualDeviceConfigSpec, err error) {
 	present := object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))
 	if len(clone.Disks) > len(present) {
@@ -73,7 +74,7 @@ func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtual
 	return changes, nil
 }
 
-// room is what the disks of a machine take of a datastore, in bytes: so much in the end, and so much of that at once.
+// room is the space in bytes that the disks of a machine need on a datastore: in total, and of that immediately.
 type room struct{ all, thick int64 }
 
 func (p *parts) room(clone *v1alpha1.VSphereClone) (r room) {
@@ -91,7 +92,7 @@ func (p *parts) room(clone *v1alpha1.VSphereClone) (r room) {
 	return r
 }
 
-// lacks says what a datastore does not have room for, and nothing if it has. Thin disks may be larger together than what is free today.
+// lacks returns why a datastore does not have enough space, or "". Thin disks may exceed the free space in total.
 func (r room) lacks(of types.DatastoreSummary) string {
 	bytes := func(n int64) string { return resource.NewQuantity(roundUp(n, mebibyte), resource.BinarySI).String() }
 	switch {
@@ -103,12 +104,12 @@ func (r room) lacks(of types.DatastoreSummary) string {
 	return ""
 }
 
-// capacity is how large a disk is, in bytes.
+// capacity returns the size of a disk in bytes.
 func capacity(disk *types.VirtualDisk) int64 {
 	return max(disk.CapacityInBytes, disk.CapacityInKB*1024)
 }
 
-// thin reports whether a disk takes room only for what is written to it.
+// thin reports whether a disk allocates space only when it is written.
 func thin(disk *types.VirtualDisk) bool {
 	switch backing := disk.Backing.(type) {
 	case *types.VirtualDiskFlatVer2BackingInfo:

@@ -18,17 +18,17 @@ import (
 
 var _ runtime.Disks = (*Runtime)(nil)
 
-// located is a disk as vCenter showed it.
+// located is a disk found in vCenter.
 type located struct {
 	*spot
 	holders []holder
-	file    *types.VmDiskFileInfo // What is where the disk belongs; looked for only if no machine has it.
-	making  bool                  // It is not there, and may be being made.
+	file    *types.VmDiskFileInfo // the file where the disk belongs; searched for only if no machine has the disk
+	making  bool                  // it does not exist, and may be being created
 }
 
 func (l *located) exists() bool { return l.file != nil || len(l.holders) > 0 }
 
-// bytes is how large the disk is.
+// bytes returns the size of the disk.
 func (l *located) bytes() int64 {
 	switch {
 	case l.file != nil:
@@ -39,7 +39,8 @@ func (l *located) bytes() int64 {
 	return l.holders[0].mark.bytes
 }
 
-// locate looks for a disk. Machines are looked at first: one that is given the disk after that has it in flight until it has it.
+// locate searches for a disk. Machines are read first: a machine that gets the disk afterwards has a task in flight
+// until then.
 func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) {
 	at, err := r.spotOf(ctx, d)
 	if err != nil {
@@ -50,14 +51,14 @@ func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) 
 		func() (err error) { l.holders, err = r.holders(ctx, d, at); return err },
 		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
 		func() (err error) {
-			if d.ID == "" && d.Earlier != runtime.TakeOver { // what was taken over has another name, and no ID yet
+			if d.ID == "" && d.Earlier != runtime.TakeOver { // a disk to take over has another name, and no ID yet
 				l.making, err = r.makingDisks(ctx)
 				return err
 			}
 			l.holders, err = r.holdersAnywhere(ctx, d, at)
 			return err
 		},
-		// It was made, or has come back, in between.
+		// It was created or moved back in the meantime.
 		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
 	} {
 		if err := look(); err != nil {
@@ -74,8 +75,9 @@ func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) 
 	return l, nil
 }
 
-// withoutCopies leaves out machines that have a copy of the disk, with its mark and its UUID, while the disk is where it belongs. A machine
-// that the disk is attached to according to its status is not left out: of two files nobody but a person knows which is good.
+// withoutCopies removes machines that have a copy of the disk, with its mark and UUID, while the disk is where it
+// belongs. The machine that has the disk according to its status is not removed: only a user can know which of two
+// files is the right one.
 func (r *Runtime) withoutCopies(ctx context.Context, d runtime.Disk, l *located) (err error) {
 	copies := func(h holder) bool {
 		return h.disk != nil && !fileOf(h.disk, d.UID) && (d.Holder == "" || h.id() != string(d.Holder))
@@ -90,7 +92,7 @@ func (r *Runtime) withoutCopies(ctx context.Context, d runtime.Disk, l *located)
 	return err
 }
 
-// notGone is an error of a look at a disk. That something else is gone does not mean that the disk is.
+// notGone converts the error of a read: another missing object does not mean that the disk is gone.
 func (r *Runtime) notGone(err error) error {
 	if runtime.IsNotFound(err) {
 		return runtime.NewUnavailable(err, "vCenter %s did not show all machines that may have the disk", r.server.config.Name)
@@ -98,7 +100,7 @@ func (r *Runtime) notGone(err error) error {
 	return err
 }
 
-// makingDisks reports whether a disk is being made under our account: which one, vCenter does not say.
+// makingDisks reports whether a disk is being created under our account. vCenter does not report which one.
 func (r *Runtime) makingDisks(ctx context.Context) (making bool, err error) {
 	err = r.recentTasks(ctx, func(t mo.Task) {
 		making = making || verb(t.Info) == "createVirtualDisk" && running(t.Info) && byUser(t.Info, r.server.user())
@@ -106,7 +108,7 @@ func (r *Runtime) makingDisks(ctx context.Context) (making bool, err error) {
 	return making, err
 }
 
-// ObserveDisk looks at the disk.
+// ObserveDisk observes the disk.
 func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.DiskObservation, err error) {
 	l, err := r.locate(ctx, d)
 	if err != nil || !l.exists() {
@@ -124,7 +126,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 	return seen, nil
 }
 
-// idOf gives the ID of a disk that is there: the UUID that its file had when it was made. A file that was put in its place has another.
+// idOf returns the ID of an existing disk: the UUID of its file at creation. A file that replaced it has another one.
 func (r *Runtime) idOf(ctx context.Context, d runtime.Disk, l *located) (string, error) {
 	if d.ID != "" {
 		return d.ID, nil
@@ -138,7 +140,7 @@ func (r *Runtime) idOf(ctx context.Context, d runtime.Disk, l *located) (string,
 	return id, r.notGone(err)
 }
 
-// EnsureDisk makes or grows the disk.
+// EnsureDisk creates or grows the disk.
 func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
 	err = decide(func() (err error) {
 		diskID, err = r.ensureDisk(ctx, d)
@@ -177,7 +179,7 @@ func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string
 	return r.idOf(ctx, d, l)
 }
 
-// makeDisk makes the file of a disk, unless it is there.
+// makeDisk creates the file of a disk, unless it exists.
 func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error {
 	summary := at.datastore.Summary
 	switch mode := summary.MaintenanceMode; {
@@ -207,7 +209,7 @@ func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error 
 	return r.notGone(err)
 }
 
-// grow makes a disk larger: its file, or the device of the machine that has it.
+// grow enlarges a disk: its file, or the device of the machine that has it.
 func (r *Runtime) grow(ctx context.Context, d runtime.Disk, l *located) error {
 	if len(l.holders) == 0 {
 		if err := r.isDisk(ctx, l.spot, d, "grown"); err != nil {
@@ -233,10 +235,10 @@ func (r *Runtime) grow(ctx context.Context, d runtime.Disk, l *located) error {
 	return r.notGone(err)
 }
 
-// said gives what vCenter says to people of a task that it refused for what it is, and nothing of any other error.
+// said returns vCenter's message about a rejected task, and "" for any other error.
 func said(err error) string {
 	failed, is := errors.AsType[task.Error](err)
-	if !is || !refusesSize(err) || failed.LocalizedMethodFault == nil {
+	if !is || !rejectsSize(err) || failed.LocalizedMethodFault == nil {
 		return ""
 	}
 	return failed.LocalizedMessage

@@ -14,16 +14,16 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// What is made rests on the UID of an object, and a restored object has another one: beside the machine that it had before it would get a
-// second one. So before one is made, the datacenter is searched for machines that are marked for the same namespace and name.
+// Creation is keyed by the UID of an object, and a restored object has another one: it would get a second machine. So
+// before one is created, the datacenter is searched for machines that are marked for the same namespace and name.
 
-// keyed is the property of one entry of the extraConfig, of which a machine has many.
+// keyed returns the property of one extraConfig entry, of which a machine has many.
 func keyed(key string) string { return fmt.Sprintf("config.extraConfig[%q]", key) }
 
-// ofMarked is what is read of all machines of a datacenter.
+// ofMarked are the properties read of all machines of a datacenter.
 var ofMarked = []string{"name", "config.instanceUuid", "config.template", keyed(OwnerKey), keyed(NameKey)}
 
-// inDatacenter selects all machines of the datacenter that something is in.
+// inDatacenter selects all machines of the datacenter that contains an object.
 func inDatacenter() []types.BaseSelectionSpec {
 	up := upwards()[0].(*types.TraversalSpec)
 	up.SelectSet = append(up.SelectSet, &types.TraversalSpec{
@@ -33,8 +33,8 @@ func inDatacenter() []types.BaseSelectionSpec {
 	return []types.BaseSelectionSpec{up}
 }
 
-// marked reads whose the machines of the datacenter are that a folder is in. That is a long look: those who need it at the same time have
-// one in common.
+// marked reads the marks of all machines in the datacenter that contains a folder. This is a long read, so concurrent
+// callers share one.
 func (r *Runtime) marked(ctx context.Context, folder types.ManagedObjectReference) ([]mo.VirtualMachine, error) {
 	found, err, _ := r.server.looks.Do(folder.Value, func() (any, error) {
 		var all []mo.VirtualMachine
@@ -50,15 +50,15 @@ func (r *Runtime) marked(ctx context.Context, folder types.ManagedObjectReferenc
 	return found.([]mo.VirtualMachine), nil
 }
 
-// succeed deals with the machine that an earlier VirtualMachine of the name of m has in the datacenter: it is an OwnedByAnother error, or is
-// taken over, if m says so. No ID and no error means that there is none, or that it does not matter.
+// succeed checks for the machine of an earlier VirtualMachine of m's name in the datacenter: it is an OwnedByAnother
+// error, or is taken over if m says so. Without an ID and an error there is none, or it does not matter.
 func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
 	if m.Earlier == runtime.MakeAnew {
 		return "", nil
 	}
 	folder, err := r.named(ctx, cloneOf(m).Folder, "Folder")
 	if err != nil || folder == nil {
-		return "", err // parts says what is wrong with the folder
+		return "", err // parts reports what is wrong with the folder
 	}
 	all, err := r.marked(ctx, *folder)
 	if err != nil {
@@ -90,7 +90,8 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (instanceID st
 	return r.takeOver(ctx, m, made[0].Self)
 }
 
-// mayTakeOver asks the tenants about the machine where it is: its mark says whose it was, and not that the namespace may have machines there.
+// mayTakeOver evaluates the tenants for the machine at its place: its mark names the former owner, and not whether
+// the namespace may have machines there.
 func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) error {
 	seen, err := r.ancestry(ctx, []types.ManagedObjectReference{ref})
 	if err != nil {
@@ -103,7 +104,7 @@ func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.
 	}
 	clone := cloneOf(resolved(m)).DeepCopy()
 	clone.Folder = v1alpha1.InventoryPath(path.Dir(at))
-	if _, err := r.judge(ctx, clone); runtime.IsPermission(err) {
+	if _, err := r.placeCheck(ctx, clone); runtime.IsPermission(err) {
 		return runtime.NewPermission(err, "the machine to take over is in a folder of vCenter %s where the namespace may not create machines", r.server.config.Name)
 	} else if err != nil {
 		return err
@@ -111,7 +112,7 @@ func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.
 	return nil
 }
 
-// takeOver gives the machine our mark and the instance UUID of one that was made for m, in one change of its configuration.
+// takeOver gives the machine our mark and the instance UUID of a machine created for m, in one reconfiguration.
 func (r *Runtime) takeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) (instanceID string, err error) {
 	s, err := r.look(ctx, ref)
 	if err != nil {
@@ -131,19 +132,21 @@ func (r *Runtime) takeOver(ctx context.Context, m runtime.Machine, ref types.Man
 	return string(m.UID), nil
 }
 
-// ofName reports whether a machine bears the mark of a VirtualMachine of that namespace and name with another UID.
+// ofName reports whether a machine is marked for a VirtualMachine of that namespace and name with another UID.
 func ofName(vm *mo.VirtualMachine, m runtime.Machine) bool {
 	keys := remembered(vm)
 	owner := kubetypes.UID(keys[OwnerKey])
 	return owner != "" && owner != m.UID && keys[NameKey] == m.String()
 }
 
-// madeByUs reports whether a machine was made for the VirtualMachine whose mark it bears: an adopted one, and a copy, has another UUID.
+// madeByUs reports whether a machine was created for the VirtualMachine in its mark: an adopted machine, or a copy,
+// has another UUID.
 func madeByUs(vm *mo.VirtualMachine) bool {
 	return strings.EqualFold(vm.Config.InstanceUuid, remembered(vm)[OwnerKey])
 }
 
-// calledLike reports whether a machine is called as one that was made for a VirtualMachine of that namespace and name with another UID.
+// calledLike reports whether a machine has the name of one created for a VirtualMachine of that namespace and name
+// with another UID.
 func calledLike(name string, m runtime.Machine) bool {
 	ours := inventoryName(m)
 	return len(name) == len(ours) && name != ours && strings.HasPrefix(name, ours[:strings.LastIndex(ours, "-")+1])

@@ -16,19 +16,20 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// The file of a disk has the UID of its VirtualDisk for a name, and nothing says what that was called. So an empty folder beside it does: its
-// name is a hash of the namespace and name, and the UID. It is made before the file and removed before it; one without a file says nothing.
+// The file of a disk is named after the UID of its VirtualDisk, which does not tell the VirtualDisk's name. So an
+// empty folder beside it does: its name is a hash of namespace and name, and the UID. It is created before the file
+// and removed before it; without a file it means nothing.
 
-// anyID has a disk without a known ID looked for on all machines.
+// anyID makes locate search all machines for a disk without a known ID.
 const anyID = "-"
 
-// nameOf is what the names of the folders begin with that are there for VirtualDisks of that namespace and name.
+// nameOf returns the prefix of the folder names for VirtualDisks of that namespace and name.
 func nameOf(d runtime.Disk) string {
 	sum := sha256.Sum256([]byte(d.String()))
 	return hex.EncodeToString(sum[:8]) + "."
 }
 
-// tag is the folder that is there for a disk.
+// tag returns the folder for a disk.
 func (at *spot) tag(d runtime.Disk) string {
 	return at.path(disksFolder + "/" + nameOf(d) + string(d.UID))
 }
@@ -53,7 +54,7 @@ func (r *Runtime) removeTag(ctx context.Context, at *spot, d runtime.Disk) error
 	return r.notGone(err)
 }
 
-// namesakes gives the UIDs of other VirtualDisks of the name that had disks on the datastore.
+// namesakes returns the UIDs of other VirtualDisks of that name with disks on the datastore.
 func (r *Runtime) namesakes(ctx context.Context, at *spot, d runtime.Disk) (uids []kubetypes.UID, err error) {
 	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
@@ -68,7 +69,7 @@ func (r *Runtime) namesakes(ctx context.Context, at *spot, d runtime.Disk) (uids
 		return object.NewTask(c, begun.Returnval), nil
 	})
 	if fault.Is(err, &types.FileNotFound{}) {
-		return nil, nil // There is no such folder yet.
+		return nil, nil // the folder does not exist yet
 	}
 	results, _ := info.Result.(types.HostDatastoreBrowserSearchResults)
 	for _, file := range results.File {
@@ -79,8 +80,8 @@ func (r *Runtime) namesakes(ctx context.Context, at *spot, d runtime.Disk) (uids
 	return uids, r.notGone(err)
 }
 
-// succeedDisk deals with the disk that an earlier VirtualDisk of the name of d has: it is an OwnedByAnother error, or is taken over, if d
-// says so, which it tells, with the ID of one that a machine has.
+// succeedDisk checks for the disk of an earlier VirtualDisk of d's name: it is an OwnedByAnother error, or is taken
+// over if d says so, which it reports, with the ID of one that a machine has.
 func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (id string, did bool, err error) {
 	if d.Earlier == runtime.MakeAnew {
 		return "", false, nil
@@ -114,8 +115,8 @@ func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (id
 	return id, true, err
 }
 
-// takeOverDisk gives the disk the name of another one: its file, or the mark of the machine that has it. Then the ID tells which file is the
-// disk, which is still called as the other one.
+// takeOverDisk renames a disk for another VirtualDisk: its file, or the mark of the machine that has it. In the
+// latter case the ID identifies the file, which keeps the former name.
 func (r *Runtime) takeOverDisk(ctx context.Context, d, former runtime.Disk, l *located) (id string, err error) {
 	if err := r.makeTag(ctx, l.spot, d); err != nil {
 		return "", err

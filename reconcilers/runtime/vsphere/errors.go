@@ -17,8 +17,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// translate gives the error of package runtime for what a request ended with. What vCenter answers with says for certain
-// that the request was not carried out; everything else leaves that open.
+// translate converts the error of a request. A fault of vCenter proves that the request was not carried out; any
+// other error leaves that open.
 func (s *Server) translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -28,21 +28,21 @@ func (s *Server) translate(ctx context.Context, err error) error {
 	}
 	var answer types.BaseMethodFault
 	if _, ok := fault.As(err, &answer); ok {
-		return s.refusal(err, answer)
+		return s.faultError(err, answer)
 	}
 	if ctx.Err() != nil {
-		return s.unanswered(context.Cause(ctx))
+		return s.unansweredError(context.Cause(ctx))
 	}
 	return runtime.NewUnavailable(err, "%s", s.trouble(err))
 }
 
-// unanswered gives the error for a request without an answer, for whatever reason: it is one state, however it is found.
-func (s *Server) unanswered(cause error) error {
+// unansweredError returns the error of a request without an answer, the same for all causes.
+func (s *Server) unansweredError(cause error) error {
 	return runtime.NewUnavailable(cause, "vCenter %s did not answer in time", s.config.Name)
 }
 
-// refusal gives the error for a fault that vCenter answers with.
-func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
+// faultError returns the error for a fault of vCenter.
+func (s *Server) faultError(err error, answer types.BaseMethodFault) error {
 	name := s.config.Name
 	switch f := answer.(type) {
 	case *types.InvalidLogin:
@@ -71,13 +71,13 @@ func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
 	switch answer.(type) {
 	case *types.NotSupported, *types.InvalidArgument, *types.MethodDisabled:
 	case types.BaseRuntimeFault:
-		// These are vCenter's own troubles, such as a host that does not answer it, and may come half-way.
+		// These are failures of vCenter itself, such as a host that does not answer, and may happen halfway.
 		return runtime.NewUnavailable(err, "vCenter %s failed with %s", name, kind)
 	}
 	return runtime.NewInvalidState(err, "vCenter %s refused with %s", name, kind)
 }
 
-// kindOfFault is what vCenter calls a fault.
+// kindOfFault returns vCenter's name of a fault.
 func kindOfFault(f types.BaseMethodFault) string {
 	if f == nil {
 		return "a fault without a name"
@@ -85,7 +85,7 @@ func kindOfFault(f types.BaseMethodFault) string {
 	return reflect.TypeOf(f).Elem().Name()
 }
 
-// lacking names the privileges that are missing, and on what.
+// lacking lists the missing privileges and their objects.
 func lacking(f *types.NoPermission) string {
 	on := func(privileges string, object types.ManagedObjectReference) string {
 		return fmt.Sprintf("the privilege %s on %s %s", privileges, object.Type, object.Value)
@@ -104,11 +104,11 @@ func lacking(f *types.NoPermission) string {
 	}
 }
 
-// trouble says why there is no answer, in words that stay the same from one attempt to the next.
+// trouble returns why there is no answer, in words that are the same for each attempt.
 func (s *Server) trouble(err error) string {
 	name := s.config.Name
 	if errors.Is(err, errClosed) {
-		return notConnectedText(name) // with another text the event of the next look would be lost: there is one per reason
+		return notConnectedText(name) // with another text the event of the next pass would be lost: there is one per reason
 	}
 	if errors.Is(err, errThumbprint) {
 		return fmt.Sprintf("the certificate of vCenter %s does not match the configured thumbprint", name)

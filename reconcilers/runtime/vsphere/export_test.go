@@ -11,8 +11,8 @@ import (
 )
 
 // TemplatesOf gives the templates of a runtime's vCenter, which is told so often how much of an import is done.
-func TemplatesOf(r *Runtime, tenants TemplateTenants, told time.Duration) template.Store {
-	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, told: told}
+func TemplatesOf(r *Runtime, tenants TemplateTenants, reportPeriod time.Duration) template.Store {
+	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, reportPeriod: reportPeriod}
 }
 
 // LibraryItemOf gives an item of a content library, of whose download vCenter is told so often that it goes on.

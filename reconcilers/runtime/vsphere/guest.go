@@ -14,16 +14,16 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// ofGuest are the properties with what a guest says of itself, and with what vCenter asks people. They change when what they say
-// does; those that count or beat, such as guest.disk and guestHeartbeatStatus, would tell of a fleet at rest without end.
+// ofGuest are the properties about the guest and about questions. They change only when their content does; counters
+// such as guest.disk and guestHeartbeatStatus would cause endless change events.
 var ofGuest = []string{
 	"guest.hostName", "guest.ipAddress", "guest.net", "guest.toolsRunningStatus", "guest.toolsVersionStatus2", "runtime.question",
 }
 
-// hostnames are what guests may call themselves; whatever else one says it is called is not shown.
+// hostnames matches valid host names; any other name that a guest reports is not shown.
 var hostnames = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?$`)
 
-// guest is what the guest says of itself. What vCenter remembers of a machine that is not on is not shown.
+// guest returns what the guest reports. Data that vCenter remembers of a machine that is off is not shown.
 func (s *sighting) guest() runtime.Guest {
 	guest := s.vm.Guest
 	if guest == nil || s.power() != v1alpha1.PowerRunning {
@@ -51,7 +51,7 @@ func tools(guest *types.GuestInfo) v1alpha1.ToolsState {
 	return ""
 }
 
-// addresses are those of the guest in the order that the status documents: vCenter has its own, which may change.
+// addresses returns the guest's addresses in the documented order of the status: vCenter's own order may change.
 func addresses(guest *types.GuestInfo) []string {
 	type found struct {
 		address netip.Addr
@@ -71,7 +71,7 @@ func addresses(guest *types.GuestInfo) []string {
 	add(guest.IpAddress, 0)
 	for _, adapter := range guest.Net {
 		rank := 1
-		if adapter.DeviceConfigId < 0 { // none of the machine's, but one like a bridge
+		if adapter.DeviceConfigId < 0 { // not an adapter of the machine but, for example, a bridge
 			rank = 2
 		}
 		for _, address := range adapter.IpAddress {
@@ -88,7 +88,7 @@ func addresses(guest *types.GuestInfo) []string {
 	return shown
 }
 
-// question is what vCenter asks people. As the text of a question has the ID of its message in front, its messages come first.
+// question returns vCenter's pending question. Its text begins with a message ID, so the messages are shown first.
 func (s *sighting) question() *v1alpha1.PendingQuestion {
 	asked := s.vm.Runtime.Question
 	if asked == nil {
@@ -106,7 +106,7 @@ func (s *sighting) question() *v1alpha1.PendingQuestion {
 	return shown
 }
 
-// short cuts a text to what the status has room for.
+// short truncates a text to the limit of the status.
 func short(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text

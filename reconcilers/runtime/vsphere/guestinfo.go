@@ -15,17 +15,17 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Where a guest finds its metadata and user data, each with how it is encoded beside it.
+// The keys for metadata and user data of the guest, each with its encoding.
 const (
 	metaDataKey    = "guestinfo.metadata"
 	userDataKey    = "guestinfo.userdata"
 	encodingSuffix = ".encoding"
 )
 
-// maxGuestInfo is how long a value may be that a guest is given: vCenter keeps no longer ones.
+// maxGuestInfo is the maximum length of a guestinfo value: vCenter does not store longer ones.
 const maxGuestInfo = 64 << 10
 
-// guestInfo is what cloud-init in the guest finds, as its datasource VMware reads it
+// guestInfo returns the data for cloud-init's VMware datasource
 // (https://docs.cloud-init.io/en/latest/reference/datasources/vmware.html).
 func guestInfo(m runtime.Machine) ([]types.BaseOptionValue, error) {
 	meta, err := metaData(m)
@@ -57,11 +57,11 @@ func guestInfo(m runtime.Machine) ([]types.BaseOptionValue, error) {
 	return options, nil
 }
 
-// metaData is the metadata of the machine, as JSON. The UID tells a guest that it is another one than the template's.
+// metaData returns the metadata of the machine as JSON. The UID makes cloud-init treat it as a new instance.
 func metaData(m runtime.Machine) ([]byte, error) {
 	var data map[string]any
 	if err := yaml.Unmarshal([]byte(m.CloudInit.MetaData), &data); err != nil {
-		// The error would tell of what is in the Secret.
+		// The error could reveal the content of the Secret.
 		return nil, invalid("cloudInit.secretRef", "%s of the Secret is not an object in YAML or JSON", v1alpha1.CloudInitMetaDataKey)
 	}
 	if data == nil {
@@ -76,7 +76,7 @@ func metaData(m runtime.Machine) ([]byte, error) {
 	return json.Marshal(data)
 }
 
-// packed is data as cloud-init takes it when its encoding is gzip+base64.
+// packed encodes data as gzip+base64.
 func packed(data []byte) (string, error) {
 	var text bytes.Buffer
 	w := gzip.NewWriter(&text)

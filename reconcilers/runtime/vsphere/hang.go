@@ -13,29 +13,30 @@ import (
 )
 
 const (
-	// hungAfter is how long a request must have waited, while nothing was answered, before its vCenter counts as hung.
+	// hungAfter is how long a request must have waited without any answer before vCenter counts as hung.
 	hungAfter = 2 * time.Second
-	// firstProbe and lastProbe bound the wait before a request is tried with a vCenter that is hung.
+	// firstProbe and lastProbe bound the wait between probes of a hung vCenter.
 	firstProbe, lastProbe = time.Second, 15 * time.Second
 )
 
-// errHung is why nothing was sent. The vCenter of the message did not answer earlier requests.
+// errHung is the error of requests that are not sent to a hung vCenter.
 var errHung = errors.New("nothing was sent, because the vCenter has not answered for a while; it is tried again soon")
 
-// hang knows whether a vCenter answers at all. While it does not, requests fail at once but for one from time to time: whoever waits
-// for a vCenter keeps a worker from the machines of others. Any answer ends it. Watches, and who asks whether it is there, always ask.
+// hang tracks whether a vCenter answers at all. While it does not, all requests except occasional probes fail at
+// once: otherwise they would keep workers from other machines. Any answer ends this state. Watches and connection
+// checks are always sent.
 type hang struct {
 	after, first time.Duration // hungAfter and firstProbe
 
 	mu       sync.Mutex
-	answered time.Time     // last
-	between  *wait.Backoff // of probes; nil if it is not hung
-	probe    time.Time     // when the next one may be sent
+	answered time.Time     // time of the last answer
+	between  *wait.Backoff // between probes; nil if it is not hung
+	probe    time.Time     // when the next probe may be sent
 }
 
-// refuses reports whether nothing is to be sent now. If a probe is sent, the next one waits for what comes of it, or twice the time of a
-// call.
-func (h *hang) refuses() bool {
+// rejects reports whether a request must not be sent now. If it is sent as a probe, the next one waits for its
+// result, or for twice the timeout of a call.
+func (h *hang) rejects() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -49,8 +50,8 @@ func (h *hang) refuses() bool {
 	return false
 }
 
-// note takes down what became of a request that began then.
-func (h *hang) note(ctx context.Context, began time.Time, err error) {
+// record records the result of a request that began then.
+func (h *hang) record(ctx context.Context, began time.Time, err error) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,7 +59,7 @@ func (h *hang) note(ctx context.Context, began time.Time, err error) {
 	switch {
 	case err == nil:
 		h.answer()
-	case ctx.Err() == nil && !long: // it fails by itself, such as where nobody listens
+	case ctx.Err() == nil && !long: // it fails at once, for example if nothing listens there
 		h.between = nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && long && !h.answered.After(began):
 		if h.between == nil {
@@ -68,16 +69,16 @@ func (h *hang) note(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-// answer notes an answer.
+// answer records an answer.
 func (h *hang) answer() { h.answered, h.between = time.Now(), nil }
 
-// listening notes the answers of a vCenter.
+// listening records the answers of a vCenter.
 type listening struct {
 	soap.RoundTripper
 	hang *hang
 }
 
-// RoundTrip makes a request.
+// RoundTrip sends a request.
 func (l listening) RoundTrip(ctx context.Context, request, response soap.HasFault) error {
 	err := l.RoundTripper.RoundTrip(ctx, request, response)
 	if err == nil || soap.IsSoapFault(err) {

@@ -18,7 +18,7 @@ func TestWhenAVCenterCountsAsHung(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		time.Sleep(took)
-		h.note(ctx, began, err)
+		h.record(ctx, began, err)
 	}
 	for name, tc := range map[string]struct {
 		do   func(h *hang)
@@ -30,16 +30,16 @@ func TestWhenAVCenterCountsAsHung(t *testing.T) {
 		"one was given up": {func(h *hang) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			h.note(ctx, time.Now().Add(-time.Minute), lost)
+			h.record(ctx, time.Now().Add(-time.Minute), lost)
 		}, false},
 		"nobody listens": {func(h *hang) { request(h, time.Millisecond, 5*time.Second, lost) }, false},
 		"another was answered meanwhile": {func(h *hang) {
-			time.AfterFunc(time.Second, func() { h.note(context.Background(), time.Now(), nil) })
+			time.AfterFunc(time.Second, func() { h.record(context.Background(), time.Now(), nil) })
 			request(h, 5001*time.Millisecond, 5*time.Second, lost)
 		}, false},
 		"an answer afterwards": {func(h *hang) {
 			request(h, 5001*time.Millisecond, 5*time.Second, lost)
-			h.note(context.Background(), time.Now(), nil)
+			h.record(context.Background(), time.Now(), nil)
 		}, false},
 		"nobody listens afterwards": {func(h *hang) {
 			request(h, 5001*time.Millisecond, 5*time.Second, lost)
@@ -49,7 +49,7 @@ func TestWhenAVCenterCountsAsHung(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hang{after: hungAfter, first: firstProbe}
-				if tc.do(h); h.refuses() != tc.hung {
+				if tc.do(h); h.rejects() != tc.hung {
 					t.Errorf("hung: %t", !tc.hung)
 				}
 			})
@@ -67,14 +67,14 @@ func TestProbesOfAHungVCenterAreRare(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			<-ctx.Done()
-			h.note(ctx, began, ctx.Err())
+			h.record(ctx, began, ctx.Err())
 		}
 		for range 110 {
 			go func() {
 				ask() // before anything is known
 				for range 600 {
 					time.Sleep(time.Second)
-					if h.refuses() {
+					if h.rejects() {
 						continue
 					}
 					if probes.Add(1); waiting.Add(1) > 1 {

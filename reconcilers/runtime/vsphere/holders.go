@@ -11,15 +11,15 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// holder is a machine that a disk is attached to.
+// holder is a machine to which a disk is attached.
 type holder struct {
 	vm     mo.VirtualMachine
-	disk   *types.VirtualDisk // nil if its file is on the way back to where it belongs.
-	marked bool               // Attach has attached it.
+	disk   *types.VirtualDisk // nil if its file is being moved back to where it belongs
+	marked bool               // attached by Attach
 	mark   mark
 }
 
-// id is the marker of the machine, or what vCenter calls one that has none.
+// id returns the mark of the machine, or vCenter's ID of one without a mark.
 func (h holder) id() string {
 	if owner := remembered(&h.vm)[OwnerKey]; owner != "" {
 		return owner
@@ -27,7 +27,7 @@ func (h holder) id() string {
 	return h.vm.Config.InstanceUuid
 }
 
-// String names the machine for people, as vCenter shows it.
+// String returns the machine's name for messages.
 func (h holder) String() string {
 	name := h.vm.Name
 	if len(name) > maxBy {
@@ -36,7 +36,7 @@ func (h holder) String() string {
 	return "machine " + strconv.Quote(name)
 }
 
-// inUse is the error for what cannot be done to a disk that a machine has.
+// inUse returns the error of a change that an attached disk does not allow.
 func (h holder) inUse(doing string) error {
 	if !h.marked {
 		return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has it attached, but not by Sallyport: detach it there", doing, h)
@@ -44,8 +44,8 @@ func (h holder) inUse(doing string) error {
 	return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has it attached", doing, h)
 }
 
-// holders gives the machines on the datastore of a disk that it is attached to. A copy of the disk may have its UUID: only a mark says
-// that what is elsewhere may be the disk.
+// holders returns the machines on the disk's datastore to which it is attached. A copy of the disk may have its UUID:
+// elsewhere only a mark says that a device may be the disk.
 func (r *Runtime) holders(ctx context.Context, d runtime.Disk, at *spot) (all []holder, err error) {
 	found, _, err := r.havingDisk(ctx, d, at, types.ObjectSpec{
 		Obj: at.datastore.Self, Skip: new(true), SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: "Datastore", Path: "vm"}},
@@ -58,10 +58,11 @@ func (r *Runtime) holders(ctx context.Context, d runtime.Disk, at *spot) (all []
 	return all, err
 }
 
-// holdersAnywhere gives the machines of the datacenter that a disk may be attached to which is not where it was made: vCenter has moved it
-// with a machine. That is a long look, for a disk that would be taken for lost without.
+// holdersAnywhere returns the machines of the datacenter that may have a disk which is not where it was created:
+// vCenter has moved it with a machine. This is a long read, for disks that would otherwise count as lost.
 //
-// A machine of which vCenter has lost the configuration could have the disk: as long as nobody is found to have it, nothing is known.
+// A machine whose configuration vCenter has lost could have the disk: if no holder is found, the state is then
+// unknown.
 func (r *Runtime) holdersAnywhere(ctx context.Context, d runtime.Disk, at *spot) ([]holder, error) {
 	all, unknown, err := r.havingDisk(ctx, d, at, types.ObjectSpec{
 		Obj: at.center, Skip: new(true), SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{
@@ -76,8 +77,9 @@ func (r *Runtime) holdersAnywhere(ctx context.Context, d runtime.Disk, at *spot)
 	return all, err
 }
 
-// havingDisk looks at machines in one request, and closer at those that may have the disk. A machine that the account may not see into
-// could be one: that is an error. One that has no configuration is being made, or vCenter has lost it: it is unknown.
+// havingDisk reads machines in one request, and those that may have the disk in detail. A machine whose configuration
+// the account may not read could have it: that is an error. A machine without a configuration is being created, or
+// vCenter has lost it: that is unknown.
 func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, at *spot, machines types.ObjectSpec, properties ...string) (
 	all []holder, unknown string, err error,
 ) {
@@ -86,7 +88,7 @@ func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, at *spot, mach
 		ObjectSet: []types.ObjectSpec{machines}, PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: properties}},
 	}, only(func(vm mo.VirtualMachine) {
 		if vm.Config == nil {
-			unknown = max(unknown, vm.Self.Value) // always the same one
+			unknown = max(unknown, vm.Self.Value) // deterministic
 		}
 		if _, has := having(vm, d); has {
 			close = append(close, vm.Self)
@@ -99,7 +101,7 @@ func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, at *spot, mach
 		var vm mo.VirtualMachine
 		err = r.read(ctx, ref, &vm, "name", "config.changeVersion", "config.extraConfig", "config.hardware.device", "config.instanceUuid")
 		if runtime.IsNotFound(err) {
-			err = nil // It has gone in between.
+			err = nil // it was removed in the meantime
 			continue
 		}
 		h, has := having(vm, d)
@@ -113,11 +115,11 @@ func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, at *spot, mach
 	return all, unknown, err
 }
 
-// having reports whether a machine may have a disk: a device of it is the file of the disk, by its name or by the UUID that the disk was made
-// with. What the machine's mark says of the UUID does not matter, since everybody can write it who may edit the machine.
+// having reports whether a machine may have a disk: a device has the disk's file, by its name or by the UUID at
+// creation. The UUID in the machine's mark is ignored, since users who may edit the machine can write it.
 func having(vm mo.VirtualMachine, d runtime.Disk) (h holder, has bool) {
 	if vm.Config == nil {
-		return h, false // What is on keeps its files locked.
+		return h, false // a running machine keeps its files locked
 	}
 	m, marked := markOf(marksOf(vm.Config.ExtraConfig), d.UID)
 	h = holder{vm: vm, disk: device(vm.Config.Hardware.Device, d.UID, d.ID), mark: m, marked: marked}

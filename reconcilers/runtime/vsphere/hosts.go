@@ -12,12 +12,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// needs are what a host must have for a machine to run there.
+// needs are the requirements for a host.
 type needs struct {
 	datastores, networks []types.ManagedObjectReference
-	memory               int64 // In bytes; 0 leaves it to vCenter whether there is room.
+	memory               int64 // in bytes; 0 leaves it to vCenter
 	tags                 selection
-	tagged               []types.ManagedObjectReference // The hosts that have the tags.
+	tagged               []types.ManagedObjectReference // the hosts that have the tags
 }
 
 // String describes the requirements for a host of a cluster in messages.
@@ -35,7 +35,7 @@ func (n needs) String() string {
 	return text
 }
 
-// hostsOf gives the hosts of a cluster, or the one that stands alone.
+// hostsOf returns the hosts of a cluster, or a standalone host.
 func (r *Runtime) hostsOf(ctx context.Context, compute types.ManagedObjectReference) (hosts []mo.HostSystem, err error) {
 	err = r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: []types.ObjectSpec{{Obj: compute, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
@@ -49,7 +49,7 @@ func (r *Runtime) hostsOf(ctx context.Context, compute types.ManagedObjectRefere
 	return hosts, err
 }
 
-// lacks says what a host does not have, and nothing if the machine can run there.
+// lacks returns which requirement a host does not meet, or "".
 func (n needs) lacks(host mo.HostSystem) string {
 	missing := func(of, all []types.ManagedObjectReference) bool {
 		return slices.ContainsFunc(of, func(ref types.ManagedObjectReference) bool { return !slices.Contains(all, ref) })
@@ -69,7 +69,7 @@ func (n needs) lacks(host mo.HostSystem) string {
 	return ""
 }
 
-// free is how much memory of a host is not in use, in bytes.
+// free returns the unused memory of a host in bytes.
 func free(host mo.HostSystem) int64 {
 	if host.Summary.Hardware == nil {
 		return 0
@@ -77,12 +77,12 @@ func free(host mo.HostSystem) int64 {
 	return host.Summary.Hardware.MemorySize - int64(host.Summary.QuickStats.OverallMemoryUsage)*mebibyte
 }
 
-// met gives the hosts that have what is needed.
+// met returns the hosts that meet the requirements.
 func (n needs) met(hosts []mo.HostSystem) []mo.HostSystem {
 	return slices.DeleteFunc(slices.Clone(hosts), func(host mo.HostSystem) bool { return n.lacks(host) != "" })
 }
 
-// best gives the host with the least memory in use, of those that have what is needed, and nil if none has.
+// best returns the suitable host with the least memory in use, nil if there is none.
 func (n needs) best(hosts []mo.HostSystem) *mo.HostSystem {
 	if hosts = n.met(hosts); len(hosts) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func leastUsed(hosts []mo.HostSystem) *mo.HostSystem {
 	return &least
 }
 
-// named gives the host of that name, or says why the machine cannot run there.
+// named returns the host of that name, or why the machine cannot run there.
 func named(hosts []mo.HostSystem, name string, needs needs) (host *mo.HostSystem, lacks string) {
 	i := slices.IndexFunc(hosts, func(host mo.HostSystem) bool { return host.Name == name })
 	if i < 0 {
@@ -110,8 +110,8 @@ func named(hosts []mo.HostSystem, name string, needs needs) (host *mo.HostSystem
 	return &hosts[i], ""
 }
 
-// hostFor gives the host to make a machine on: the one that its spec names, and otherwise whichever DRS chooses, or we do where it is
-// off, or knows nothing of the tags that are wanted.
+// hostFor returns the host on which to create a machine: the one in the spec, or nil for DRS to choose. If DRS is
+// off, or tags are required, which DRS ignores, it chooses one.
 func (r *Runtime) hostFor(
 	ctx context.Context, m runtime.Machine, compute types.ManagedObjectReference, needs needs,
 ) (*types.ManagedObjectReference, error) {
@@ -126,7 +126,8 @@ func (r *Runtime) hostFor(
 	return &leastUsed(hosts).Self, nil
 }
 
-// hostsFor gives the hosts that a machine can be made on, one at least: the one that its spec names, or those that have what is needed.
+// hostsFor returns the hosts on which a machine can be created, at least one: the one in the spec, or those that meet
+// the requirements.
 func (r *Runtime) hostsFor(
 	ctx context.Context, m runtime.Machine, compute types.ManagedObjectReference, needs needs,
 ) (hosts []mo.HostSystem, err error) {
@@ -154,7 +155,7 @@ func (r *Runtime) hostsFor(
 	return hosts, nil
 }
 
-// hostToStart gives the host to power a machine on on, and nil for the one that it is on, which is left only for want of tags.
+// hostToStart returns the host to power on, or nil for the current one, which is only left if it lacks tags.
 func (r *Runtime) hostToStart(ctx context.Context, s *sighting, m runtime.Machine) (*types.ManagedObjectReference, error) {
 	wanted := selected(m.Spec.NodeSelector)
 	if len(wanted) == 0 || s.vm.Runtime.Host == nil {
@@ -171,7 +172,7 @@ func (r *Runtime) hostToStart(ctx context.Context, s *sighting, m runtime.Machin
 	return &host.Self, nil
 }
 
-// around gives the hosts that share a machine's resource pool, those of its cluster, and what it needs of them.
+// around returns the hosts of the machine's cluster, and its requirements.
 func (r *Runtime) around(ctx context.Context, s *sighting, wanted selection) (hosts []mo.HostSystem, n needs, err error) {
 	if s.vm.Runtime.Host == nil {
 		return nil, n, runtime.NewInvalidState(nil, "the machine is not on a host, so it cannot be moved")
@@ -192,7 +193,7 @@ func (r *Runtime) around(ctx context.Context, s *sighting, wanted selection) (ho
 	return hosts, n, err
 }
 
-// choosesHosts reports whether a cluster chooses hosts by itself: whether DRS is on.
+// choosesHosts reports whether DRS of a cluster is on.
 func (r *Runtime) choosesHosts(ctx context.Context, compute types.ManagedObjectReference) (bool, error) {
 	if compute.Type != "ClusterComputeResource" {
 		return false, nil

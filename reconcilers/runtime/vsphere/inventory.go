@@ -15,28 +15,28 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Inventory is what a vCenter has, in any order.
+// Inventory is the inventory of a vCenter, in any order.
 type Inventory struct {
 	// Hosts are its ESXi hosts.
 	Hosts []v1alpha1.VSphereHost
-	// Places are what machines can be made from and placed in.
+	// Places are the places for machines.
 	Places v1alpha1.VSphereInventory
-	// Marked are machines that bear the mark of a VirtualMachine, in the folders that one of the tenants allows. They are at most ten
-	// minutes old.
+	// Marked are machines with the mark of a VirtualMachine, in the folders that one of the tenants allows. They are
+	// at most ten minutes old.
 	Marked []MarkedMachine
 }
 
-// maxPath is how long the path of a place can be in a spec. Nobody can name a longer one.
+// maxPath is the maximum length of a path in a spec.
 const maxPath = 512
 
-// The types of what a clone names as its resource pool, and as its networks.
+// The types of resource pools and networks in a clone.
 var (
 	poolTypes    = []string{"ResourcePool", "ClusterComputeResource", "ComputeResource"}
 	networkTypes = []string{"Network", "DistributedVirtualPortgroup", "OpaqueNetwork"}
 )
 
-// Inventory returns the hosts of the vCenter, and those of its places that one of the tenants allows. Machines are read only in folders
-// that may have a template.
+// Inventory returns the hosts of the vCenter, and the places that one of the tenants allows. Machines are read only
+// in folders that may contain a template.
 func (s *Server) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant) (found Inventory, err error) {
 	err = s.call(ctx, func(c *vim25.Client) error {
 		all, err := entities(ctx, c)
@@ -54,7 +54,7 @@ func (s *Server) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant
 	return found, err
 }
 
-// entities reads everything that is part of an inventory path or listed, but for machines.
+// entities reads everything that is part of an inventory path or listed, except machines.
 func entities(ctx context.Context, c *vim25.Client) (inventory, error) {
 	var properties []types.PropertySpec
 	var kinds []string
@@ -84,7 +84,7 @@ func entities(ctx context.Context, c *vim25.Client) (inventory, error) {
 	return i, err
 }
 
-// entityOf gives what everything in an inventory has. The name of a network is elsewhere.
+// entityOf returns the common part of an inventory object. The name of a network is elsewhere.
 func entityOf(object any) (entity mo.ManagedEntity) {
 	if is, ok := object.(mo.IsManagedEntity); ok {
 		entity = is.GetManagedEntity()
@@ -100,7 +100,7 @@ func entityOf(object any) (entity mo.ManagedEntity) {
 	return entity
 }
 
-// inventory is the inventory as vCenter showed it.
+// inventory is the inventory as read from vCenter.
 type inventory struct {
 	root    types.ManagedObjectReference
 	named   map[types.ManagedObjectReference]mo.ManagedEntity
@@ -125,7 +125,8 @@ func (i *inventory) hosts() (hosts []v1alpha1.VSphereHost) {
 	return hosts
 }
 
-// path gives the inventory path of something, and false if vCenter does not show all of it. Of one that nobody could name it is a part.
+// path returns the inventory path of an object, and false if vCenter does not show all of it. It may be longer than a
+// spec can name.
 func (i *inventory) path(entity mo.ManagedEntity) (path string, known bool) {
 	for len(path) <= maxPath {
 		if entity.Name == "" || entity.Parent == nil {
@@ -142,7 +143,7 @@ func (i *inventory) path(entity mo.ManagedEntity) (path string, known bool) {
 	return path, true
 }
 
-// places gives everything but the templates.
+// places returns the places without the templates.
 func (i *inventory) places(allowed v1alpha1.VSphereTenant) (places v1alpha1.VSphereInventory) {
 	for _, list := range []*v1alpha1.VSpherePlaces{
 		&places.Templates, &places.Folders, &places.ResourcePools, &places.Datastores, &places.Networks,
@@ -170,7 +171,7 @@ func takesMachines(object any) bool {
 	return is && slices.Contains(folder.ChildType, "VirtualMachine")
 }
 
-// add lists something that is allowed.
+// add lists an object that is allowed.
 func (i *inventory) add(entity mo.ManagedEntity, allowed []v1alpha1.InventoryPath, places *v1alpha1.VSpherePlaces) {
 	switch path, known := i.path(entity); {
 	case !known:
@@ -180,8 +181,8 @@ func (i *inventory) add(entity mo.ManagedEntity, allowed []v1alpha1.InventoryPat
 	}
 }
 
-// templates reads the machines of the folders that may have a template that is allowed. A machine that vCenter cannot say anything of may
-// be one.
+// templates reads the machines of the folders that may contain an allowed template. A machine without a readable
+// configuration may be one.
 func (i *inventory) templates(
 	ctx context.Context, c *vim25.Client, allowed []v1alpha1.InventoryPath, places *v1alpha1.VSpherePlaces,
 ) error {
@@ -193,7 +194,7 @@ func (i *inventory) templates(
 		ObjectSet: folders,
 		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"name", "parent", "config.template"}}},
 	})
-	if fault.Is(err, &types.ManagedObjectNotFound{}) { // a folder has gone in between
+	if fault.Is(err, &types.ManagedObjectNotFound{}) { // a folder was removed in the meantime
 		places.Complete = false
 		return nil
 	}
@@ -209,7 +210,7 @@ func (i *inventory) templates(
 	return err
 }
 
-// together is what any of the tenants allows.
+// together returns the union of the tenants.
 func together(tenants []v1alpha1.VSphereTenant) (all v1alpha1.VSphereTenant) {
 	for _, t := range tenants {
 		all.Templates = append(all.Templates, t.Templates...)
@@ -221,8 +222,8 @@ func together(tenants []v1alpha1.VSphereTenant) (all v1alpha1.VSphereTenant) {
 	return all
 }
 
-// covered reports whether something is at one of the places, or below. Whether case matters is for the policy servers-tenancy to say: what
-// it allows must not be missing from a list.
+// covered reports whether a path is at or below one of the places. Policy servers-tenancy decides whether case
+// matters: the list must contain everything that it allows.
 func covered(path string, allowed []v1alpha1.InventoryPath) bool {
 	path = strings.ToLower(path) + "/"
 	return slices.ContainsFunc(allowed, func(place v1alpha1.InventoryPath) bool {
@@ -230,7 +231,7 @@ func covered(path string, allowed []v1alpha1.InventoryPath) bool {
 	})
 }
 
-// mayHave reports whether something in a folder may be one of the places, or below one.
+// mayHave reports whether an object in a folder may be at or below one of the places.
 func mayHave(folder string, allowed []v1alpha1.InventoryPath) bool {
 	return covered(folder, allowed) || slices.ContainsFunc(allowed, func(place v1alpha1.InventoryPath) bool {
 		return strings.EqualFold(folder, path.Dir(string(place)))

@@ -12,8 +12,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -60,7 +60,7 @@ func newJudging(t *testing.T) *judging {
 			},
 		}}},
 	}
-	j.Runtime = &Runtime{server: server, judge: func(_ context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
+	j.Runtime = &Runtime{server: server, placeCheck: func(_ context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 		j.asked = append(j.asked, *clone.DeepCopy())
 		if j.refused[clone.Datastore] {
 			return nil, runtime.NewPermission(nil, "not on %s", clone.Datastore)
@@ -98,7 +98,7 @@ func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
 				t.Fatalf("nothing was renamed: asked about %v, error %v", j.asked, err)
 			}
 			j.vcenter.RenamePlace(c.kind, c.from, "moved")
-			if _, _, err := j.judged(t.Context(), clone, p); err != nil {
+			if _, _, err := j.checkedClone(t.Context(), clone, p); err != nil {
 				t.Errorf("it may be there: got error %v", err)
 			}
 			want := clone.DeepCopy()
@@ -107,13 +107,13 @@ func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
 				t.Errorf("asked about (-want +got):\n%s", diff)
 			}
 			j.answer = runtime.NewPermission(nil, "not at %s", "/DC0/moved")
-			_, _, err = j.judged(t.Context(), clone, p)
+			_, _, err = j.checkedClone(t.Context(), clone, p)
 			said := "spec.runtime.vsphere.clone." + c.fields + ": vCenter lab has this at another path now, where the namespace may not create machines"
 			if !runtime.IsPermission(err) || runtime.Message(err) != said {
 				t.Errorf("it may not be there: got error %v", err)
 			}
 			j.answer = runtime.NewUnavailable(nil, "not now")
-			if _, _, err := j.judged(t.Context(), clone, p); !runtime.IsUnavailable(err) {
+			if _, _, err := j.checkedClone(t.Context(), clone, p); !runtime.IsUnavailable(err) {
 				t.Errorf("nobody knows: got error %v", err)
 			}
 		})
@@ -146,7 +146,7 @@ func TestPartsWhosePathIsNotShown(t *testing.T) {
 		}
 		j.vcenter.RenamePlace("Datastore", "LocalDS_0", rename)
 		want := "spec.runtime.vsphere.clone.datastore: vCenter lab does not show the full path of /DC0/datastore/LocalDS_0, which is needed to check spec.tenants"
-		if _, _, err := j.judged(t.Context(), cloneOf(j.machine), p); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
+		if _, _, err := j.checkedClone(t.Context(), cloneOf(j.machine), p); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
 			t.Errorf("%s: got error %v", name, err)
 		}
 		if len(j.asked) > 0 {
@@ -179,7 +179,7 @@ func TestSessionsJudgeWhatIsMade(t *testing.T) {
 	}
 	elsewhere := cloneOf(j.machine).DeepCopy()
 	elsewhere.Datastore = "/DC0/datastore/elsewhere"
-	if among, err := rt.judge(t.Context(), elsewhere); err != nil || !slices.Equal(among, []v1alpha1.InventoryPath{"/DC0/datastore"}) {
+	if among, err := rt.placeCheck(t.Context(), elsewhere); err != nil || !slices.Equal(among, []v1alpha1.InventoryPath{"/DC0/datastore"}) {
 		t.Errorf("got %v, error %v", among, err)
 	}
 	client, err := sessions.Runtime(t.Context(), vm)

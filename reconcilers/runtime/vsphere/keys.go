@@ -18,27 +18,26 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// What is remembered in the extraConfig of a machine. The names have no slash, which not every tool that edits a VMX file
-// takes.
+// Keys in the extraConfig of a machine. They contain no slash, which some tools for VMX files do not accept.
 const (
-	// OwnerKey is the owner's marker: the UID of the VirtualMachine that has adopted the machine.
+	// OwnerKey is the owner mark: the UID of the machine's VirtualMachine.
 	OwnerKey = "sallyport.owner"
-	// NameKey is the namespace and the name of that VirtualMachine, for users. It gives no right to the machine: by it only a machine of an
-	// earlier VirtualMachine of the name is noticed.
+	// NameKey is the namespace and name of that VirtualMachine, for users. It gives no right to the machine: it only
+	// helps to find a machine of an earlier VirtualMachine of that name.
 	NameKey = "sallyport.name"
-	// PowerOnsKey counts the power-ons. It outlives the adoption: a machine that is released and adopted again while it
-	// is on keeps its incarnation.
+	// PowerOnsKey counts the power-ons. It is kept on release: a running machine that is released and adopted again
+	// keeps its incarnation.
 	PowerOnsKey = "sallyport.powerOns"
-	// MoveKey is the last move that was asked for.
+	// MoveKey is the last requested move.
 	MoveKey = "sallyport.move"
-	// MadeFromKey says which release of a VSphereTemplate the machine was made from.
+	// MadeFromKey is the release of the VSphereTemplate from which the machine was created.
 	MadeFromKey = "sallyport.madeFrom"
 )
 
 // allKeys are the keys in the order in which they are written.
 var allKeys = []string{OwnerKey, NameKey, PowerOnsKey, MoveKey, MadeFromKey}
 
-// powerOns is what is written before a power-on: how many there were with it, and when it was written.
+// powerOns is written before a power-on: the count including it, and the time of the write.
 type powerOns struct {
 	count int
 	at    time.Time
@@ -46,7 +45,7 @@ type powerOns struct {
 
 func parsePowerOns(text string) (p powerOns) {
 	count, at, _ := strings.Cut(text, " ")
-	// What somebody else has written there counts as nothing.
+	// Text written by other clients counts as zero.
 	p.count, _ = strconv.Atoi(count)
 	p.at, _ = time.Parse(time.RFC3339Nano, at)
 	return p
@@ -56,15 +55,15 @@ func (p powerOns) String() string {
 	return strconv.Itoa(p.count) + " " + p.at.UTC().Format(time.RFC3339Nano)
 }
 
-// incarnation gives the mark of the power-on at that time: the count tells ours apart, also if vCenter's times are whole
-// seconds, and the time tells those of others. Seconds will do for that, and are less likely to change when vCenter
-// reads a time back.
+// incarnation returns the incarnation of a machine powered on at that time: the count distinguishes our power-ons
+// even if vCenter's times have whole seconds, and the time distinguishes those of others. Seconds are enough for
+// that, and less likely to change when vCenter reads a time back.
 //
-// A count that was written after the machine had been powered on belongs to a power-on that came to nothing, because
-// somebody else was first: it does not count, so that the mark of a machine that is on stays as it is. (Whoever else
-// powers it on while the count is being written still gets it; only this process could have looked in between, and it is
-// busy writing.) If the clocks differ so much that the order is not the true one, the marks are other ones and as
-// different from each other.
+// A count that was written after the power-on belongs to an attempt that failed because another client was first: it
+// is ignored, so that the incarnation of a running machine does not change. (If another client powers the machine on
+// while the count is being written, its power-on gets the new count; only this process could have observed the
+// machine in between, and it is busy writing.) If the clocks differ so much that the order is wrong, the incarnations
+// are different values but still distinct.
 func (p powerOns) incarnation(boot *time.Time) string {
 	if boot == nil {
 		if p.count == 0 {
@@ -83,9 +82,9 @@ func (p powerOns) incarnation(boot *time.Time) string {
 	return fmt.Sprintf("%d@%d", count, boot.Unix())
 }
 
-// move is what is written before a move: when, by vCenter's clock, in which incarnation and to which host. By the time it
-// is known where a relocation in flight goes, which vCenter does not say. The incarnation is there because some versions
-// of vCenter forget the time of the power-on of a machine that is moved.
+// move is written before a move: the time by vCenter's clock, the incarnation and the host. It tells the target of a
+// relocation in flight, which vCenter does not report. The incarnation is included because some versions of vCenter
+// forget the time of the power-on when a machine is moved.
 type move struct {
 	at          time.Time
 	incarnation string
@@ -106,17 +105,17 @@ func (m move) String() string {
 	return m.at.UTC().Format(time.RFC3339Nano) + " " + m.incarnation + " " + m.host
 }
 
-// noteLasts is how long after a note the task that it announces can have been made. A call lasts seconds.
+// noteLasts is how long after a note its task can have been created. A call lasts seconds.
 const noteLasts = time.Minute
 
-// announced reports whether a task was made soon after a note of that time.
+// announced reports whether a task was created soon after a note of that time.
 func announced(at time.Time, info types.TaskInfo) bool {
-	// The note's time was rounded to whatever vCenter says when asked for it.
+	// The note's time was rounded to the resolution of vCenter's clock.
 	after := info.QueueTime.Sub(at)
 	return after >= -time.Second && after < noteLasts
 }
 
-// now gives the time by vCenter's clock.
+// now returns the time of vCenter's clock.
 func (r *Runtime) now(ctx context.Context) (now time.Time, err error) {
 	err = r.server.call(ctx, func(c *vim25.Client) error {
 		at, err := methods.GetCurrentTime(ctx, c)
@@ -128,18 +127,18 @@ func (r *Runtime) now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// write changes what is remembered in the machine's extraConfig, an empty value removes a key, and waits until that is
-// done. If the machine's configuration has changed since it was seen, nothing is written and the error is InvalidState:
-// that lets one win of two who write at the same time.
+// write changes keys in the machine's extraConfig (an empty value removes a key) and waits for completion. If the
+// configuration has changed since it was read, nothing is written and the error is InvalidState, so that of two
+// concurrent writers one fails.
 func (r *Runtime) write(ctx context.Context, s *sighting, values map[string]string) error {
 	return r.reconfigure(ctx, s, s.noting(values))
 }
 
-// noting is the change of the configuration that write makes.
+// noting returns the reconfiguration for write.
 func (s *sighting) noting(values map[string]string) (spec types.VirtualMachineConfigSpec) {
 	for _, key := range allKeys {
 		value, set := values[key]
-		// Removing what is not there would add it, empty, in some versions.
+		// Some versions add an empty entry when a missing key is removed.
 		if set && (value != "" || s.keys[key] != "") {
 			spec.ExtraConfig = append(spec.ExtraConfig, &types.OptionValue{Key: key, Value: value})
 		}
@@ -147,7 +146,7 @@ func (s *sighting) noting(values map[string]string) (spec types.VirtualMachineCo
 	return spec
 }
 
-// reconfigure changes the machine's configuration, and waits until that is done, if it has not changed since it was seen.
+// reconfigure changes the configuration of a machine that is unchanged since it was read, and waits for completion.
 func (r *Runtime) reconfigure(ctx context.Context, s *sighting, spec types.VirtualMachineConfigSpec) error {
 	spec.ChangeVersion = s.vm.Config.ChangeVersion
 	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
@@ -156,7 +155,7 @@ func (r *Runtime) reconfigure(ctx context.Context, s *sighting, spec types.Virtu
 	return err
 }
 
-// carryOut begins a task, and waits until it has ended.
+// carryOut starts a task and waits until it has ended.
 func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*object.Task, error)) (ended types.TaskInfo, err error) {
 	var ref types.ManagedObjectReference
 	err = r.server.call(ctx, func(c *vim25.Client) error {
@@ -173,7 +172,7 @@ func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*obje
 		})
 		switch {
 		case err != nil:
-			// The task is begun; what has become of it is not known.
+			// The task has started; its result is unknown.
 			return ended, runtime.NewUnavailable(err, "vCenter %s did not report the result of a change", r.server.config.Name)
 		case t.Info.State == types.TaskInfoStateSuccess:
 			return t.Info, nil
@@ -184,7 +183,7 @@ func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*obje
 	return ended, r.server.translate(ctx, err)
 }
 
-// remembered gives the values of our keys.
+// remembered returns the values of our keys.
 func remembered(vm *mo.VirtualMachine) map[string]string {
 	keys := map[string]string{}
 	for _, option := range vm.Config.ExtraConfig {

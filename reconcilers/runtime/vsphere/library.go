@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxFound is how many libraries, items or files are looked at: each takes a request.
+	// maxFound limits the libraries, items or files that are read: each takes a request.
 	maxFound = 64
-	// ofItem is the section of the spec that says which item of a content library a template is made from.
+	// ofItem is the section of the spec for the item of a content library.
 	ofItem section = "spec.source.libraryItem."
-	// aboutLibraries is what errors of the REST API say that the requests are about.
+	// aboutLibraries describes the requests in errors of the REST API.
 	aboutLibraries = "content libraries"
 )
 
@@ -26,10 +26,10 @@ const (
 type libraryItem struct {
 	server *Server
 	of     v1alpha1.VSphereLibraryItem
-	every  time.Duration // How often vCenter is told that a download goes on.
+	every  time.Duration // interval of the keep-alive of a download
 }
 
-// LibraryItem returns the item of a content library that a VSphereTemplate is made from, if the tenants let it use the library.
+// LibraryItem returns the item of a content library for a VSphereTemplate, if the tenants allow the library.
 func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template.LibraryItem, error) {
 	name := d.Spec.ServerRef.Name
 	present := s.await(ctx, name)
@@ -42,14 +42,14 @@ func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template
 	return &libraryItem{present.server, *d.Spec.Source.LibraryItem, keepDownload}, nil
 }
 
-// ask makes requests about content libraries that belong together.
+// ask makes related requests about content libraries.
 func (i *libraryItem) ask(ctx context.Context, requests func(context.Context, *library.Manager) error) error {
 	return inTime(ctx, func(ctx context.Context) error {
 		return i.server.rest(ctx, aboutLibraries, func(c *rest.Client) error { return requests(ctx, library.NewManager(c)) })
 	})
 }
 
-// find gives the ID of the item. vCenter lets several libraries have the same name.
+// find returns the ID of the item. vCenter allows several libraries with the same name.
 func (i *libraryItem) find(ctx context.Context) (id string, err error) {
 	kind := ""
 	err = i.ask(ctx, func(ctx context.Context, m *library.Manager) error {
@@ -57,7 +57,7 @@ func (i *libraryItem) find(ctx context.Context) (id string, err error) {
 		if err != nil {
 			return err
 		}
-		in, err := i.only("library", "content library "+shown(i.of.Library), ids, func(id string) (bool, error) {
+		in, err := i.onlyMatch("library", "content library "+shown(i.of.Library), ids, func(id string) (bool, error) {
 			found, err := m.GetLibraryByID(ctx, id)
 			return found.Name == i.of.Library, err
 		})
@@ -68,7 +68,7 @@ func (i *libraryItem) find(ctx context.Context) (id string, err error) {
 		if err != nil {
 			return err
 		}
-		id, err = i.only("name", "item "+shown(i.of.Name)+" in content library "+shown(i.of.Library), ids, func(id string) (bool, error) {
+		id, err = i.onlyMatch("name", "item "+shown(i.of.Name)+" in content library "+shown(i.of.Library), ids, func(id string) (bool, error) {
 			found, err := m.GetLibraryItem(ctx, id)
 			if found.Name == i.of.Name {
 				kind = found.Type
@@ -83,15 +83,15 @@ func (i *libraryItem) find(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// only gives the one of several that is called so. vCenter looks names up without their case.
-func (i *libraryItem) only(field, what string, ids []string, is func(id string) (bool, error)) (string, error) {
+// onlyMatch returns the single match whose name equals the requested one (vCenter matches case-insensitively).
+func (i *libraryItem) onlyMatch(field, what string, ids []string, is func(id string) (bool, error)) (string, error) {
 	if len(ids) > maxFound {
 		return "", ofItem.invalid(field, "vCenter %s has %d of name %s: rename some", i.server.config.Name, len(ids), what)
 	}
 	var called []string
 	for _, id := range ids {
 		yes, err := is(id)
-		if rest.IsStatusError(err, http.StatusNotFound) { // it has gone in between
+		if rest.IsStatusError(err, http.StatusNotFound) { // it was removed in the meantime
 			continue
 		}
 		if err != nil {
@@ -110,7 +110,7 @@ func (i *libraryItem) only(field, what string, ids []string, is func(id string) 
 	return "", ofItem.invalid(field, "vCenter %s has %d of %s: rename all but one", i.server.config.Name, len(called), what)
 }
 
-// prepared is what the requests about an item end with that was found a moment ago.
+// prepared converts the error of requests about an item that was just found.
 func prepared(err error) error {
 	if rest.IsStatusError(err, http.StatusNotFound) {
 		return runtime.NewUnavailable(nil, "the item of the content library was changed or removed, or its download ended, in the meantime")

@@ -19,25 +19,26 @@ import (
 )
 
 const (
-	// preparePatience is how long vCenter may take to get an item ready, which it may have to download itself first.
+	// preparePatience limits the time vCenter takes to prepare an item, which it may have to download first.
 	preparePatience = 30 * time.Minute
-	// keepDownload is how often vCenter is told that a download goes on. It gives up on one of which it hears nothing for five minutes.
+	// keepDownload is the interval of the keep-alive. vCenter ends a session after five minutes without one.
 	keepDownload = time.Minute
 )
 
-// libraryDownload is a download session of vCenter. Whoever knows its ID can download the files, so that errors must not have it.
+// libraryDownload is a download session of vCenter. The session ID grants access to the files; it must not appear in
+// errors.
 type libraryDownload struct {
 	*libraryItem
 	id    string
 	files []template.LibraryFile
-	from  map[string]*url.URL // By the names of the files; these have the ID.
+	from  map[string]*url.URL // by file name; the URLs contain the session ID
 
 	stop    context.CancelFunc
 	keeping sync.WaitGroup
 }
 
-// Open finds the item, and has vCenter prepare its files. If the reply to the request for a session is lost nobody knows that one: vCenter
-// ends it after five minutes, as it does when this process ends.
+// Open finds the item and makes vCenter prepare its files. If the reply to the creation of the session is lost, or
+// this process ends, vCenter ends the session after five minutes.
 func (i *libraryItem) Open(ctx context.Context) (template.Download, error) {
 	item, err := i.find(ctx)
 	if err != nil {
@@ -52,7 +53,7 @@ func (i *libraryItem) Open(ctx context.Context) (template.Download, error) {
 		return nil, err
 	}
 	ctx, d.stop = context.WithCancel(ctx)
-	d.keeping.Go(func() { d.keep(ctx) })
+	d.keeping.Go(func() { d.keepAlive(ctx) })
 	if err := d.prepare(ctx, item); err != nil {
 		d.Close()
 		return nil, err
@@ -60,7 +61,7 @@ func (i *libraryItem) Open(ctx context.Context) (template.Download, error) {
 	return d, nil
 }
 
-// ask is that of the item, and gives errors without their causes, in which there are URLs with the session's ID.
+// ask is that of the item, without the causes of errors, whose URLs contain the session ID.
 func (d *libraryDownload) ask(ctx context.Context, requests func(context.Context, *library.Manager) error) error {
 	err := d.libraryItem.ask(ctx, func(ctx context.Context, m *library.Manager) error { return prepared(requests(ctx, m)) })
 	if of, is := errors.AsType[*runtime.Error](err); is {
@@ -69,7 +70,7 @@ func (d *libraryDownload) ask(ctx context.Context, requests func(context.Context
 	return err
 }
 
-// prepare has vCenter get all files ready, and learns how large they are.
+// prepare makes vCenter prepare all files, and learns their sizes.
 func (d *libraryDownload) prepare(ctx context.Context, item string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, preparePatience,
 		runtime.NewUnavailable(nil, "vCenter %s has not prepared the item of the content library for %s", d.server.config.Name, preparePatience))
@@ -125,7 +126,7 @@ func (d *libraryDownload) locate(ctx context.Context, name string) error {
 	}
 }
 
-// endpoint understands where a file is downloaded from.
+// endpoint parses the URL of a file.
 func (d *libraryDownload) endpoint(ctx context.Context, text string) (from *url.URL, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
 		return d.server.call(ctx, func(c *vim25.Client) (err error) {
@@ -139,7 +140,7 @@ func (d *libraryDownload) endpoint(ctx context.Context, text string) (from *url.
 	return from, nil
 }
 
-// measure learns how large the files are. Sessions need not know that.
+// measure reads the sizes of the files, which the session may not report.
 func (d *libraryDownload) measure(ctx context.Context, item string) error {
 	return d.ask(ctx, func(ctx context.Context, m *library.Manager) error {
 		all, err := m.ListLibraryItemFiles(ctx, item)
@@ -164,8 +165,9 @@ func (d *libraryDownload) measure(ctx context.Context, item string) error {
 	})
 }
 
-// keep tells vCenter that the download goes on. If that fails it is told the next time; a session that has ended shows when it is used.
-func (d *libraryDownload) keep(ctx context.Context) {
+// keepAlive renews the session until ctx ends. An error is ignored: the next renewal follows soon, and an ended session
+// shows when it is used.
+func (d *libraryDownload) keepAlive(ctx context.Context) {
 	ticks := time.NewTicker(d.every)
 	defer ticks.Stop()
 	for {
@@ -180,10 +182,11 @@ func (d *libraryDownload) keep(ctx context.Context) {
 	}
 }
 
-// Files are those of the item.
+// Files returns the files of the item.
 func (d *libraryDownload) Files() []template.LibraryFile { return d.files }
 
-// Read returns the content of a file, from nowhere else than vCenter says, which has the session's ID shown there.
+// Read returns the content of a file. It is only requested from the URL that vCenter gave, since the request contains
+// the session ID.
 func (d *libraryDownload) Read(ctx context.Context, name string) (io.ReadCloser, error) {
 	for again := false; ; again = true {
 		c, err := d.server.restClient(ctx, aboutLibraries)
@@ -217,7 +220,7 @@ func (d *libraryDownload) get(ctx context.Context, c *rest.Client, name string) 
 	return client.Do(request)
 }
 
-// Close ends the session, with what is still being downloaded, and forgets it. One that cannot be ended ends by itself.
+// Close ends the session and its downloads. A session that cannot be ended expires.
 func (d *libraryDownload) Close() {
 	d.stop()
 	d.keeping.Wait()

@@ -15,30 +15,31 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// DiskKey begins the keys in a machine's extraConfig by which a VirtualDisk that is attached to it is known: the UID of the VirtualDisk
-// follows. What is there tells Observe which disks are attached, together with the devices: a mark without its device says nothing.
+// DiskKey is the prefix of the extraConfig keys for attached VirtualDisks; the UID of the VirtualDisk follows.
+// Together with the devices these marks tell which disks are attached: a mark without its device means nothing.
 const DiskKey = "sallyport.disk."
 
-// maxMarks is how many disks are told of, as many as the status of a VirtualMachine has room for, and maxMark how long a mark can be.
+// maxMarks limits the reported disks, like the schema of the status; maxMark limits the length of a mark.
 const (
 	maxMarks = 64
 	maxMark  = 2048
 )
 
-// mark is what is noted of a VirtualDisk that is attached to a machine, in the same change of the configuration.
+// mark is the record of an attached VirtualDisk, written in the same reconfiguration as the device.
 type mark struct {
 	disk kubetypes.UID
 	name string // of the VirtualDisk
-	uuid string // of its file, which vCenter keeps when it moves or renames that
-	// datastore is where the file was when it was attached, by vCenter's own reference: there it goes back to.
+	uuid string // of its file; vCenter keeps it when it moves or renames the file
+	// datastore is the reference of the datastore where the file was when it was attached, to which it must be moved
+	// back.
 	datastore string
-	// away is where the file is, of so many bytes, if the disk was taken off the machine elsewhere than where it belongs. It still counts
-	// as attached.
+	// away is the path of the file, and bytes its size, if the disk was detached elsewhere than where it belongs. It
+	// still counts as attached.
 	bytes int64
 	away  string
 }
 
-// parseMark gives nothing for what is no mark, or was not written by Sallyport.
+// parseMark returns false for a text that Sallyport did not write.
 func parseMark(key, text string) (m mark, is bool) {
 	uid, is := strings.CutPrefix(key, DiskKey)
 	fields := strings.SplitN(text, " ", 5)
@@ -63,7 +64,7 @@ func (m mark) String() string {
 	return text
 }
 
-// write is the change that leaves the mark, and erase the one that takes it away.
+// write returns the change that writes the mark, erase the one that removes it.
 func (m mark) write() []types.BaseOptionValue {
 	return []types.BaseOptionValue{&types.OptionValue{Key: m.key(), Value: m.String()}}
 }
@@ -72,7 +73,7 @@ func (m mark) erase() []types.BaseOptionValue {
 	return []types.BaseOptionValue{&types.OptionValue{Key: m.key(), Value: ""}}
 }
 
-// marksOf gives the marks of a machine, in the order of their names.
+// marksOf returns the marks of a machine, sorted by name.
 func marksOf(extraConfig []types.BaseOptionValue) (all []mark) {
 	for _, option := range extraConfig {
 		value := option.GetOptionValue()
@@ -86,7 +87,7 @@ func marksOf(extraConfig []types.BaseOptionValue) (all []mark) {
 	return all
 }
 
-// markOf gives the mark of a VirtualDisk.
+// markOf returns the mark of a VirtualDisk.
 func markOf(all []mark, disk kubetypes.UID) (m mark, is bool) {
 	i := slices.IndexFunc(all, func(m mark) bool { return m.disk == disk })
 	if i < 0 {
@@ -95,7 +96,7 @@ func markOf(all []mark, disk kubetypes.UID) (m mark, is bool) {
 	return all[i], true
 }
 
-// device gives the device of a VirtualDisk, whose file is known by its UUID, or by its name as long as nobody has renamed it.
+// device returns the device of a VirtualDisk, identified by the UUID of its file, or by the file's name.
 func device(all object.VirtualDeviceList, disk kubetypes.UID, uuid string) *types.VirtualDisk {
 	for _, d := range all {
 		if d, is := d.(*types.VirtualDisk); is && (fileOf(d, disk) || uuid != "" && uuidOf(d) == uuid) {
@@ -109,18 +110,18 @@ func (m mark) device(all object.VirtualDeviceList) *types.VirtualDisk {
 	return device(all, m.disk, m.uuid)
 }
 
-// fileOf reports whether a device is the file of that VirtualDisk, by its name, or rests on it.
+// fileOf reports whether a device is the file of that VirtualDisk by its name, or is based on it.
 func fileOf(d *types.VirtualDisk, disk kubetypes.UID) bool {
 	return slices.ContainsFunc(files(d), func(file string) bool { return path.Base(file) == fileName(disk) })
 }
 
-// fileName is what the file of a VirtualDisk is called. Nothing else is called so.
+// fileName returns the name of a VirtualDisk's file, which is unique.
 func fileName(disk kubetypes.UID) string { return string(disk) + ".vmdk" }
 
-// maxChain is how many files a disk can have: one of its own, and one for each snapshot.
+// maxChain limits the files of a disk: its own and one per snapshot.
 const maxChain = 256
 
-// files gives the files that a device consists of: the one that is written to comes first, what is under it after a snapshot follows.
+// files returns the files of a device, current one first, then the parents below its snapshots.
 func files(d *types.VirtualDisk) (all []string) {
 	for backing := d.Backing; backing != nil && len(all) < maxChain; backing = parentOf(backing) {
 		file, is := backing.(types.BaseVirtualDeviceFileBackingInfo)
@@ -150,7 +151,7 @@ func parentOf(backing types.BaseVirtualDeviceBackingInfo) types.BaseVirtualDevic
 	return nil
 }
 
-// uuidOf gives the UUID of the file of a device, and nothing where vCenter does not say.
+// uuidOf returns the UUID of a device's file, "" if vCenter does not report it.
 func uuidOf(d *types.VirtualDisk) string {
 	switch b := d.Backing.(type) {
 	case *types.VirtualDiskFlatVer2BackingInfo:
@@ -163,13 +164,13 @@ func uuidOf(d *types.VirtualDisk) string {
 	return ""
 }
 
-// diskUUID is a UUID without the blanks and hyphens that one part of vCenter sets otherwise than another.
+// diskUUID returns a UUID without blanks and hyphens, in which parts of vCenter differ.
 func diskUUID(text string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(text))
 }
 
-// attached gives the VirtualDisks that are attached. One whose file is still to go back to where it belongs is among them, so that it is
-// not taken for free before.
+// attached returns the attached VirtualDisks. It includes disks whose file must still be moved back, so that they do
+// not count as free.
 func (s *sighting) attached() (disks []v1alpha1.AttachedDisk) {
 	for _, m := range s.marks {
 		if m.away != "" || m.device(s.devices) != nil {

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Migrate moves the machine to another host of its cluster. Its disks stay where they are.
+// Migrate moves the machine to another host of its cluster. Its disks are not moved.
 func (r *Runtime) Migrate(ctx context.Context, m runtime.Machine, target runtime.Target) error {
 	return decide(func() error { return r.migrate(ctx, m, target) })
 }
@@ -57,7 +57,8 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 	})
 }
 
-// priority is how much of a host's processor a move may take: with high priority vCenter reserves what it needs to converge.
+// priority returns the priority of a move: with high priority vCenter reserves the CPU that the move needs to
+// converge.
 func priority(target runtime.Target) types.VirtualMachineMovePriority {
 	if target.Force {
 		return types.VirtualMachineMovePriorityHighPriority
@@ -65,7 +66,7 @@ func priority(target runtime.Target) types.VirtualMachineMovePriority {
 	return types.VirtualMachineMovePriorityDefaultPriority
 }
 
-// meets reports whether a host is one that the target names, whatever its tags.
+// meets reports whether a host matches the target, apart from tags.
 func meets(host string, target runtime.Target) bool {
 	if target.NodeName != "" {
 		return host == target.NodeName
@@ -73,7 +74,7 @@ func meets(host string, target runtime.Target) bool {
 	return host != target.Leave
 }
 
-// there reports whether a machine has no need to move from a host that it is on or goes to. It asks for tags only if they matter.
+// there reports whether a machine already is on, or moves to, a suitable host. It reads tags only if they matter.
 func (r *Runtime) there(ctx context.Context, s *sighting, goes string, target runtime.Target, wanted selection) (bool, error) {
 	if goes == "" || !meets(goes, target) || len(wanted) == 0 {
 		return goes != "" && meets(goes, target), nil
@@ -84,8 +85,8 @@ func (r *Runtime) there(ctx context.Context, s *sighting, goes string, target ru
 	}), err
 }
 
-// destination gives the host that the relocation in flight goes to, and nothing if it is not known, as of one that
-// somebody else began.
+// destination returns the target host of the relocation in flight, "" if unknown, as for one that another client
+// started.
 func (s *sighting) destination() string {
 	for _, info := range s.inFlight() {
 		if kindOf(info) == runtime.TaskRelocate && s.ours(info) {
@@ -95,14 +96,14 @@ func (s *sighting) destination() string {
 	return ""
 }
 
-// choose gives the host to move to.
+// choose returns the host to move to.
 func (r *Runtime) choose(ctx context.Context, s *sighting, target runtime.Target, wanted selection) (mo.HostSystem, error) {
 	hosts, needs, err := r.around(ctx, s, wanted)
 	if err != nil {
 		return mo.HostSystem{}, err
 	}
 	if target.NodeName != "" {
-		needs.memory = 0 // whoever names a host leaves it to vCenter whether there is room
+		needs.memory = 0 // for a named host, vCenter checks the memory
 		host, lacks := named(hosts, target.NodeName, needs)
 		if lacks != "" {
 			return mo.HostSystem{}, runtime.NewInvalidState(nil, "%s", lacks)

@@ -14,24 +14,25 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// What an OVA may have at most. It is a tar archive of a descriptor, a manifest, a certificate, and the files of disks and images.
+// Limits of an OVA. It is a tar archive with a descriptor, a manifest, a certificate, and the files of disks and
+// images.
 const (
 	maxDescriptor = 4 << 20
 	maxOVAFiles   = 64
 	maxOVAName    = 255
 )
 
-// ova is an OVA that is being read. Its first file is the descriptor, as the OVF specification demands.
+// ova is an OVA being read. Its first file is the descriptor, as the OVF specification requires.
 type ova struct {
 	archive    template.Archive
 	files      *tar.Reader
 	descriptor string
-	network    string           // The name that the descriptor gives its one network.
-	names      []string         // Of the files that the descriptor names.
-	sizes      map[string]int64 // Of the files that were reached, by name.
+	network    string           // name of its single network in the descriptor
+	names      []string         // files in the descriptor
+	sizes      map[string]int64 // sizes of the files read so far
 }
 
-// notOVA is the error for what cannot be imported because of what it is.
+// notOVA returns the error of an archive that cannot be imported.
 func notOVA(cause error, format string, args ...any) error {
 	return runtime.NewInvalidSpec(cause, "spec.source: %s", fmt.Sprintf(format, args...))
 }
@@ -61,14 +62,15 @@ func readOVA(archive template.Archive) (*ova, error) {
 
 func isDescriptor(name string) bool { return strings.EqualFold(path.Ext(name), ".ovf") }
 
-// next goes on to the next file of the archive, which files reads. After the last one it returns io.EOF, if the whole archive was verified.
+// next advances to the next file of the archive, which files reads. After the last one it returns io.EOF, if the
+// whole archive was verified.
 func (o *ova) next() (name string, size int64, err error) {
 	header, err := o.files.Next()
 	for err == nil && header.Typeflag != tar.TypeReg {
 		header, err = o.files.Next()
 	}
 	if errors.Is(err, io.EOF) {
-		if _, err := io.Copy(io.Discard, o.archive); err != nil { // what comes after the end of the archive
+		if _, err := io.Copy(io.Discard, o.archive); err != nil { // data after the end of the archive
 			return "", 0, unreadable(err)
 		}
 		return "", 0, io.EOF
@@ -92,7 +94,7 @@ func (o *ova) next() (name string, size int64, err error) {
 	return name, header.Size, nil
 }
 
-// complete returns an error if the archive, which was read to its end, does not have all files that the descriptor names.
+// complete returns an error if the archive, read to its end, lacks files of the descriptor.
 func (o *ova) complete() error {
 	for _, name := range o.names {
 		if _, is := o.sizes[name]; !is {
@@ -102,7 +104,7 @@ func (o *ova) complete() error {
 	return nil
 }
 
-// unreadable is the error for an archive that is not what it should be, and any other as it is.
+// unreadable returns the error of an invalid archive, and other errors unchanged.
 func unreadable(err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -113,7 +115,7 @@ func unreadable(err error) error {
 	return err
 }
 
-// understand reads what the descriptor says that vCenter is not asked about.
+// understand parses the parts of the descriptor that vCenter is not asked about.
 func (o *ova) understand() error {
 	envelope, err := ovf.Unmarshal(strings.NewReader(o.descriptor))
 	if err != nil {

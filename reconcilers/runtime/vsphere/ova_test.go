@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync"
 
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // entry is a file of an OVA.

@@ -15,26 +15,27 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// section is the part of a spec that says where something is made.
+// section is the prefix of the spec's fields for a place.
 type section string
 
-// ofClone is the section of a machine that is made.
+// ofClone is the section of a machine to create.
 const ofClone section = "spec.runtime.vsphere.clone."
 
-// parts are what a machine is made of, as it is in the inventory now. The template is known by its reference from here on, whatever
-// comes to be at its path.
+// parts are the inventory objects for a machine to create. From here on the template is identified by its reference,
+// even if its path changes.
 type parts struct {
 	template *mo.VirtualMachine
 	folder   types.ManagedObjectReference
 	pooled
 	datastore *mo.Datastore
-	connected []types.ManagedObjectReference       // The networks,
-	networks  []types.BaseVirtualDeviceBackingInfo // and how adapters are connected to them.
-	host      *types.ManagedObjectReference        // Nil leaves it to DRS.
-	profile   string                               // The ID of its storage policy, and empty for the datastore's own.
+	connected []types.ManagedObjectReference       // the networks
+	networks  []types.BaseVirtualDeviceBackingInfo // how adapters are connected to them
+	host      *types.ManagedObjectReference        // nil leaves it to DRS
+	profile   string                               // ID of its storage policy, empty for the datastore's default
 }
 
-// parts looks for all of them, and chooses what the spec leaves open. The first one that is missing, or will not do, is an InvalidSpec error that names its field.
+// parts finds all parts and chooses those that the spec leaves open. The first missing or unsuitable one is an
+// InvalidSpec error that names its field.
 func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) {
 	clone := cloneOf(m)
 	p := &parts{template: &mo.VirtualMachine{}, datastore: &mo.Datastore{}}
@@ -63,7 +64,7 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 	return p, err
 }
 
-// place finds or chooses the datastore, and has the tenants judge all of the places.
+// place finds or chooses the datastore, and asks the tenants about all places.
 func (r *Runtime) place(ctx context.Context, m runtime.Machine, p *parts) error {
 	clone := cloneOf(m)
 	if clone.Datastore != "" {
@@ -74,14 +75,14 @@ func (r *Runtime) place(ctx context.Context, m runtime.Machine, p *parts) error 
 			return err
 		}
 	}
-	real, datastores, err := r.judged(ctx, clone, p)
+	real, datastores, err := r.checkedClone(ctx, clone, p)
 	if err != nil || clone.Datastore != "" {
 		return err
 	}
 	return r.chooseDatastore(ctx, m, p, real, datastores)
 }
 
-// ofTemplate is what is read of a template.
+// ofTemplate are the properties read of a template.
 var ofTemplate = []string{"config.template", "config.hardware", "config.extraConfig", "config.instanceUuid", "snapshot"}
 
 func (r *Runtime) template(ctx context.Context, m runtime.Machine, into *mo.VirtualMachine) error {
@@ -155,9 +156,9 @@ func (r *Runtime) network(ctx context.Context, in section, field string, path v1
 
 // pooled is a resource pool.
 type pooled struct {
-	named   types.ManagedObjectReference // What the spec names: the pool, or the cluster or host whose own it is.
+	named   types.ManagedObjectReference // the object in the spec: the pool, or the cluster or host of a root pool
 	pool    types.ManagedObjectReference
-	compute types.ManagedObjectReference // What has it: a cluster, or a host that stands alone.
+	compute types.ManagedObjectReference // its cluster or standalone host
 }
 
 func (r *Runtime) pool(ctx context.Context, in section, path v1alpha1.InventoryPath) (p pooled, err error) {
@@ -182,7 +183,8 @@ func (r *Runtime) pool(ctx context.Context, in section, path v1alpha1.InventoryP
 	return p, err
 }
 
-// at gives what is at a place in the inventory, which must be of one of the types. What those are called together, what says.
+// at returns the object at an inventory path, which must have one of the types; what describes the types in the
+// error.
 func (r *Runtime) at(
 	ctx context.Context, in section, field string, path v1alpha1.InventoryPath, what string, kinds ...string,
 ) (types.ManagedObjectReference, error) {
@@ -196,7 +198,7 @@ func (r *Runtime) at(
 	return *ref, nil
 }
 
-// named gives what is at a place in the inventory, and nil if that is nothing, or not of one of the types.
+// named returns the object at an inventory path, nil if there is none of the types.
 func (r *Runtime) named(ctx context.Context, path v1alpha1.InventoryPath, kinds ...string) (ref *types.ManagedObjectReference, err error) {
 	err = r.server.call(ctx, func(c *vim25.Client) (err error) {
 		ref, err = byPath(string(path)).find(ctx, c)
@@ -208,17 +210,17 @@ func (r *Runtime) named(ctx context.Context, path v1alpha1.InventoryPath, kinds 
 	return ref, nil
 }
 
-// read reads properties of one thing.
+// read reads properties of one object.
 func (r *Runtime) read(ctx context.Context, ref types.ManagedObjectReference, into any, properties ...string) error {
 	return r.server.call(ctx, func(c *vim25.Client) error {
 		return property.DefaultCollector(c).RetrieveOne(ctx, ref, properties, into)
 	})
 }
 
-// invalid is the error for a field of the section.
+// invalid returns the error for a field of the section.
 func (in section) invalid(field, format string, args ...any) error {
 	return runtime.NewInvalidSpec(nil, "%s%s: %s", in, field, fmt.Sprintf(format, args...))
 }
 
-// invalid is the error for a field of the clone.
+// invalid returns the error for a field of the clone.
 func invalid(field, format string, args ...any) error { return ofClone.invalid(field, format, args...) }

@@ -14,17 +14,19 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Everybody who may edit or copy a machine in vCenter can write its extraConfig. So a mark there only says where to look. Which file is the
-// disk, and which datastore it belongs on, is known from the status of its VirtualDisk: the UUID of the file (Disk.ID) and the datastore
-// (Disk.Home), which are compared with what vCenter shows before anything is moved, attached, grown or destroyed.
+// Users who may edit or copy a machine in vCenter can write its extraConfig, so a mark there only says where to look.
+// The file and the datastore of a disk are known from the status of its VirtualDisk: the UUID of the file (Disk.ID)
+// and the datastore (Disk.Home). They are compared with vCenter's before anything is moved, attached, grown or
+// destroyed.
 
-// anotherFile is the error for a file in the place of a disk that is not the disk.
+// anotherFile returns the error for a file in the place of a disk that is not the disk.
 func anotherFile(d runtime.Disk, doing, file, uuid string) error {
 	return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has UUID %s, but status.diskID of VirtualDisk %s is %s: put the file of the disk back in "+
 		"vCenter, or remove the other one", doing, file, uuid, d.Name, d.ID)
 }
 
-// isDisk checks that the file where a disk belongs is the disk that was made. One whose ID is not known yet is known by its file's name.
+// isDisk checks that the file where a disk belongs is the disk that was created. A disk without a known ID is
+// identified by the file's name.
 func (r *Runtime) isDisk(ctx context.Context, at *spot, d runtime.Disk, doing string) error {
 	if d.ID == "" {
 		return nil
@@ -39,7 +41,8 @@ func (r *Runtime) isDisk(ctx context.Context, at *spot, d runtime.Disk, doing st
 	return nil
 }
 
-// homeOf looks at the datastore that a disk of the machine goes back to. A disk that the machine's VirtualDisks do not include has none.
+// homeOf reads the datastore to which a disk of the machine is moved back. A disk that is not among the machine's
+// VirtualDisks has none.
 func (r *Runtime) homeOf(ctx context.Context, m runtime.Machine, of mark) (d runtime.Disk, at *spot, err error) {
 	d, known := m.Disk(of.disk)
 	if !known || d.ID == "" {
@@ -58,8 +61,8 @@ func (r *Runtime) homeOf(ctx context.Context, m runtime.Machine, of mark) (d run
 	return d, at, err
 }
 
-// mayMove checks that a file is the disk, and in the machine's own folder, where vCenter moves the disks of a machine to, or in the folder of
-// disks, where one that was taken over has the name of the former VirtualDisk.
+// mayMove checks that a file is the disk, and is in the machine's own folder, to which vCenter moves the disks of a
+// machine, or in the folder of disks, where a disk that was taken over has the name of the former VirtualDisk.
 func (r *Runtime) mayMove(ctx context.Context, s *sighting, at *spot, d runtime.Disk, file, uuid string) error {
 	switch {
 	case uuid != d.ID:
@@ -78,8 +81,8 @@ func (r *Runtime) mayMove(ctx context.Context, s *sighting, at *spot, d runtime.
 	return nil
 }
 
-// sameFolder reports whether two files are in the same folder. On another datastore that is the one that has the same path there, which
-// vCenter gives a disk of the machine that is moved alone.
+// sameFolder reports whether two files are in the same folder. On another datastore that is the folder with the same
+// path, which vCenter uses for a disk of the machine that is moved alone.
 func sameFolder(one, other string) bool {
 	var a, b object.DatastorePath
 	if !a.FromString(one) || !b.FromString(other) {
@@ -89,7 +92,7 @@ func sameFolder(one, other string) bool {
 	return folder != "." && folder != disksFolder && !strings.HasPrefix(folder, "..") && folder == path.Dir(b.Path)
 }
 
-// inStore reports whether a device is the file of that VirtualDisk in the folder of disks of its datastore.
+// inStore reports whether a device is the file of that VirtualDisk in the datastore's folder of disks.
 func (r *Runtime) inStore(ctx context.Context, on *types.VirtualDisk, disk kubetypes.UID) (bool, error) {
 	ref := datastoreOf(on)
 	if ref == nil {
@@ -99,7 +102,7 @@ func (r *Runtime) inStore(ctx context.Context, on *types.VirtualDisk, disk kubet
 	return err == nil && at.isHome(files(on)[0], on, disk), err
 }
 
-// onItsWay reports whether the file of a disk is where a mark says that it was left. What is not known of it is an error.
+// onItsWay reports whether the file of a disk is where its mark says that it was left. Unknown state is an error.
 func (r *Runtime) onItsWay(ctx context.Context, d runtime.Disk, at *spot, m mark) (bool, error) {
 	if d.ID == "" {
 		return false, nil

@@ -11,20 +11,22 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// restSession is the session of vCenter's REST API, which knows the tags and the content libraries. It is of its own, and made when it is first needed.
+// restSession is a session of vCenter's REST API, for tags and content libraries. It is separate from the SDK session
+// and opened on demand.
 type restSession struct {
-	turn    *semaphore.Weighted // Whoever has it may use the rest, and nobody else.
-	client  *rest.Client        // Nil if nobody is logged in.
-	refused refusal
+	turn    *semaphore.Weighted // guards the other fields
+	client  *rest.Client        // nil if not logged in
+	refused rejection
 }
 
-// rest makes requests of the REST API, about what is called so in errors. What is refused because the session has ended is asked again, once, with a new session.
+// rest makes requests of the REST API; about describes them in errors. If the session has ended, they are repeated
+// once with a new session.
 func (s *Server) rest(ctx context.Context, about string, requests func(*rest.Client) error) (err error) {
-	if s.hang.refuses() {
-		return s.unanswered(errHung)
+	if s.hang.rejects() {
+		return s.unansweredError(errHung)
 	}
 	began := time.Now()
-	defer func() { s.hang.note(ctx, began, err) }()
+	defer func() { s.hang.record(ctx, began, err) }()
 	for again := false; ; again = true {
 		c, err := s.restClient(ctx, about)
 		if err != nil {
@@ -38,7 +40,7 @@ func (s *Server) rest(ctx context.Context, about string, requests func(*rest.Cli
 	}
 }
 
-// translateREST gives the error of package runtime for what a request of the REST API ended with.
+// translateREST converts the error of a request of the REST API.
 func (s *Server) translateREST(ctx context.Context, about string, err error) error {
 	switch name := s.config.Name; {
 	case rest.IsStatusError(err, http.StatusUnauthorized):
@@ -51,8 +53,8 @@ func (s *Server) translateREST(ctx context.Context, about string, err error) err
 	return s.translate(ctx, err)
 }
 
-// restClient gives the session that there is, or logs in, one at a time. A login that is given up half-way may leave a session behind,
-// which ends by itself when it has been idle.
+// restClient returns the session, or logs in, one login at a time. An aborted login may leave a session behind, which
+// expires when idle.
 func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, error) {
 	c, err := s.connected(ctx)
 	if err != nil {
@@ -70,19 +72,19 @@ func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, er
 	if err != nil || user == nil {
 		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.config.Name)
 	}
-	if r.refused.stands(user) {
+	if r.refused.isRecent(user) {
 		return nil, r.refused.err
 	}
-	client := rest.NewClient(c.Client) // on the same connections, which have verified whom they lead to
+	client := rest.NewClient(c.Client) // on the same verified connections
 	client.UserAgent, client.CheckRedirect = c.UserAgent, c.CheckRedirect
 	if s.config.WrapREST != nil {
 		client.Transport = s.config.WrapREST(client.Transport)
 	}
 	err = client.Login(ctx, user)
-	r.refused = refusal{}
+	r.refused = rejection{}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
 		err = runtime.NewPermission(err, "the REST API of vCenter %s refused the login, which is needed for %s", s.config.Name, about)
-		r.refused = refusal{credentials: user.String(), at: time.Now(), err: err}
+		r.refused = rejection{credentials: user.String(), at: time.Now(), err: err}
 	}
 	if err != nil {
 		return nil, s.translateREST(ctx, about, err)
@@ -91,7 +93,7 @@ func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, er
 	return client, nil
 }
 
-// leaveREST forgets a session that has ended.
+// leaveREST drops a session that has ended.
 func (s *Server) leaveREST(ctx context.Context, ended *rest.Client) {
 	if s.restSession.turn.Acquire(ctx, 1) != nil {
 		return
@@ -110,6 +112,6 @@ func (s *Server) closeREST(ctx context.Context) {
 	defer s.restSession.turn.Release(1)
 	if client := s.restSession.client; client != nil {
 		s.restSession.client = nil
-		_ = client.Logout(ctx) // a session that cannot be ended ends by itself when it has been idle
+		_ = client.Logout(ctx) // a session that cannot be ended expires when idle
 	}
 }

@@ -1,8 +1,8 @@
-// Package vsphere runs machines in a vCenter. It adopts machines that exist, marks them as a VirtualMachine's, and gives
-// them back as they are; and it clones machines from templates, and destroys them in the end.
+// Package vsphere runs machines in a vCenter. It adopts existing machines, marks them as a VirtualMachine's, and
+// releases them unchanged; and it clones machines from templates, and destroys them.
 //
-// Everything that must outlive a lost reply or this process is kept in the machine's own extraConfig, and is written
-// under vCenter's own optimistic lock, the changeVersion.
+// State that must survive a lost reply or this process is kept in the machine's extraConfig, and written under
+// vCenter's optimistic lock, the changeVersion.
 package vsphere
 
 import (
@@ -20,10 +20,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Runtime runs the machines of one vCenter. It remembers nothing.
+// Runtime runs the machines of one vCenter. It keeps no state.
 type Runtime struct {
-	server *Server
-	judge  judge
+	server     *Server
+	placeCheck placeCheck
 }
 
 var (
@@ -31,11 +31,11 @@ var (
 	_ runtime.Migrator = (*Runtime)(nil)
 )
 
-// New returns the runtime of that vCenter's machines, which makes them wherever it is told to. Which vCenter a machine is in is for the
-// caller to know.
-func New(server *Server) *Runtime { return &Runtime{server: server, judge: anywhere} }
+// New returns the runtime for machines of that vCenter, without tenancy. The caller knows which vCenter a machine is
+// in.
+func New(server *Server) *Runtime { return &Runtime{server: server, placeCheck: allowAnywhere} }
 
-// Observe looks at the machine.
+// Observe observes the machine.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
 	if cloneOf(m) != nil {
 		s, attempts, err := r.findMade(ctx, m)
@@ -55,7 +55,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	return seen, nil
 }
 
-// observation is the machine as it is told of.
+// observation returns the machine's observation.
 func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 	seen := runtime.Observation{
 		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
@@ -73,7 +73,8 @@ func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 	return seen
 }
 
-// unusable says that somebody has marked the machine as a template. vCenter then takes no change but of its name and its notes.
+// unusable returns a message if the machine was marked as a template. vCenter then accepts only changes of its name
+// and notes.
 func (s *sighting) unusable() string {
 	if !s.vm.Config.Template {
 		return ""
@@ -82,8 +83,8 @@ func (s *sighting) unusable() string {
 		"there (in the vSphere Client, or with govc vm.markasvm)"
 }
 
-// decide looks at the machine and begins what there is to do. If vCenter refuses that because the machine has changed
-// since, as when its guest has gone off by itself, it looks and decides once more.
+// decide calls begin, which reads the machine and starts what is due. If vCenter rejects that because the machine has
+// changed meanwhile, for example because its guest has shut down, it calls begin once more.
 func decide(begin func() error) error {
 	err := begin()
 	var answer types.BaseMethodFault
@@ -93,7 +94,7 @@ func decide(begin func() error) error {
 	return err
 }
 
-// Ensure adopts the machine that the spec names, or begins to clone one.
+// Ensure adopts the machine that the spec names, or starts to clone one.
 func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
 	get := r.adopt
 	if cloneOf(m) != nil {
@@ -121,7 +122,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 	if err := r.write(ctx, s, map[string]string{OwnerKey: string(m.UID), NameKey: m.String()}); err != nil {
 		return "", err
 	}
-	// The lock has kept everybody else out; that it has is worth another look, once in a machine's life.
+	// The lock has excluded concurrent adoptions; this is confirmed by a read, once in a machine's life.
 	seen, err := r.look(ctx, s.vm.Self)
 	if err != nil {
 		return "", runtime.NewUnavailable(err, "vCenter %s did not show the machine after it was adopted", r.server.config.Name)
@@ -132,7 +133,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 	return seen.vm.Config.InstanceUuid, nil
 }
 
-// PowerOn powers the machine on. The power-on is counted before it is asked for.
+// PowerOn powers the machine on. The power-on is counted before it is requested.
 func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 	return decide(func() error { return r.powerOn(ctx, m) })
 }
@@ -168,8 +169,8 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 	})
 }
 
-// prepare counts a power-on, and gives the machine the size that its spec says, in one change. A size that cannot be had is told from
-// everything else by the count, which is always taken.
+// prepare counts a power-on and applies the size of the spec, in one reconfiguration. vCenter accepts any count, so a
+// rejection of the content is due to the size.
 func (r *Runtime) prepare(ctx context.Context, s *sighting, m runtime.Machine, next powerOns) error {
 	spec := s.noting(map[string]string{PowerOnsKey: next.String()})
 	differ := s.differences(m)
@@ -179,14 +180,14 @@ func (r *Runtime) prepare(ctx context.Context, s *sighting, m runtime.Machine, n
 		s.bootFirst(&spec, m)
 	}
 	err := r.reconfigure(ctx, s, spec)
-	if cause, is := errors.AsType[*runtime.Error](err); is && len(differ) > 0 && refusesSize(err) {
+	if cause, is := errors.AsType[*runtime.Error](err); is && len(differ) > 0 && rejectsSize(err) {
 		return runtime.NewInvalidSpec(err, "%s: %s", differ[0].Field, cause.Message)
 	}
 	return err
 }
 
-// refusesSize reports whether vCenter refused a configuration for what is in it, and not for the moment at which it came.
-func refusesSize(err error) bool {
+// rejectsSize reports whether vCenter rejected a configuration for its content, and not for its timing.
+func rejectsSize(err error) bool {
 	var answer types.BaseMethodFault
 	if _, refused := fault.As(err, &answer); !refused || !runtime.IsInvalidState(err) {
 		return false
@@ -198,7 +199,7 @@ func refusesSize(err error) bool {
 	return true
 }
 
-// PowerOff asks the guest to shut down, or takes the power away.
+// PowerOff requests a guest shutdown, or cuts the power.
 func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
 	return decide(func() error { return r.powerOff(ctx, m, mode) })
 }
@@ -225,7 +226,7 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	})
 }
 
-// begin begins a task.
+// begin starts a task.
 func (r *Runtime) begin(ctx context.Context, s *sighting, task func(*object.VirtualMachine) (*object.Task, error)) error {
 	return r.server.call(ctx, func(c *vim25.Client) error {
 		_, err := task(object.NewVirtualMachine(c, s.vm.Self))
@@ -254,13 +255,13 @@ func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) er
 	return nil
 }
 
-// ended reports whether a task could not be cancelled because it has ended, or runs to its end whatever is asked of it.
+// ended reports whether a task could not be canceled because it has ended, or cannot be stopped.
 func ended(err error) bool {
 	return fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.NotSupported{}) ||
 		fault.Is(err, &types.ManagedObjectNotFound{})
 }
 
-// Delete destroys a machine that was made; from one that was adopted it takes the marker away, and leaves it as it is.
+// Delete destroys a machine that was created; from an adopted one it removes the mark and leaves it unchanged.
 func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 	return decide(func() error { return r.remove(ctx, m) })
 }
@@ -279,7 +280,7 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 	return r.write(ctx, s, map[string]string{OwnerKey: "", NameKey: ""})
 }
 
-// removable gives the machine if it is ours, and nil if there is none. One that is being made has to be waited for.
+// removable returns the machine if it is ours, nil if there is none. A machine being created must be waited for.
 func (r *Runtime) removable(ctx context.Context, m runtime.Machine) (*sighting, error) {
 	s, mine, err := r.settled(ctx, m)
 	switch {

@@ -23,67 +23,67 @@ import (
 )
 
 const (
-	// loginTimeout bounds a login, which does not end with the call that needs it: a login that is given up half-way
-	// may leave a session behind that nobody can end.
+	// loginTimeout limits a login. It does not end with the call that needs it: an aborted login may leave a session
+	// behind that cannot be ended.
 	loginTimeout = 30 * time.Second
-	// refusalPause is how long credentials that were refused are not tried again: a few wrong passwords in a row lock
-	// the account.
+	// refusalPause is how long rejected credentials are not tried again: a few wrong passwords in a row lock the
+	// account.
 	refusalPause = time.Minute
-	// idleConnections is how many connections are kept for calls that go on at the same time.
+	// idleConnections is the number of idle connections kept for concurrent calls.
 	idleConnections = 16
-	// idleTimeout is how long a connection is kept unused. It is shorter than vCenter's own, which closes connections
-	// that a request may already be on its way on.
+	// idleTimeout is how long an idle connection is kept. It is shorter than vCenter's own timeout: vCenter could
+	// close a connection while a request is on its way.
 	idleTimeout = 30 * time.Second
 )
 
-// errClosed is why a Server that was closed does not answer.
+// errClosed is the error of a closed Server.
 var errClosed = errors.New("the connection was closed")
 
-// Server is one vCenter. It logs in when it is first needed, keeps the session for everybody, and logs in anew when
-// vCenter has ended it. It is safe for concurrent use and must be closed, which logs out.
+// Server is one vCenter. It logs in on demand, shares the session, and logs in again when vCenter has ended it. It is
+// safe for concurrent use and must be closed, which logs out.
 type Server struct {
 	config  Config
 	address *url.URL
 
-	// dying ends with Close and takes a login with it that has not ended.
+	// dying ends with Close and cancels a login in progress.
 	dying context.Context
 	die   context.CancelFunc
 
 	mu      sync.Mutex
-	current *connection // Nil if nobody is logged in.
+	current *connection // nil if not logged in
 	logins  singleflight.Group
-	refused refusal
+	refused rejection
 	closed  bool
-	account string // Who was logged in last.
+	account string // the user of the last login
 
 	restSession restSession
 	hang        hang
 
-	looks singleflight.Group // At the marks of all machines.
+	looks singleflight.Group // reads of the marks of all machines
 
 	machines markedMachines
 }
 
-// connection is a session and what it is held on.
+// connection is a session and its client.
 type connection struct {
 	*vim25.Client
 	manager *session.Manager
-	user    string // As vCenter calls it, which need not be as it was typed.
+	user    string // as vCenter names it, which may differ from the input
 }
 
-// refusal is when which credentials were refused.
-type refusal struct {
+// rejection is when which credentials were rejected.
+type rejection struct {
 	credentials string
 	at          time.Time
 	err         error
 }
 
-// stands reports whether those credentials were refused a moment ago.
-func (r refusal) stands(user *url.Userinfo) bool {
+// isRecent reports whether those credentials were rejected recently.
+func (r rejection) isRecent(user *url.Userinfo) bool {
 	return r.credentials == user.String() && time.Since(r.at) < refusalPause
 }
 
-// NewServer returns the vCenter of that configuration, without asking it anything.
+// NewServer returns the vCenter of that configuration, without any request.
 func NewServer(config Config) (*Server, error) {
 	address, err := config.address()
 	if err != nil {
@@ -97,7 +97,7 @@ func NewServer(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Close logs out, before ctx ends. Calls that are under way, or come later, get Unavailable errors.
+// Close logs out before ctx ends. Calls in progress and later ones return Unavailable errors.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -106,7 +106,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	defer s.die()
 	s.closeREST(ctx)
-	// A login in flight sees that the Server is closed and logs out itself.
+	// A login in progress notices that the Server is closed and logs out itself.
 	select {
 	case <-s.logins.DoChan("", func() (any, error) { return nil, errClosed }):
 	case <-ctx.Done():
@@ -127,22 +127,22 @@ func (s *Server) logOut(ctx context.Context, c *connection) error {
 	return s.translate(ctx, err)
 }
 
-// call makes one request, with a session, unless the vCenter is hung.
+// call makes one request with a session, unless vCenter is hung.
 func (s *Server) call(ctx context.Context, request func(c *vim25.Client) error) error {
-	if s.hang.refuses() {
-		return s.unanswered(errHung)
+	if s.hang.rejects() {
+		return s.unansweredError(errHung)
 	}
 	return s.ask(ctx, request)
 }
 
-// ask makes one request, also of a vCenter that is hung. A request that vCenter refuses because the session has ended was not carried
-// out and is made again, once, with a new session; nothing else is ever sent twice.
+// ask makes one request, even if vCenter is hung. A request that fails because the session has ended was not carried
+// out and is repeated once with a new session; nothing else is ever sent twice.
 func (s *Server) ask(ctx context.Context, request func(c *vim25.Client) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return s.translate(ctx, err)
 	}
 	began := time.Now()
-	defer func() { s.hang.note(ctx, began, err) }()
+	defer func() { s.hang.record(ctx, began, err) }()
 	for again := false; ; again = true {
 		c, err := s.connected(ctx)
 		if err != nil {
@@ -156,10 +156,10 @@ func (s *Server) ask(ctx context.Context, request func(c *vim25.Client) error) (
 	}
 }
 
-// tidyPatience is how long vCenter has to drop what was made for a look, which it does by itself when the session ends.
+// tidyPatience limits the removal of temporary objects in vCenter, which disappear with the session anyway.
 const tidyPatience = 5 * time.Second
 
-// tidy drops something that was made for a look, whose context may have ended. It waits for that no longer than the context lasts.
+// tidy removes a temporary object of a call, whose context may have ended. It waits no longer than the context.
 func tidy(ctx context.Context, drop func(context.Context) error) {
 	done := make(chan struct{})
 	go func() {
@@ -174,7 +174,7 @@ func tidy(ctx context.Context, drop func(context.Context) error) {
 	}
 }
 
-// forget leaves a connection whose session vCenter has ended.
+// forget drops a connection whose session has ended.
 func (s *Server) forget(c *connection) {
 	s.mu.Lock()
 	if s.current == c {
@@ -184,7 +184,7 @@ func (s *Server) forget(c *connection) {
 	c.CloseIdleConnections()
 }
 
-// connected gives the session that there is, or the one of a login that all who need it wait for.
+// connected returns the current session, or that of a login that all concurrent callers share.
 func (s *Server) connected(ctx context.Context) (*connection, error) {
 	s.mu.Lock()
 	if s.closed || s.current != nil {
@@ -205,13 +205,13 @@ func (s *Server) connected(ctx context.Context) (*connection, error) {
 	}
 }
 
-// logIn carries a login out, and gives its connection.
+// logIn logs in and returns the connection.
 func (s *Server) logIn() (any, error) {
 	ctx, cancel := context.WithTimeout(s.dying, loginTimeout)
 	defer cancel()
 	c, err := s.connect(ctx)
 	if err != nil {
-		return nil, s.translate(ctx, err) // whoever waits has a context of its own, which says nothing about how this one ended
+		return nil, s.translate(ctx, err) // callers have contexts of their own, which do not explain how this one ended
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -220,20 +220,20 @@ func (s *Server) logIn() (any, error) {
 	}
 	s.mu.Unlock()
 	if closed {
-		// Nobody is left to hear of it; a session that cannot be ended ends by itself when it has been idle.
+		// The error cannot be reported; the session expires when idle.
 		_ = s.logOut(ctx, c)
 		return nil, errClosed
 	}
 	return c, nil
 }
 
-// connect logs in with the credentials of the moment.
+// connect logs in with the current credentials.
 func (s *Server) connect(ctx context.Context) (*connection, error) {
 	user, err := s.config.Credentials(ctx)
 	if err != nil || user == nil {
 		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.config.Name)
 	}
-	if s.refused.stands(user) {
+	if s.refused.isRecent(user) {
 		return nil, s.refused.err
 	}
 	client, err := s.client()
@@ -244,7 +244,7 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	if s.config.Wrap != nil {
 		sender = s.config.Wrap(client)
 	}
-	// NewClient knows a namespace only from a soap.Client, and asks it for the content.
+	// NewClient takes the namespace only from a soap.Client, and requests the content.
 	vc, err := vim25.NewClient(ctx, client)
 	if err != nil {
 		return nil, err
@@ -257,9 +257,9 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	})
 	if err != nil {
 		c.CloseIdleConnections()
-		s.refused = refusal{}
+		s.refused = rejection{}
 		if fault.Is(err, &types.InvalidLogin{}) {
-			s.refused = refusal{credentials: user.String(), at: time.Now(), err: s.translate(ctx, err)}
+			s.refused = rejection{credentials: user.String(), at: time.Now(), err: s.translate(ctx, err)}
 		}
 		return nil, err
 	}
@@ -267,14 +267,14 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// user is who is logged in, or was last, as vCenter calls them.
+// user returns the user of the current or last login, as vCenter names it.
 func (s *Server) user() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.account
 }
 
-// client gives a client that sends a request once, on a connection that ends with the request's context.
+// client returns a client that sends a request once, on a connection that is closed with the request's context.
 func (s *Server) client() (*soap.Client, error) {
 	trust, err := s.config.trust()
 	if err != nil {
@@ -284,7 +284,7 @@ func (s *Server) client() (*soap.Client, error) {
 	client.UserAgent = "sallyport"
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	transport := client.DefaultTransport()
-	// govmomi's own dialler does not end with the context, and with HTTP/2 ending a request does not end its connection.
+	// govmomi's dialer ignores the context, and with HTTP/2 the end of a request does not close its connection.
 	transport.DialTLSContext = nil
 	transport.ForceAttemptHTTP2 = false
 	transport.TLSClientConfig = trust
@@ -294,8 +294,8 @@ func (s *Server) client() (*soap.Client, error) {
 	return client, nil
 }
 
-// dial connects so that closing throws away what has not been sent: net/http closes the connection of a request whose
-// context has ended, and what is still in a buffer then must not reach vCenter later.
+// dial returns a connection that discards unsent data when it is closed: net/http closes the connection of a request
+// whose context has ended, and buffered data must not reach vCenter later.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialler net.Dialer
 	conn, err := dialler.DialContext(ctx, network, address)
@@ -303,7 +303,7 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		// Without it a connection is as good, but for that.
+		// Without this option the connection still works.
 		_ = tcp.SetLinger(0)
 	}
 	return conn, nil

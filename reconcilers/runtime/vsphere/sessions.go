@@ -11,49 +11,49 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// startPatience is how long, from when machines are first looked at, they wait for their vCenter to be reached.
+// startPatience is how long machines wait for their vCenter to be connected, from the first request on.
 const startPatience = 5 * time.Second
 
-// logoutPatience is how long a vCenter has for a logout.
+// logoutPatience limits a logout.
 const logoutPatience = 5 * time.Second
 
-// Sessions keeps a session with each vCenter, by the name of its VSphereServer: who reconciles VSphereServers makes them, machines are
-// run on them. It is safe for concurrent use.
+// Sessions manages a session for each vCenter, by the name of its VSphereServer: the VSphereServer reconciler opens
+// them, machines use them. It is safe for concurrent use.
 type Sessions struct {
 	tenancy   tenancy
 	templates templateTenancy
-	told      func(context.Context, runtime.Change)
+	notify    func(context.Context, runtime.Change)
 
 	mu      sync.Mutex
 	all     map[string]*vcenter
-	changed chan struct{} // closed when another vCenter is reached
+	changed chan struct{} // closed when another vCenter is connected
 	begun   time.Time     // when the first machine asked for its runtime
 	closing sync.WaitGroup
 	living  context.Context // ends with Close
 	die     context.CancelFunc
 }
 
-// NewSessions gives none yet. Whether a machine, a disk or a template may be where it is, the tenants say; without any for disks or for
-// templates none may. What changes is told, in a call that may wait until its context ends; each session has one watch for all of its
-// machines.
-func NewSessions(tenants Tenants, disks DiskTenants, templates TemplateTenants, told func(context.Context, runtime.Change)) *Sessions {
-	s := &Sessions{tenancy: tenancy{tenants, disks}, templates: templateTenancy{templates}, told: told}
+// NewSessions returns Sessions without any session. The tenants decide whether a machine, disk or template may be
+// where it is; without tenants for disks or templates none may. notify receives changes, and may block until its
+// context ends; each session has one watch for all its machines.
+func NewSessions(tenants Tenants, disks DiskTenants, templates TemplateTenants, notify func(context.Context, runtime.Change)) *Sessions {
+	s := &Sessions{tenancy: tenancy{tenants, disks}, templates: templateTenancy{templates}, notify: notify}
 	s.living, s.die = context.WithCancel(context.Background())
 	return s
 }
 
-// Connection is how a vCenter is reached, and as whom. Two that are equal are one session.
+// Connection is the address, trust and login of a vCenter. Equal ones share a session.
 type Connection struct {
 	// URL, CABundle and Thumbprint are as in [Config].
 	URL        string
 	CABundle   string
 	Thumbprint string
-	// Username and Password are those of the login.
+	// Username and Password are the login.
 	Username string
 	Password runtime.Secret
 }
 
-// vcenter is one vCenter, as it was told to be reached.
+// vcenter is a connected vCenter.
 type vcenter struct {
 	connection Connection
 	server     *Server
@@ -62,8 +62,7 @@ type vcenter struct {
 	unwatched  chan struct{} // closed when the watch has ended
 }
 
-// Connect sees to it that there is a session that was made with that connection, in the place of any other, and asks the vCenter
-// what it is.
+// Connect ensures a session with that connection, replacing any other, and returns vCenter's version and ID.
 func (s *Sessions) Connect(ctx context.Context, name string, connection Connection) (About, error) {
 	present, err := s.reach(name, connection)
 	if err != nil {
@@ -72,7 +71,7 @@ func (s *Sessions) Connect(ctx context.Context, name string, connection Connecti
 	return present.server.About(ctx)
 }
 
-// reach gives the session of that connection, a new one in the place of one that was made otherwise.
+// reach returns the session of that connection, a new one if the current one has another connection.
 func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,21 +107,21 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 	return next, nil
 }
 
-// The bounds of the wait before changes are watched again, after that has failed. For so long a change may go unnoticed.
+// firstWatch and lastWatch bound the wait before a failed watch is restarted. Changes in between are reported late.
 const firstWatch, lastWatch = time.Second, 30 * time.Second
 
-// watch tells of the changes of a vCenter until ctx ends. While they cannot be watched any machine may have changed.
+// watch reports the changes of a vCenter until ctx ends. While they cannot be watched, any machine may have changed.
 func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
 	between := pauses(firstWatch, lastWatch)
 	for ctx.Err() == nil {
-		_ = rt.Watch(ctx, func(id string) { // who looks at a machine is told what is wrong
+		_ = rt.Watch(ctx, func(id string) { // the error shows when a machine is observed
 			between = pauses(firstWatch, lastWatch)
-			s.told(ctx, runtime.Change{Server: name, InstanceID: id})
+			s.notify(ctx, runtime.Change{Server: name, InstanceID: id})
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		s.told(ctx, runtime.Change{Server: name})
+		s.notify(ctx, runtime.Change{Server: name})
 		_ = pause(ctx, between)
 	}
 }
@@ -142,7 +141,7 @@ func notConnected(name string) error {
 	return runtime.NewUnavailable(nil, "%s", notConnectedText(name))
 }
 
-// notConnectedText says that a VSphereServer is gone, or another than it was.
+// notConnectedText returns the message for a VSphereServer that is gone or was replaced.
 func notConnectedText(name string) string {
 	return fmt.Sprintf("VSphereServer %s does not exist, or is not connected yet: see its condition Ready", name)
 }
@@ -157,10 +156,10 @@ func (s *Sessions) Forget(name string) {
 	}
 	s.leave(s.all[name])
 	delete(s.all, name)
-	s.closing.Go(func() { s.told(s.living, runtime.Change{Server: name}) })
+	s.closing.Go(func() { s.notify(s.living, runtime.Change{Server: name}) })
 }
 
-// leave logs out, without waiting for it. Calls that are under way end.
+// leave logs out in the background. Calls in progress end.
 func (s *Sessions) leave(present *vcenter) {
 	if present == nil {
 		return
@@ -170,11 +169,11 @@ func (s *Sessions) leave(present *vcenter) {
 		<-present.unwatched
 		ctx, cancel := context.WithTimeout(context.Background(), logoutPatience)
 		defer cancel()
-		_ = present.server.Close(ctx) // a session that cannot be ended ends by itself when it has been idle
+		_ = present.server.Close(ctx) // a session that cannot be ended expires when idle
 	})
 }
 
-// Close logs out everywhere, and waits for that.
+// Close logs out everywhere and waits.
 func (s *Sessions) Close() {
 	s.die()
 	s.mu.Lock()
@@ -186,7 +185,7 @@ func (s *Sessions) Close() {
 	s.closing.Wait()
 }
 
-// Runtime returns the runtime of a machine: that of its vCenter, as far as the tenants let the machine be there.
+// Runtime returns the runtime of a machine, restricted by the tenants.
 func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
 	rt, err := s.runtime(ctx, vm)
 	if err != nil {
@@ -195,17 +194,17 @@ func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*r
 	return runtime.NewClient(rt, s.tenancy.of(vm, rt.Path), s.tenancy.ofDisks), nil
 }
 
-// runtime gives that of its vCenter, which has the tenants judge what it makes.
+// runtime returns the runtime of a machine's vCenter, which asks the tenants before it creates anything.
 func (s *Sessions) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*Runtime, error) {
 	name := vm.Spec.Runtime.VSphere.ServerRef.Name
 	present := s.await(ctx, name)
 	if present == nil {
 		return nil, notConnected(name)
 	}
-	return &Runtime{server: present.server, judge: s.tenancy.making(vm)}, nil
+	return &Runtime{server: present.server, placeCheck: s.tenancy.placeCheck(vm)}, nil
 }
 
-// DiskRuntime returns the runtime of a disk: that of its vCenter, as far as the tenants let the disk be there. It is not one for machines.
+// DiskRuntime returns the runtime of a disk, restricted by the tenants. It is not usable for machines.
 func (s *Sessions) DiskRuntime(ctx context.Context, disk *v1alpha1.VirtualDisk) (*runtime.Client, error) {
 	spec := disk.Spec.Runtime.VSphere
 	if spec == nil {
@@ -218,8 +217,8 @@ func (s *Sessions) DiskRuntime(ctx context.Context, disk *v1alpha1.VirtualDisk) 
 	return runtime.NewClient(present.runtime, s.tenancy.ofDisks), nil
 }
 
-// await gives the session with a vCenter that is reached. A process that has just begun to lead reaches them at the same time as it
-// looks at the machines: without waiting a moment it would show all of them as out of reach.
+// await returns the session of a vCenter. A new leader connects to vCenters while it observes the machines: without a
+// short wait all of them would be reported as unreachable.
 func (s *Sessions) await(ctx context.Context, name string) *vcenter {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()

@@ -19,7 +19,8 @@ const (
 
 var _ runtime.Adjuster = (*Runtime)(nil)
 
-// differences is how the size of a machine that we made differs from its spec. What the spec leaves to the template stays as it is.
+// differences returns the differences in size between a created machine and its spec. Fields that the spec leaves to
+// the template are ignored.
 func (s *sighting) differences(m runtime.Machine) (all []runtime.Difference) {
 	if !s.made(m) {
 		return nil
@@ -45,7 +46,7 @@ func (s *sighting) differences(m runtime.Machine) (all []runtime.Difference) {
 
 func megabytes(n int64) string { return resource.NewQuantity(n*mebibyte, resource.BinarySI).String() }
 
-// coresFor gives how many cores a socket has to have for that many processors, and nil if it can stay as it is.
+// coresFor returns the cores per socket for that many CPUs, nil if they can stay.
 func coresFor(cpu int32, cores *int32) *int32 {
 	if cores != nil && *cores > 0 && cpu%*cores != 0 {
 		return new(int32(1))
@@ -53,7 +54,7 @@ func coresFor(cpu int32, cores *int32) *int32 {
 	return nil
 }
 
-// resize puts the size that a spec says into a configuration, of those fields.
+// resize sets the given fields of the spec's size in a configuration.
 func resize(spec *types.VirtualMachineConfigSpec, m runtime.Machine, cores *int32, fields ...string) {
 	if cpu := m.Spec.CPU; cpu != nil && slices.Contains(fields, cpuField) {
 		spec.NumCPUs, spec.NumCoresPerSocket = *cpu, coresFor(*cpu, cores)
@@ -63,7 +64,7 @@ func resize(spec *types.VirtualMachineConfigSpec, m runtime.Machine, cores *int3
 	}
 }
 
-// fieldsOf gives the fields of differences.
+// fieldsOf returns the fields of differences.
 func fieldsOf(all []runtime.Difference, live bool) (fields []string) {
 	for _, d := range all {
 		if d.Live || !live {
@@ -73,7 +74,7 @@ func fieldsOf(all []runtime.Difference, live bool) (fields []string) {
 	return fields
 }
 
-// Adjust changes the size of a machine that is on, as far as its hot-plug settings allow.
+// Adjust changes the size of a running machine, as far as its hot-plug settings allow.
 func (r *Runtime) Adjust(ctx context.Context, m runtime.Machine) error {
 	return decide(func() error {
 		s, err := r.existing(ctx, m)

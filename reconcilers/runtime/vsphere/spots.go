@@ -16,20 +16,20 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// disksFolder is the folder of a datastore that has the files of VirtualDisks, each named by its UID, which is the owner's marker: what is
-// there was made for that VirtualDisk, and a second one cannot be made.
+// disksFolder is the folder of a datastore for the files of VirtualDisks, each named by its UID, which is the owner
+// mark: a file there was created for that VirtualDisk, and a second one cannot be created.
 const disksFolder = "sallyport"
 
-// datastoreField is where in its spec a disk says where it is.
+// datastoreField is the field of a disk's spec for its datastore.
 const datastoreField = "spec.runtime.vsphere.datastore"
 
-// spot is a datastore that has disks.
+// spot is a datastore with disks.
 type spot struct {
 	datastore mo.Datastore
-	center    types.ManagedObjectReference // The datacenter that it is in.
+	center    types.ManagedObjectReference // its datacenter
 }
 
-// folder is the folder of the disks, and home where the file of one is.
+// folder returns the folder of the disks, home the path of a disk's file.
 func (at *spot) folder() string { return at.path(disksFolder) }
 
 func (at *spot) home(disk kubetypes.UID) string { return at.path(disksFolder + "/" + fileName(disk)) }
@@ -38,8 +38,8 @@ func (at *spot) path(path string) string {
 	return (&object.DatastorePath{Datastore: at.datastore.Summary.Name, Path: path}).String()
 }
 
-// vsan reports whether the folders at the top of the datastore are objects of their own, which only the DatastoreNamespaceManager makes.
-// They can be named in paths as any other; vCenter then shows files in them by the UUID of the folder.
+// vsan reports whether top-level folders of the datastore are objects that only the DatastoreNamespaceManager
+// creates. They can be used in paths like others; vCenter then reports files in them by the UUID of the folder.
 func (at *spot) vsan() bool {
 	top := at.datastore.Capability.TopLevelDirectoryCreateSupported
 	return slices.Contains(
@@ -47,11 +47,11 @@ func (at *spot) vsan() bool {
 		top != nil && !*top
 }
 
-// dc is the datacenter as govmomi's helpers want it.
+// dc returns the datacenter for govmomi's helpers.
 func (at *spot) dc(c *vim25.Client) *object.Datacenter { return object.NewDatacenter(c, at.center) }
 
-// spotOf looks for the datastore that a disk is to be on. One that is not there is an InvalidSpec error: it does not mean that the disk is
-// gone.
+// spotOf finds the datastore of a disk. A missing datastore is an InvalidSpec error: it does not mean that the disk
+// is gone.
 func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 	if d.UID == "" {
 		return nil, runtime.NewInvalidState(nil, "VirtualDisk %s has no UID", d)
@@ -74,7 +74,7 @@ func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 	return r.spotAt(ctx, *ref, path)
 }
 
-// spotAt looks at a datastore, which people know by that name.
+// spotAt reads a datastore with that name.
 func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, name v1alpha1.InventoryPath) (*spot, error) {
 	at := &spot{}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{
@@ -102,7 +102,7 @@ func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, 
 	return at, nil
 }
 
-// fileAt looks for the file of a disk where it belongs, and gives nil if there is none.
+// fileAt finds the file of a disk where it belongs, nil if there is none.
 func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*types.VmDiskFileInfo, error) {
 	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
@@ -119,7 +119,7 @@ func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*ty
 		return object.NewTask(c, begun.Returnval), nil
 	})
 	if fault.Is(err, &types.FileNotFound{}) {
-		return nil, nil // There is no such folder yet.
+		return nil, nil // the folder does not exist yet
 	}
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*ty
 	return nil, nil
 }
 
-// makeFolder makes the folder of the disks, if there is none.
+// makeFolder creates the folder of the disks, unless it exists.
 func (r *Runtime) makeFolder(ctx context.Context, at *spot) error {
 	err := r.server.call(ctx, func(c *vim25.Client) error {
 		if at.vsan() {
@@ -149,7 +149,7 @@ func (r *Runtime) makeFolder(ctx context.Context, at *spot) error {
 	return err
 }
 
-// uuidAt gives the UUID of the file of a disk where it belongs.
+// uuidAt returns the UUID of a disk's file where it belongs.
 func (r *Runtime) uuidAt(ctx context.Context, at *spot, disk kubetypes.UID) (string, error) {
 	return r.uuidOfFile(ctx, at, at.home(disk))
 }

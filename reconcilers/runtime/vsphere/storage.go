@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// storage looks for the storage policy that a clone names, which its datastore has to satisfy. Without one nothing is asked.
+// storage finds the storage policy of a clone, which its datastore must satisfy.
 func (r *Runtime) storage(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) error {
 	if clone.StoragePolicy == "" {
 		return nil
@@ -25,7 +25,7 @@ func (r *Runtime) storage(ctx context.Context, clone *v1alpha1.VSphereClone, p *
 	return err
 }
 
-// satisfying looks for the storage policy that a clone names, and gives those of the datastores that satisfy it.
+// satisfying finds the storage policy of a clone, and returns the datastores that satisfy it.
 func (r *Runtime) satisfying(
 	ctx context.Context, clone *v1alpha1.VSphereClone, p *parts, datastores []types.ManagedObjectReference,
 ) (satisfying []types.ManagedObjectReference, err error) {
@@ -58,7 +58,7 @@ func (r *Runtime) satisfying(
 	return satisfying, err
 }
 
-// profileNamed gives the ID of a storage policy for machines, and nothing if there is none of that name.
+// profileNamed returns the ID of the storage policy of that name for machines, "" if there is none.
 func profileNamed(ctx context.Context, policies *pbm.Client, name string) (string, error) {
 	ids, err := policies.QueryProfile(ctx, pbmtypes.PbmProfileResourceType{ResourceType: string(pbmtypes.PbmProfileResourceTypeEnumSTORAGE)},
 		string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT))
@@ -74,7 +74,8 @@ func profileNamed(ctx context.Context, policies *pbm.Client, name string) (strin
 	return "", err
 }
 
-// location is where the machine is put, with all of its files. A storage policy is for each disk by itself, beside the other files.
+// location returns where all files of the machine are placed. The storage policy is set per disk and for the other
+// files.
 func (p *parts) location() types.VirtualMachineRelocateSpec {
 	location := types.VirtualMachineRelocateSpec{Pool: &p.pool, Datastore: &p.datastore.Self, Host: p.host}
 	if p.profile == "" {

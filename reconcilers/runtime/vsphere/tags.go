@@ -16,13 +16,13 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// tag is a tag of vCenter, which a node selector names by its category and its own name.
+// tag is a vCenter tag, which a node selector names by category and name.
 type tag struct{ category, name string }
 
-// selection is the tags that a host must have.
+// selection are the tags that a host must have.
 type selection []tag
 
-// selected gives the tags of selectors that have to be met together.
+// selected returns the tags of selectors that must all match.
 func selected(selectors ...map[string]v1alpha1.LabelValue) (all selection) {
 	for _, selector := range selectors {
 		for category, name := range selector {
@@ -35,7 +35,7 @@ func selected(selectors ...map[string]v1alpha1.LabelValue) (all selection) {
 	return slices.Compact(all)
 }
 
-// String is the selection as people write it.
+// String returns the selection in the notation of a selector.
 func (s selection) String() string {
 	var texts []string
 	for _, t := range s {
@@ -44,10 +44,10 @@ func (s selection) String() string {
 	return "the tags " + strings.Join(texts, ", ")
 }
 
-// maxTags is how many tags the hosts of a cluster may have together: each takes a request.
+// maxTags limits the tags of a cluster's hosts: each takes a request.
 const maxTags = 256
 
-// tagged gives those of the hosts that have all of the tags. Without a selection nothing is asked.
+// tagged returns the hosts that have all of the tags. Without a selection it makes no request.
 func (r *Runtime) tagged(ctx context.Context, hosts []mo.HostSystem, all selection) (has []types.ManagedObjectReference, err error) {
 	if len(all) == 0 || len(hosts) == 0 {
 		return nil, nil
@@ -74,14 +74,15 @@ func (r *Runtime) tagged(ctx context.Context, hosts []mo.HostSystem, all selecti
 	return has, err
 }
 
-// in reports whether each tag of the selection is among those with the IDs.
+// in reports whether all tags of the selection are among the IDs.
 func (s selection) in(on []string, ids map[string]tag) bool {
 	return !slices.ContainsFunc(s, func(wanted tag) bool {
 		return !slices.ContainsFunc(on, func(id string) bool { return ids[id] == wanted })
 	})
 }
 
-// idsOf looks up those of the tags that may be selected: by their names, and then by their categories'.
+// idsOf looks up the attached tags that the selection may contain: by their names, and then by those of their
+// categories.
 func (r *Runtime) idsOf(ctx context.Context, manager *tags.Manager, attached []tags.AttachedTags, all selection) (map[string]tag, error) {
 	var ids []string
 	for _, host := range attached {
@@ -95,7 +96,7 @@ func (r *Runtime) idsOf(ctx context.Context, manager *tags.Manager, attached []t
 	known, categories := map[string]tag{}, map[string]string{}
 	for _, id := range ids {
 		found, err := manager.GetTag(ctx, id)
-		if rest.IsStatusError(err, http.StatusNotFound) { // it has gone in between
+		if rest.IsStatusError(err, http.StatusNotFound) { // it was removed in the meantime
 			continue
 		}
 		if err != nil {

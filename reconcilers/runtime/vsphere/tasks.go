@@ -12,8 +12,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// kinds gives what a task does, by what vCenter calls it after the dot of its descriptionId. The LROs are what DRS makes
-// of a power-on and of a move. A clone of the machine does not make the machine, so it is none of these.
+// kinds maps the part of a task's descriptionId after the dot to its kind. The LROs are DRS's form of a power-on and
+// a move. A clone of the machine does not create the machine, so it is not included.
 var kinds = map[string]runtime.TaskKind{
 	"powerOn":                  runtime.TaskPowerOn,
 	"ExecuteVmPowerOnLRO":      runtime.TaskPowerOn,
@@ -26,7 +26,7 @@ var kinds = map[string]runtime.TaskKind{
 	"unregister":               runtime.TaskDelete,
 }
 
-// verb gives what vCenter calls what the task does.
+// verb returns vCenter's name of what the task does.
 func verb(info types.TaskInfo) string {
 	return info.DescriptionId[strings.LastIndex(info.DescriptionId, ".")+1:]
 }
@@ -41,14 +41,14 @@ func kindOf(info types.TaskInfo) runtime.TaskKind {
 	return runtime.TaskOther
 }
 
-// reconfigures reports whether the task is a change of the configuration, which is over in a moment.
+// reconfigures reports whether the task is a reconfiguration, which takes only a moment.
 func reconfigures(info types.TaskInfo) bool { return strings.HasPrefix(verb(info), "reconfig") }
 
 func running(info types.TaskInfo) bool {
 	return info.State == types.TaskInfoStateQueued || info.State == types.TaskInfoStateRunning
 }
 
-// failure gives the error of a task that has failed.
+// failure returns the error of a failed task.
 func failure(info types.TaskInfo) error {
 	if info.Error == nil || info.Error.Fault == nil {
 		return errors.New("the task has failed")
@@ -56,8 +56,8 @@ func failure(info types.TaskInfo) error {
 	return task.Error{LocalizedMethodFault: info.Error}
 }
 
-// inFlight gives what is in flight, but for requests to the guest: they are a task for as long as it takes to hand them
-// on, and what the guest does is no task at all.
+// inFlight returns the tasks in flight without requests to the guest: such a task only delivers the request, and what
+// the guest does is not a task.
 func (s *sighting) inFlight() []types.TaskInfo {
 	var all []types.TaskInfo
 	for _, info := range s.tasks {
@@ -68,10 +68,10 @@ func (s *sighting) inFlight() []types.TaskInfo {
 	return all
 }
 
-// ours reports whether the task is for certain one that we began: one that a note in the machine's extraConfig announced, and
-// that vCenter queued for our user soon after. What DRS, a schedule, an alarm or another user began is nobody's to withdraw
-// but theirs. A task without a note, such as the resuming of a paused machine, or one of another client of our account, cannot
-// be told apart and is none of ours.
+// ours reports whether we certainly started the task: a note in the machine's extraConfig announced it, and vCenter
+// queued it for our user soon after. Tasks of DRS, a schedule, an alarm or another user must not be canceled. A task
+// without a note, such as resuming a paused machine, or one of another client of our account, cannot be distinguished
+// and does not count as ours.
 func (s *sighting) ours(info types.TaskInfo) bool {
 	if !byUser(info, s.user) {
 		return false
@@ -85,13 +85,13 @@ func (s *sighting) ours(info types.TaskInfo) bool {
 	return false
 }
 
-// byUser reports whether the task was begun under that account.
+// byUser reports whether the task was started under that account.
 func byUser(info types.TaskInfo, user string) bool {
 	reason, is := info.Reason.(*types.TaskReasonUser)
 	return is && user != "" && strings.EqualFold(reason.UserName, user)
 }
 
-// percent is how much of a task is done, and nil if vCenter does not say.
+// percent returns the progress of a task, nil if vCenter does not report it.
 func percent(info types.TaskInfo) *int32 {
 	if info.Progress == 0 {
 		return nil
@@ -99,10 +99,10 @@ func percent(info types.TaskInfo) *int32 {
 	return &info.Progress
 }
 
-// maxBy is how much of a name that vCenter gives goes into a message.
+// maxBy limits the length of vCenter's user names in messages.
 const maxBy = 128
 
-// by says who began a task, if that is for certain somebody else.
+// by returns who started a task, if that certainly was another client.
 func (s *sighting) by(info types.TaskInfo) string {
 	name := func(what, name string) string {
 		if len(name) > maxBy {
@@ -131,8 +131,8 @@ func (s *sighting) has(kind runtime.TaskKind) bool {
 	return slices.ContainsFunc(s.inFlight(), func(info types.TaskInfo) bool { return kindOf(info) == kind })
 }
 
-// busy is for a call that begins a task of that kind: it reports whether one is in flight that it joins, and gives the
-// error for anything else that is.
+// busy checks whether a task of that kind can start: it reports whether one is in flight that the call joins, and
+// returns an error for any other task.
 func (s *sighting) busy(kind runtime.TaskKind) (joined bool, err error) {
 	for _, info := range s.inFlight() {
 		if kindOf(info) != kind {
@@ -143,7 +143,7 @@ func (s *sighting) busy(kind runtime.TaskKind) (joined bool, err error) {
 	return joined, nil
 }
 
-// lastFailure gives what vCenter says of the last task that has ended, if it has failed.
+// lastFailure returns the error of the last ended task, if it failed.
 func (s *sighting) lastFailure() string {
 	var last *types.TaskInfo
 	for i, info := range s.tasks {

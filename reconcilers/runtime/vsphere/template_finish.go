@@ -18,7 +18,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// Finish makes what was imported a template. The mark says that everything else is done before it is one: a template cannot be marked.
+// Finish makes an imported item a template. The mark is completed before that: a template cannot be marked.
 func (s *templateStore) Finish(ctx context.Context, d template.Domain, item template.Item) (finished template.Item, err error) {
 	var of *templateSighting
 	for _, step := range []func(context.Context) error{
@@ -47,7 +47,7 @@ func (s *templateStore) Finish(ctx context.Context, d template.Domain, item temp
 	return of.item(), nil
 }
 
-// inTimeOf is a step whose calls belong together.
+// inTimeOf wraps a step whose calls share one timeout.
 func inTimeOf(step func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return inTime(ctx, step) }
 }
@@ -61,13 +61,13 @@ func (s *templateStore) unfinished(ctx context.Context, d template.Domain, item 
 	return of, err
 }
 
-// firmwares is what vCenter calls them.
+// firmwares are vCenter's names of firmwares.
 var firmwares = map[v1alpha1.VSphereFirmware]types.GuestOsDescriptorFirmwareType{
 	v1alpha1.VSphereFirmwareBIOS: types.GuestOsDescriptorFirmwareTypeBios,
 	v1alpha1.VSphereFirmwareEFI:  types.GuestOsDescriptorFirmwareTypeEfi,
 }
 
-// boot gives the item its firmware, if it has another.
+// boot sets the firmware of the item, if it differs.
 func (s *templateStore) boot(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) (*templateSighting, error) {
 	config := of.vm.Config
 	firmware, secure := config.Firmware, false
@@ -97,7 +97,7 @@ func (s *templateStore) boot(ctx context.Context, d template.Domain, item templa
 
 // markAsTemplate makes the item a template.
 func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) error {
-	// vCenter has no version for this: somebody who has changed the item a moment ago is seen here.
+	// vCenter does not check a version here: a change of the item is noticed by this read.
 	now, err := s.findIn(ctx, d, *of.vm.Parent, item)
 	if err != nil {
 		return err
@@ -108,10 +108,10 @@ func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, i
 	return s.server.call(ctx, func(c *vim25.Client) error { return object.NewVirtualMachine(c, of.vm.Self).MarkAsTemplate(ctx) })
 }
 
-// taggingPatience is how long it may take to look tags up, one by one, and to attach them.
+// taggingPatience limits the time to look up and attach tags.
 const taggingPatience = time.Minute
 
-// tag attaches those tags that the item does not have.
+// tag attaches the tags that the item does not have.
 func (s *templateStore) tag(ctx context.Context, d template.Domain, of *templateSighting) error {
 	if len(d.Spec.Tags) == 0 {
 		return nil
@@ -143,7 +143,7 @@ func (s *templateStore) tag(ctx context.Context, d template.Domain, of *template
 	})
 }
 
-// attachTag is what became of attaching a tag.
+// attachTag converts the error of attaching a tag.
 func (s *templateStore) attachTag(err error, t tag) error {
 	switch {
 	case rest.IsStatusError(err, http.StatusForbidden):
@@ -157,7 +157,7 @@ func (s *templateStore) attachTag(err error, t tag) error {
 	return err
 }
 
-// tagIDs looks tags up, which must exist.
+// tagIDs looks up tags, which must exist.
 func (s *templateStore) tagIDs(ctx context.Context, manager *tags.Manager, wanted []v1alpha1.VSphereTag) (ids []string, err error) {
 	categories, err := namesOf(ctx, manager.ListCategories, func(ctx context.Context, id string) (string, error) {
 		category, err := manager.GetCategory(ctx, id)
@@ -195,10 +195,10 @@ func (s *templateStore) tagIDs(ctx context.Context, manager *tags.Manager, wante
 	return ids, nil
 }
 
-// maxNamed is how many categories are looked at, and how many tags in one of them.
+// maxNamed limits the categories, and the tags of a category, that are read.
 const maxNamed = 1024
 
-// namesOf gives the IDs of categories or tags by their names. Each takes a request.
+// namesOf returns the IDs of categories or tags by name. Each takes a request.
 func namesOf(
 	ctx context.Context, list func(context.Context) ([]string, error), name func(context.Context, string) (string, error),
 ) (map[string]string, error) {
@@ -212,7 +212,7 @@ func namesOf(
 	all := map[string]string{}
 	for _, id := range ids {
 		text, err := name(ctx, id)
-		if rest.IsStatusError(err, http.StatusNotFound) { // it has gone in between
+		if rest.IsStatusError(err, http.StatusNotFound) { // it was removed in the meantime
 			continue
 		}
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// templatePlaces are where a template is imported, as it is in the inventory now.
+// templatePlaces are the inventory objects for an import.
 type templatePlaces struct {
 	folder types.ManagedObjectReference
 	pooled
@@ -28,7 +28,7 @@ type templatePlaces struct {
 	host      types.ManagedObjectReference
 }
 
-// places looks for all of them, and asks the tenants whether they may be used. The first one that is missing, or will not do, is an
+// places finds all of them, and asks the tenants whether they may be used. The first missing or unsuitable one is an
 // InvalidSpec error that names its field.
 func (s *templateStore) places(ctx context.Context, d template.Domain) (*templatePlaces, error) {
 	at, in := &templatePlaces{}, sectionOf(d)
@@ -61,15 +61,16 @@ func (s *templateStore) places(ctx context.Context, d template.Domain) (*templat
 	return at, nil
 }
 
-// Import makes a machine of what is in the archive while it arrives. The lease completes only after the whole archive was verified; otherwise
-// it is aborted, and vCenter removes the machine. If that fails, the mark of the machine says that it is no whole import.
+// Import creates a machine from the archive while it arrives. The lease completes only after the whole archive was
+// verified; otherwise it is aborted, and vCenter removes the machine. If that fails, the mark of the machine says
+// that the import is incomplete.
 func (s *templateStore) Import(ctx context.Context, d template.Domain, what template.Import, progress func(percent int32)) (template.Item, error) {
 	archive, err := readOVA(what.Archive)
 	if err != nil {
 		return template.Item{}, err
 	}
 	mark := templateMark{owner: d.Owner, domain: d.Domain.Name, Mark: what.Mark, uuid: cmp.Or(what.InstanceUUID, string(uuid.NewUUID())), stage: markImporting}
-	if _, is := parseTemplateMark(mark.String()); !is { // what cannot be read back would be nobody's
+	if _, is := parseTemplateMark(mark.String()); !is { // a mark that cannot be parsed would have no owner
 		return template.Item{}, runtime.NewInvalidState(nil, "the mark %s cannot be kept", shown(mark.String()))
 	}
 	var at *templatePlaces
@@ -95,7 +96,7 @@ func (s *templateStore) Import(ctx context.Context, d template.Domain, what temp
 	return s.imported(ctx, d, ref, what, mark)
 }
 
-// imported notes that a machine has all of its content.
+// imported records that a machine has all of its content.
 func (s *templateStore) imported(
 	ctx context.Context, d template.Domain, ref types.ManagedObjectReference, what template.Import, mark templateMark,
 ) (item template.Item, err error) {
@@ -117,14 +118,14 @@ func (s *templateStore) imported(
 	return item, gone(err, item)
 }
 
-// note writes how far an item has come.
+// note records the stage of an item.
 func (s *templateStore) note(ctx context.Context, d template.Domain, item template.Item, of *templateSighting, stage string) (*templateSighting, error) {
 	mark := of.mark
 	mark.stage = stage
 	return s.change(ctx, d, item, of, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{mark.option()}})
 }
 
-// provisioning is how vCenter calls the layouts of disks.
+// provisioning are vCenter's names of disk layouts.
 var provisioning = map[v1alpha1.VSphereDiskType]types.OvfCreateImportSpecParamsDiskProvisioningType{
 	"":                                   types.OvfCreateImportSpecParamsDiskProvisioningTypeThin,
 	v1alpha1.VSphereDiskThin:             types.OvfCreateImportSpecParamsDiskProvisioningTypeThin,
@@ -132,7 +133,7 @@ var provisioning = map[v1alpha1.VSphereDiskType]types.OvfCreateImportSpecParamsD
 	v1alpha1.VSphereDiskEagerZeroedThick: types.OvfCreateImportSpecParamsDiskProvisioningTypeEagerZeroedThick,
 }
 
-// prepare has vCenter say what it makes of the descriptor, and adds whose it is.
+// prepare lets vCenter convert the descriptor into an import spec, and adds the mark.
 func (s *templateStore) prepare(
 	ctx context.Context, d template.Domain, what template.Import, mark templateMark, archive *ova, at *templatePlaces,
 ) (*importing, error) {
@@ -165,7 +166,7 @@ func (s *templateStore) prepare(
 	return made, made.fits()
 }
 
-// label has the machine bear the mark from its first moment on, and nothing else of ours: a descriptor can say anything.
+// label adds the owner mark to the import spec and strips our keys from the OVF, which may contain any.
 func label(config *types.VirtualMachineConfigSpec, d template.Domain, what template.Import, mark templateMark) {
 	config.Name, config.InstanceUuid = what.Name, mark.uuid
 	config.ExtraConfig = slices.DeleteFunc(config.ExtraConfig, func(o types.BaseOptionValue) bool {
@@ -175,13 +176,13 @@ func label(config *types.VirtualMachineConfigSpec, d template.Domain, what templ
 	config.Annotation = annotationOf(d, what.Mark.Release) + "Made by Sallyport: do not rename, move or change it."
 }
 
-// ourKeys begins all keys of ours in extraConfig.
+// ourKeys is the prefix of our keys in extraConfig.
 const ourKeys = "sallyport."
 
-// maxSaid is how much of what vCenter says is told to people.
+// maxSaid limits vCenter's text in messages.
 const maxSaid = 256
 
-// saidOf is what vCenter says of a fault, if that may be shown, and otherwise what the fault is called.
+// saidOf returns vCenter's message of a fault, if it may be shown, and otherwise the fault's name.
 func saidOf(f types.LocalizedMethodFault) string {
 	text := strings.TrimSpace(f.LocalizedMessage)
 	odd := strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
@@ -191,7 +192,7 @@ func saidOf(f types.LocalizedMethodFault) string {
 	return text
 }
 
-// fits reports whether the datastore has room.
+// fits reports whether the datastore has enough space.
 func (i *importing) fits() error {
 	var r room
 	for _, change := range i.spec.ConfigSpec.DeviceChange {
@@ -204,7 +205,7 @@ func (i *importing) fits() error {
 			r.thick += capacity(disk)
 		}
 	}
-	// Neither has to be true: what is sent is counted against the datastore as well.
+	// Both sizes are unverified: the data sent is checked against the datastore as well.
 	if i.total = i.archive.archive.Size(); i.total < 0 {
 		i.total = 0
 		for _, file := range i.files {
@@ -215,7 +216,7 @@ func (i *importing) fits() error {
 	return i.roomFor(r)
 }
 
-// roomFor returns an error if the datastore lacks room.
+// roomFor returns an error if the datastore does not have enough space.
 func (i *importing) roomFor(r room) error {
 	if lacks := r.lacks(i.at.datastore.Summary); lacks != "" {
 		return sectionOf(i.domain).invalid("datastore", "%s %s", i.domain.Domain.Datastore, lacks)

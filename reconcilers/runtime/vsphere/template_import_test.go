@@ -12,9 +12,9 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // tries imports what does not become an item, and gives its error.
@@ -199,7 +199,7 @@ func TestImportUnderATakenName(t *testing.T) {
 	w.imports("1")
 	again := release("2")
 	again.Name = "ubuntu-new-1"
-	if _, err := w.store.Import(t.Context(), w.d, again, func(int32) {}); !template.IsTaken(err) {
+	if _, err := w.store.Import(t.Context(), w.d, again, func(int32) {}); !isTaken(err) {
 		t.Errorf("got error %v", err)
 	}
 	if items := w.look().Items; len(items) != 1 || items[0].Release != "1" {

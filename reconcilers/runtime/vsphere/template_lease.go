@@ -20,19 +20,19 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// leaseTold is how often vCenter is told how much of an import is done. It gives up on one of which it hears nothing for minutes.
-const leaseTold = 2 * time.Second
+// leaseReportPeriod is the interval of progress reports. vCenter aborts a lease after minutes without one.
+const leaseReportPeriod = 2 * time.Second
 
-// maxStandstill is how long nothing of a file may be taken before the import is given up.
+// maxStandstill is how long an upload may make no progress before the import is aborted.
 const maxStandstill = 10 * time.Minute
 
-// importing is an import under way.
+// importing is an import in progress.
 type importing struct {
 	store   *templateStore
 	archive *ova
 	spec    *types.VirtualMachineImportSpec
-	files   []types.OvfFileItem // What vCenter wants uploaded.
-	total   int64               // How large the OVA is, or these are together.
+	files   []types.OvfFileItem // files that vCenter wants uploaded
+	total   int64               // size of the OVA, or of these files together
 	domain  template.Domain
 	at      *templatePlaces
 
@@ -40,7 +40,7 @@ type importing struct {
 	sent  atomic.Int64
 }
 
-// carryOut makes the machine, and fills its disks. Whatever goes wrong, vCenter is told to give up.
+// carryOut creates the machine and uploads its disks. After any error it aborts the lease.
 func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) (made types.ManagedObjectReference, err error) {
 	err = i.call(ctx, func(ctx context.Context, c *vim25.Client) error {
 		lease, err := object.NewResourcePool(c, i.at.pool).ImportVApp(ctx, i.spec, object.NewFolder(c, i.at.folder), object.NewHostSystem(c, i.at.host))
@@ -53,12 +53,11 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 		return made, err
 	}
 	defer func() {
-		if runtime.IsNotFound(err) { // with the session that began it
+		if runtime.IsNotFound(err) { // with the session that created it
 			err = runtime.NewUnavailable(err, "vCenter %s aborted the import", i.store.server.config.Name)
 		}
 		if err != nil {
-			// The context may have ended. Of a lease that has been let go vCenter knows nothing any more, and one that it was not told of ends by
-			// itself.
+			// The context may have ended. An error is ignored: the lease is gone already, or expires by itself.
 			_ = i.call(context.WithoutCancel(ctx), func(ctx context.Context, c *vim25.Client) error {
 				return nfc.NewLease(c, i.lease).Abort(ctx, nil)
 			})
@@ -81,14 +80,14 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 	return info.Entity, i.call(ctx, func(ctx context.Context, c *vim25.Client) error { return nfc.NewLease(c, i.lease).Complete(ctx) })
 }
 
-// call makes one request, in the time that one has.
+// call makes one request with the timeout of a request.
 func (i *importing) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	return inTime(ctx, func(ctx context.Context) error {
 		return i.store.server.call(ctx, func(c *vim25.Client) error { return request(ctx, c) })
 	})
 }
 
-// ready waits until vCenter has made the machine, which takes long if its disks are zeroed before they are used.
+// ready waits until vCenter has created the machine, which takes long if its disks are zeroed.
 func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) {
 	for waits := pauses(5*time.Millisecond, 2*time.Second); ; {
 		var lease mo.HttpNfcLease
@@ -112,7 +111,7 @@ func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) 
 	}
 }
 
-// uploads tells what has to be sent where: every file that vCenter wants, once.
+// uploads returns the upload for every file that vCenter wants.
 func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (all []upload, err error) {
 	devices := map[string]types.HttpNfcLeaseDeviceUrl{}
 	for _, device := range info.DeviceUrl {
@@ -137,21 +136,21 @@ func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (
 	return all, nil
 }
 
-// fill uploads the files, one after another, and tells how much is done.
+// fill uploads the files one after another and reports the progress.
 func (i *importing) fill(ctx context.Context, uploads []upload, progress func(percent int32)) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	telling, told := context.WithCancel(ctx)
-	var teller sync.WaitGroup
-	teller.Go(func() { i.tell(telling, giveUp, progress) })
-	defer teller.Wait()
-	defer told()
+	reporting, stop := context.WithCancel(ctx)
+	var reporter sync.WaitGroup
+	reporter.Go(func() { i.report(reporting, giveUp, progress) })
+	defer reporter.Wait()
+	defer stop()
 	// A read of the archive that waits for its server ends with the upload.
 	defer context.AfterFunc(ctx, func() { _ = i.archive.archive.Close() })()
 	return i.stream(ctx, uploads)
 }
 
-// stream uploads the files in the order in which they arrive, and reads the archive to its end, which verifies it.
+// stream uploads the files in the order of the archive, and reads it to its end, which verifies it.
 func (i *importing) stream(ctx context.Context, uploads []upload) error {
 	for {
 		name, size, err := i.archive.next()
@@ -186,9 +185,10 @@ func (i *importing) stream(ctx context.Context, uploads []upload) error {
 	return nil
 }
 
-// tell tells vCenter how much is done, until ctx ends, and gives up if vCenter has, or if nothing goes on.
-func (i *importing) tell(ctx context.Context, giveUp context.CancelCauseFunc, progress func(percent int32)) {
-	ticks := time.NewTicker(i.store.told)
+// report reports the progress to vCenter until ctx ends, and cancels the import if vCenter has aborted the lease or
+// nothing progresses.
+func (i *importing) report(ctx context.Context, giveUp context.CancelCauseFunc, progress func(percent int32)) {
+	ticks := time.NewTicker(i.store.reportPeriod)
 	defer ticks.Stop()
 	for last, since := int64(0), time.Now(); ; {
 		select {
@@ -211,21 +211,21 @@ func (i *importing) tell(ctx context.Context, giveUp context.CancelCauseFunc, pr
 		}
 		progress(done)
 		err := i.call(ctx, func(ctx context.Context, c *vim25.Client) error { return nfc.NewLease(c, i.lease).Progress(ctx, done) })
-		if err != nil && !runtime.IsUnavailable(err) { // what is not answered may be so the next time
+		if err != nil && !runtime.IsUnavailable(err) { // an unanswered request may succeed the next time
 			giveUp(err)
 			return
 		}
 	}
 }
 
-// verify compares how much of each file vCenter says that it has with how much there was, where it says so.
+// verify compares the number of bytes that vCenter received of each file with what was sent, if vCenter reports it.
 func (i *importing) verify(ctx context.Context, uploads []upload) error {
 	var manifest []types.HttpNfcLeaseManifestEntry
 	err := i.call(ctx, func(ctx context.Context, c *vim25.Client) (err error) {
 		manifest, err = nfc.NewLease(c, i.lease).GetManifest(ctx)
 		return err
 	})
-	if runtime.IsInvalidState(err) { // not every version has one for an import
+	if runtime.IsInvalidState(err) { // not every version has a manifest for an import
 		return nil
 	}
 	if err != nil {

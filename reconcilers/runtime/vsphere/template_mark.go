@@ -16,31 +16,31 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// TemplateKey is the key in the extraConfig of a template that says which VSphereTemplate it was imported for.
+// TemplateKey is the key in the extraConfig of a template for the VSphereTemplate that it was imported for.
 const TemplateKey = "sallyport.template"
 
-// How far an import has come, as the mark says it.
+// Stages of an import in the mark.
 const (
 	markImporting = "importing"
 	markImported  = "imported"
 	markFinished  = "finished"
 )
 
-// templateMark is what is noted of a template that was imported. A copy of the template inherits it, and has another instance UUID: the
-// mark says of which one it tells.
+// templateMark is the record of an imported template. A copy inherits it, but has another instance UUID than the one
+// in the mark.
 type templateMark struct {
-	owner  kubetypes.UID // of the VSphereTemplate
-	domain string        // the name of its failure domain
+	owner  kubetypes.UID // UID of the VSphereTemplate
+	domain string        // name of its failure domain
 	template.Mark
-	uuid  string // the instance UUID of what bears the mark
+	uuid  string // instance UUID of the item itself
 	stage string
 }
 
-// templateMarkText is the form of a mark: what anybody can write is not taken for one unless it is exactly that.
+// templateMarkText matches exactly the marks that Sallyport writes; any user can write others.
 var templateMarkText = regexp.MustCompile(`^([A-Za-z0-9-]{1,64}) ([a-z0-9-]{1,63}) ([A-Za-z0-9._-]{1,63}) ([A-Za-z0-9:._-]{1,128}) ` +
 	`([0-9]{1,14}) ([0-9a-fA-F-]{36}) (` + markImporting + `|` + markImported + `|` + markFinished + `)$`)
 
-// parseTemplateMark gives nothing for what is no mark.
+// parseTemplateMark returns false for any other text.
 func parseTemplateMark(text string) (m templateMark, is bool) {
 	fields := templateMarkText.FindStringSubmatch(text)
 	if fields == nil {
@@ -58,12 +58,12 @@ func (m templateMark) String() string {
 	return strings.Join([]string{string(m.owner), m.domain, m.Release, m.Digest, strconv.FormatInt(m.Made.UnixMilli(), 10), m.uuid, m.stage}, " ")
 }
 
-// option is the entry of the extraConfig.
+// option returns the extraConfig entry.
 func (m templateMark) option() *types.OptionValue {
 	return &types.OptionValue{Key: TemplateKey, Value: m.String()}
 }
 
-// templateMarkOf gives the mark that a machine or a template bears itself, and nothing for one that it has inherited.
+// templateMarkOf returns the mark of a machine or template, and false for an inherited one.
 func templateMarkOf(vm *mo.VirtualMachine) (m templateMark, is bool) {
 	if vm.Config == nil {
 		return m, false
@@ -73,8 +73,8 @@ func templateMarkOf(vm *mo.VirtualMachine) (m templateMark, is bool) {
 	return m, is && strings.EqualFold(m.uuid, vm.Config.InstanceUuid)
 }
 
-// earlier returns the owner of an item that was imported for another VSphereTemplate of the same namespace and name, or an empty UID. The mark
-// does not have the name: the annotation does.
+// earlier returns the owner of an item that was imported for another VSphereTemplate of the same namespace and name,
+// or "". The mark does not contain the name, but the annotation does.
 func (m templateMark) earlier(d template.Domain, vm *mo.VirtualMachine) kubetypes.UID {
 	if m.owner != d.Owner && vm.Config != nil && strings.HasPrefix(vm.Config.Annotation, annotationOf(d, m.Release)) {
 		return m.owner
@@ -82,13 +82,14 @@ func (m templateMark) earlier(d template.Domain, vm *mo.VirtualMachine) kubetype
 	return ""
 }
 
-// annotationOf begins the annotation of a release.
+// annotationOf returns the first part of a release's annotation.
 func annotationOf(d template.Domain, release string) string {
 	return fmt.Sprintf("Release %s of VSphereTemplate %s/%s. ", release, d.Namespace, d.Object)
 }
 
-// of reports whether the mark is of that failure domain, or of one that the spec does not have any more: then the failure domain in whose
-// folder the template is has it now, as after a change of its name. What was moved from the folder of another one is that one's.
+// of reports whether the mark is of that failure domain, or of one that the spec no longer has: then it belongs to
+// the failure domain with its folder, as after a change of its name. An item moved from another failure domain's
+// folder still belongs to that one.
 func (m templateMark) of(d template.Domain) bool {
 	return (m.owner == d.Owner || slices.Contains(d.Former, string(m.owner))) && (m.domain == d.Domain.Name || d.Spec.Place(m.domain) == nil)
 }

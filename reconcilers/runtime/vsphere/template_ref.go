@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// resolved is a machine whose spec has the path of the template that its reference stands for, beside the reference.
+// resolved returns a machine whose spec has the path of the referenced template beside the reference.
 func resolved(m runtime.Machine) runtime.Machine {
 	if m.Template != nil {
 		m.Spec = m.Spec.DeepCopy()
@@ -22,7 +22,7 @@ func resolved(m runtime.Machine) runtime.Machine {
 	return m
 }
 
-// templateField is the field of a clone that says what the machine is a copy of.
+// templateField returns the field of a clone that names its source.
 func templateField(clone *v1alpha1.VSphereClone) string {
 	if clone.Template.TemplateRef != nil {
 		return "template.templateRef"
@@ -30,8 +30,8 @@ func templateField(clone *v1alpha1.VSphereClone) string {
 	return "template.inventoryPath"
 }
 
-// referred finds the template of a VSphereTemplate: what has its name, if it bears the mark of that VSphereTemplate. Between the two renames
-// of a replacement nothing has the name; that passes soon.
+// referred finds the template of a VSphereTemplate: the object with its name, if it has the mark of that
+// VSphereTemplate. Between the two renames of a replacement there is none; that passes soon.
 func (r *Runtime) referred(ctx context.Context, m runtime.Machine, into *mo.VirtualMachine) error {
 	clone, server := cloneOf(m), r.server.config.Name
 	path, field := clone.Template.InventoryPath, templateField(clone)
@@ -68,14 +68,14 @@ func machineOrTemplate(template bool) string {
 	return "a machine"
 }
 
-// replaced is the error for a VSphereTemplate of which there is no whole template at the moment.
+// replaced returns the error for a VSphereTemplate without a complete template.
 func (r *Runtime) replaced(m runtime.Machine, cause error) error {
 	clone := cloneOf(m)
 	return runtime.NewUnavailable(cause, "%s%s: vCenter %s has no template of VSphereTemplate %s at %s at the moment: it is being replaced, or was "+
 		"moved or renamed", ofClone, templateField(clone), r.server.config.Name, clone.Template.TemplateRef.Name, clone.Template.InventoryPath)
 }
 
-// replacedMeanwhile is the error for a template that was there a moment ago.
+// replacedMeanwhile returns the error for a template that disappeared during the call.
 func (r *Runtime) replacedMeanwhile(m runtime.Machine, err error) error {
 	if runtime.IsNotFound(err) && cloneOf(m).Template.TemplateRef != nil {
 		return r.replaced(m, err)
@@ -83,7 +83,7 @@ func (r *Runtime) replacedMeanwhile(m runtime.Machine, err error) error {
 	return err
 }
 
-// origin notes in a machine what it is made from, for its status.
+// origin returns the record of what a machine is created from, for its status.
 func (p *parts) origin(m runtime.Machine) []types.BaseOptionValue {
 	mark, marked := templateMarkOf(p.template)
 	if m.Template == nil || !marked {
@@ -92,10 +92,10 @@ func (p *parts) origin(m runtime.Machine) []types.BaseOptionValue {
 	return []types.BaseOptionValue{&types.OptionValue{Key: MadeFromKey, Value: m.Template.Name + " " + mark.Release + " " + p.template.Self.Value}}
 }
 
-// madeFromText is the form of the note: what anybody can write is not taken for one unless it is exactly that.
+// madeFromText matches exactly the records that Sallyport writes; any user can write others.
 var madeFromText = regexp.MustCompile(`^([a-z0-9.-]{1,253}) ([A-Za-z0-9._-]{1,63}) ([A-Za-z0-9._-]{1,128})$`)
 
-// madeFrom gives nothing for what is no such note.
+// madeFrom returns nil for any other text.
 func madeFrom(text string) *v1alpha1.VSphereTemplateRelease {
 	fields := madeFromText.FindStringSubmatch(text)
 	if fields == nil {

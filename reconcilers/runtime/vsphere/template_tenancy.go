@@ -12,18 +12,18 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// TemplateTenants say where in a vCenter a namespace may have templates. They judge a VSphereTemplate by its namespace, its name, its UID,
-// the places of its one failure domain, which are where they really are, the content library that it is made from, and its tags; what is
-// empty is not touched. A Permission error says why the template may not be there, any other why that could not be judged.
+// TemplateTenants decide where in a vCenter a namespace may have templates. They evaluate a VSphereTemplate with its
+// namespace, name, UID, the actual places of its one failure domain, its content library and its tags; empty fields
+// are not used. A Permission error is the denial, any other error means that they could not be evaluated.
 type TemplateTenants func(context.Context, *v1alpha1.VSphereTemplate) error
 
-// templateTenancy asks the tenants before something is imported into a failure domain, or changed or destroyed there.
+// templateTenancy asks the tenants before an import into a failure domain, or a change or removal there.
 type templateTenancy struct{ admit TemplateTenants }
 
-// uses says what else than places a request uses: the content library, and the tags of the template.
+// uses are what a request uses beside places: the content library and the tags.
 type uses struct{ library, tags bool }
 
-// may asks about places, and about what else is used.
+// may asks about places, and what else is used.
 func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1alpha1.VSphereFailureDomain, also uses) error {
 	if t.admit == nil {
 		return runtime.NewPermission(nil, "the policies cannot be asked whether the template may be in the folder")
@@ -41,23 +41,23 @@ func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1al
 	return t.admit(ctx, of)
 }
 
-// mayRead asks about the content library alone: an item is downloaded once for all failure domains.
+// mayRead asks about the content library only: an item is downloaded once for all failure domains.
 func (t templateTenancy) mayRead(ctx context.Context, d template.Domain) error {
 	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{library: true})
 }
 
-// mayTag asks about the tags alone.
+// mayTag asks about the tags only.
 func (t templateTenancy) mayTag(ctx context.Context, d template.Domain) error {
 	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{tags: true})
 }
 
-// mayChange asks about the folder alone: who renames or destroys an item touches nothing else.
+// mayChange asks about the folder only: renaming or removing an item affects nothing else.
 func (s *templateStore) mayChange(ctx context.Context, d template.Domain, folder types.ManagedObjectReference) error {
 	var places v1alpha1.VSphereFailureDomain
 	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder}, uses{})
 }
 
-// mayImport asks about everything that an import touches.
+// mayImport asks about everything that an import uses.
 func (s *templateStore) mayImport(ctx context.Context, d template.Domain, at *templatePlaces) error {
 	var places v1alpha1.VSphereFailureDomain
 	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{
@@ -65,8 +65,7 @@ func (s *templateStore) mayImport(ctx context.Context, d template.Domain, at *te
 	}, uses{library: true, tags: true})
 }
 
-// may asks about places where they really are, which need not be where the spec has them: what is at a path may have been renamed or
-// moved.
+// may asks about the actual places, which may differ from the spec after a rename or move.
 func (s *templateStore) may(
 	ctx context.Context, d template.Domain, places *v1alpha1.VSphereFailureDomain, refs map[*v1alpha1.InventoryPath]types.ManagedObjectReference,
 	also uses,

@@ -184,7 +184,7 @@ func TestTemplateCopies(t *testing.T) {
 	if !w.look().Others["ubuntu"] {
 		t.Errorf("the folder shows %+v", w.look())
 	}
-	if _, err := w.store.Rename(t.Context(), w.d, item, "ubuntu"); !template.IsTaken(err) || !runtime.IsInvalidState(err) {
+	if _, err := w.store.Rename(t.Context(), w.d, item, "ubuntu"); !isTaken(err) {
 		t.Errorf("taking the name of the copy: got error %v", err)
 	}
 	for _, try := range []func(template.Item) error{

@@ -16,18 +16,18 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// templateStore keeps the templates of one vCenter. It remembers nothing: whose an item is, and how far it has come, is written on the
-// item, under vCenter's changeVersion until it is a template. vCenter changes nothing but the name and the annotation of a template, also
-// under that version, so that of two who rename the same one wins.
+// templateStore is the store of one vCenter's templates. It keeps no state: owner and stage of an item are written on
+// the item, under vCenter's changeVersion until it is a template. vCenter allows only changes of the name and
+// annotation of a template, also under that version, so that of two concurrent renames one fails.
 type templateStore struct {
 	*Runtime
-	tenancy templateTenancy
-	told    time.Duration // How often vCenter is told how much of an import is done.
+	tenancy      templateTenancy
+	reportPeriod time.Duration // interval of progress reports
 }
 
 var _ template.Store = (*templateStore)(nil)
 
-// TemplateStore returns the templates of a VSphereTemplate's vCenter, as far as the tenants let it have them there.
+// TemplateStore returns the store of a VSphereTemplate, restricted by the tenants.
 func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTemplate) (template.Store, error) {
 	present := s.await(ctx, of.Spec.ServerRef.Name)
 	if present == nil {
@@ -36,24 +36,24 @@ func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTempla
 	return Templates(present.runtime, s.templates.admit), nil
 }
 
-// Templates returns the templates of a runtime's vCenter, as far as the tenants let them be there.
+// Templates returns the store of a runtime's vCenter, restricted by the tenants.
 func Templates(r *Runtime, tenants TemplateTenants) template.Store {
-	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, told: leaseTold}
+	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, reportPeriod: leaseReportPeriod}
 }
 
-// sectionOf is the section of the spec that a failure domain is.
+// sectionOf returns the section of the spec for a failure domain.
 func sectionOf(d template.Domain) section {
 	return section("spec.failureDomains[" + d.Domain.Name + "].")
 }
 
-// inTime makes calls that belong together, in the time that a call of any runtime has.
+// inTime makes related calls within the timeout of one runtime call.
 func inTime(ctx context.Context, calls func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, runtime.DefaultCallTimeout)
 	defer cancel()
 	return calls(ctx)
 }
 
-// shown is a name that somebody else has given, for people.
+// shown returns a name of another client's object for messages.
 func shown(name string) string {
 	if len(name) > maxBy {
 		name = strings.ToValidUTF8(name[:maxBy], "")
@@ -61,7 +61,7 @@ func shown(name string) string {
 	return strconv.Quote(name)
 }
 
-// find looks at an item in the folder, if the tenants let it be changed there.
+// find reads an item in the folder, if the tenants allow to change it there.
 func (s *templateStore) find(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
 	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *templateStore) find(ctx context.Context, d template.Domain, item templa
 	return s.findIn(ctx, d, folder, item)
 }
 
-// findIn looks at an item in that folder. One that is gone is a NotFound error, and one that is not the VSphereTemplate's, or not any
-// more, InvalidState.
+// findIn reads an item in that folder. A missing item is a NotFound error, and one that does not belong to the
+// VSphereTemplate InvalidState.
 func (s *templateStore) findIn(
 	ctx context.Context, d template.Domain, folder types.ManagedObjectReference, item template.Item,
 ) (*templateSighting, error) {
@@ -89,7 +89,7 @@ func (s *templateStore) findIn(
 	return &ours[0], nil
 }
 
-// unchanged is find for an item that is as it was looked at.
+// unchanged is find for an item that must be unchanged since it was read.
 func (s *templateStore) unchanged(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
 	of, err := s.find(ctx, d, item)
 	switch {
@@ -101,12 +101,12 @@ func (s *templateStore) unchanged(ctx context.Context, d template.Domain, item t
 	return of, nil
 }
 
-// changed is the error for an item that is not as it was looked at.
+// changed returns the error for an item that has changed since it was read.
 func changed(cause error, item template.Item) error {
 	return runtime.NewInvalidState(cause, "%s was changed concurrently", shown(item.Name))
 }
 
-// gone is the error for an item that is to be changed and is not there.
+// gone returns the error for a missing item.
 func gone(err error, item template.Item) error {
 	if runtime.IsNotFound(err) {
 		return runtime.NewInvalidState(err, "%s is gone", shown(item.Name))
@@ -114,7 +114,7 @@ func gone(err error, item template.Item) error {
 	return err
 }
 
-// Rename gives the item another name.
+// Rename renames the item.
 func (s *templateStore) Rename(ctx context.Context, d template.Domain, item template.Item, name string) (renamed template.Item, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)
@@ -129,7 +129,7 @@ func (s *templateStore) Rename(ctx context.Context, d template.Domain, item temp
 	return renamed, notRenamed(err, item, name)
 }
 
-// notRenamed is the error for an item that did not get a name.
+// notRenamed returns the error for a failed rename.
 func notRenamed(err error, item template.Item, name string) error {
 	switch {
 	case fault.Is(err, &types.DuplicateName{}):
@@ -140,7 +140,7 @@ func notRenamed(err error, item template.Item, name string) error {
 	return underImport(gone(err, item), item)
 }
 
-// underImport is the error for an item that was not changed because vCenter is still importing it.
+// underImport returns the error for an item that vCenter is still importing.
 func underImport(err error, item template.Item) error {
 	if item.Stage == template.Partial && (fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.TaskInProgress{})) {
 		return runtime.NewInvalidState(err, "%s is still being imported: if the importing process has ended, vCenter aborts the import after some minutes",
@@ -149,7 +149,7 @@ func underImport(err error, item template.Item) error {
 	return err
 }
 
-// Replace has an item give its name to another one. Each of the changes has the time of a call for itself.
+// Replace moves an item's name to another one. Each of the two changes has a timeout of its own.
 func (s *templateStore) Replace(ctx context.Context, d template.Domain, old template.Item, as string, item template.Item) error {
 	renames := []struct {
 		item template.Item
@@ -176,7 +176,7 @@ func (s *templateStore) Replace(ctx context.Context, d template.Domain, old temp
 	return nil
 }
 
-// change changes the configuration of an item, if that has not changed since it was seen, and looks at it again.
+// change reconfigures an item that is unchanged since it was read, and reads it again.
 func (s *templateStore) change(
 	ctx context.Context, d template.Domain, item template.Item, of *templateSighting, spec types.VirtualMachineConfigSpec,
 ) (*templateSighting, error) {
@@ -211,7 +211,7 @@ func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item tem
 	return underImport(err, item)
 }
 
-// destroyable tells why an item must not be destroyed now. vCenter destroys every disk with it that is attached.
+// destroyable returns why an item must not be removed now. vCenter destroys every attached disk with it.
 func (of *templateSighting) destroyable() error {
 	if of.busy {
 		return runtime.NewInvalidState(nil, "%s is in use: a task is in flight for it, such as the creation of a machine from it", shown(of.vm.Name))

@@ -15,9 +15,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 // templates is a world with a folder for the templates of a VSphereTemplate.
@@ -206,7 +206,7 @@ func TestTemplateReplaced(t *testing.T) {
 
 	w.faults.Before(func() {}, "ReconfigVM_Task")
 	w.faults.Before(func() { w.Copy(folder+"/ubuntu-1", "ubuntu") }, "ReconfigVM_Task")
-	if err := w.store.Replace(t.Context(), w.d, old, "ubuntu-1", item); !template.IsTaken(err) {
+	if err := w.store.Replace(t.Context(), w.d, old, "ubuntu-1", item); !isTaken(err) {
 		t.Errorf("while somebody takes the name: got error %v", err)
 	}
 	old.Name = "ubuntu-1"
@@ -482,4 +482,9 @@ func TestSessionsOfTemplates(t *testing.T) {
 	if asked != 3 { // before the import, before what is imported is marked, and before it is finished
 		t.Errorf("the tenants were asked %d times", asked)
 	}
+}
+
+// isTaken reports whether a name was refused because something else in the folder has it.
+func isTaken(err error) bool {
+	return runtime.IsInvalidState(err) && strings.Contains(runtime.Message(err), "the folder contains another object named")
 }

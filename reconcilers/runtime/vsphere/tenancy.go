@@ -8,24 +8,25 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Tenants say which machines of a vCenter a namespace may have. They judge a VirtualMachine whose spec says where in the inventory its
-// machine is. A Permission error says why the machine may not be there, any other why that could not be judged. Of a machine that is to be
-// made, and leaves its datastore to a storage policy, they say too at or below which paths the datastores are that it may be on.
+// Tenants decide which machines of a vCenter a namespace may have. They evaluate a VirtualMachine whose spec contains
+// the actual places of its machine. A Permission error is the denial, any other error means that they could not be
+// evaluated. For a machine to create whose datastore is chosen by storage policy they also return the paths of the
+// allowed datastores.
 type Tenants func(context.Context, *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error)
 
-// DiskTenants say on which datastores of a vCenter a namespace may have disks. They judge a VirtualDisk by its name, its UID and its spec.
-// A Permission error says why the disk may not be there, any other why that could not be judged.
+// DiskTenants decide on which datastores of a vCenter a namespace may have disks. They evaluate a VirtualDisk with
+// its name, UID and spec. A Permission error is the denial, any other error means that they could not be evaluated.
 type DiskTenants func(context.Context, *v1alpha1.VirtualDisk) error
 
-// tenancy asks the tenants before a machine is looked at or told something, and before a disk is made, grown or attached.
+// tenancy asks the tenants before a machine is observed or changed, and before a disk is created, grown or attached.
 type tenancy struct {
 	admit     Tenants
 	admitDisk DiskTenants
 }
 
-// ofDisks has the tenants asked about each disk before a call that makes it, grows it, or gives a machine a hold on it. A look at what
-// was made, and letting it go, are never refused. A disk is on the datastore that its spec names: where vCenter has moved it since, no
-// namespace has chosen.
+// ofDisks asks the tenants about each disk before a call that creates, grows or attaches it. Observing, detaching and
+// deleting a disk are always allowed. A disk is evaluated for the datastore in its spec: no namespace has chosen
+// where vCenter has moved it since.
 func (t tenancy) ofDisks(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
 	switch call.Verb {
 	case runtime.VerbEnsureDisk, runtime.VerbAttach:
@@ -45,12 +46,12 @@ func (t tenancy) mayDisk(ctx context.Context, d runtime.Disk) error {
 	return t.admitDisk(ctx, disk)
 }
 
-// placing tells where in the inventory a machine really is, by its path. A NotFound error says that it is nowhere.
+// placing returns the actual inventory path of a machine, or a NotFound error.
 type placing func(context.Context, runtime.Machine) (string, error)
 
-// of has the tenants asked about one machine before it is looked at, and before each call that gives its VirtualMachine a hold on it
-// or changes it. Withdrawing what is in flight, and letting the machine go, are never refused: whoever loses a right can still end
-// what was begun.
+// of asks the tenants about one machine before it is observed, and before each call that changes it or claims it for
+// its VirtualMachine. Cancel and Delete are always allowed: after the loss of a right, what was begun can still be
+// ended.
 func (t tenancy) of(vm *v1alpha1.VirtualMachine, place placing) runtime.Interceptor {
 	return func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
 		var refused error
@@ -68,8 +69,8 @@ func (t tenancy) of(vm *v1alpha1.VirtualMachine, place placing) runtime.Intercep
 	}
 }
 
-// mayLook asks about a machine that is only looked at, which happens when something has changed. A machine that somebody has, or that
-// is let go, is always looked at, and so is one that could not be judged.
+// mayLook asks about a machine that is only observed. A machine that is claimed or being deleted is always observed,
+// and so is one that could not be evaluated.
 func (t tenancy) mayLook(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime.Machine, place placing) error {
 	if !vm.DeletionTimestamp.IsZero() || vm.Busy() {
 		return nil
@@ -80,9 +81,10 @@ func (t tenancy) mayLook(ctx context.Context, vm *v1alpha1.VirtualMachine, m run
 	return nil
 }
 
-// may asks about the machine where it really is, which its spec need not say and which may have changed since it was admitted, as may
-// have what its VSphereServer allows. A machine that is nowhere yet is judged by where its spec has it. One to adopt is not told anything
-// either: by the time that the call arrives it could have appeared elsewhere. One that we make is where its spec has it, or nowhere.
+// may asks about the machine at its actual place, which may differ from the spec and may have changed since
+// admission, like spec.tenants of the VSphereServer. A machine that does not exist yet is evaluated for the place in
+// its spec. One to adopt is then not changed either: it could appear elsewhere in the meantime. A created machine is
+// where its spec says, or nowhere.
 func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime.Machine, place placing) error {
 	vm = vm.DeepCopy()
 	spec := vm.Spec.Runtime.VSphere
@@ -107,8 +109,8 @@ func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime
 	return absent
 }
 
-// making has the tenants asked about the places of a machine that is about to be made.
-func (t tenancy) making(vm *v1alpha1.VirtualMachine) judge {
+// placeCheck returns the check of the places for a machine about to be created.
+func (t tenancy) placeCheck(vm *v1alpha1.VirtualMachine) placeCheck {
 	return func(ctx context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 		vm := vm.DeepCopy()
 		vm.Spec.Runtime.VSphere.Clone = clone

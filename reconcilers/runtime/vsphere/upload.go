@@ -21,19 +21,19 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// errPin is why the certificate of a host is refused.
+// errPin is the error of a host with an unexpected certificate.
 var errPin = errors.New("the host has another certificate than vCenter reports")
 
-// upload is a file on its way to a host.
+// upload is the upload of a file to a host.
 type upload struct {
 	name    string
-	to      *url.URL // It has a ticket, and must not be shown.
+	to      *url.URL // contains a ticket and must not be shown
 	device  types.HttpNfcLeaseDeviceUrl
-	create  bool // It is no disk, and the host makes a file of it as it is.
+	create  bool // not a disk: the host creates a plain file
 	written *atomic.Int64
 }
 
-// send sends the file. It takes as long as it takes, and ends with ctx.
+// send uploads the file. It takes as long as needed, and ends with ctx.
 func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int64) error {
 	transport, err := s.hostTransport(u.device)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 	return nil
 }
 
-// broken is the error for an upload that broke off.
+// broken returns the error for an interrupted upload.
 func (s *Server) broken(ctx context.Context, u upload, body *counted, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return s.translate(ctx, cause)
@@ -85,7 +85,7 @@ func (s *Server) broken(ctx context.Context, u upload, body *counted, err error)
 	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names was interrupted", shown(u.name), s.config.Name)
 }
 
-// withoutURL takes off the address, in which there is a ticket.
+// withoutURL strips the URL, which contains a ticket.
 func withoutURL(err error) error {
 	if of, is := errors.AsType[*url.Error](err); is {
 		return of.Err
@@ -93,22 +93,22 @@ func withoutURL(err error) error {
 	return err
 }
 
-// hostTransport is for requests to the host of an upload, which has to have the certificate that vCenter says, or, if vCenter says
-// nothing, one that is trusted as vCenter's is.
+// hostTransport returns a transport for the host of an upload, which must have the certificate that vCenter reports
+// or, if it reports none, one that is trusted like vCenter's.
 func (s *Server) hostTransport(device types.HttpNfcLeaseDeviceUrl) (*http.Transport, error) {
 	trust, err := s.config.trust()
 	if err != nil {
 		return nil, err
 	}
 	if device.SslCertificate != "" || device.SslThumbprint != "" {
-		trust = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pinned(device)} // in place of the authorities
+		trust = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pinned(device)} // instead of authorities
 	}
 	return &http.Transport{
 		TLSClientConfig: trust, DialContext: dial, TLSHandshakeTimeout: runtime.DefaultCallTimeout, Proxy: http.ProxyFromEnvironment,
 	}, nil
 }
 
-// pinned has a host present the certificate that vCenter says.
+// pinned verifies that a host presents the certificate that vCenter reports.
 func pinned(device types.HttpNfcLeaseDeviceUrl) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		if !presents(state.PeerCertificates[0], device) {
@@ -127,8 +127,8 @@ func presents(certificate *x509.Certificate, device types.HttpNfcLeaseDeviceUrl)
 		strings.EqualFold(device.SslThumbprint, soap.ThumbprintSHA256(certificate))
 }
 
-// counted counts what is read, and keeps what went wrong. The transport may read for a moment after the request has ended: then it gets
-// nothing, because the reader is in use for the next request.
+// counted counts the bytes read, and keeps the read error. The transport may read for a moment after the request has
+// ended: it then gets nothing, because the next request uses the reader.
 type counted struct {
 	io.Reader
 	read   *atomic.Int64
@@ -138,7 +138,7 @@ type counted struct {
 	ended bool
 }
 
-// end waits for a read, and ends those that follow.
+// end waits for a read in progress, and ends later ones.
 func (c *counted) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

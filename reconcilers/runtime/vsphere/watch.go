@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// watchWait is how long vCenter keeps a question for changes when there are none: a request in that time is what a watch costs.
+	// watchWait is how long vCenter holds a request for changes if there are none: one request per watchWait is the
+	// cost of a watch.
 	watchWait = 25 * time.Second
-	// watchPatience is how long its answer may take beyond that.
+	// watchPatience is how much longer an answer may take.
 	watchPatience = 10 * time.Second
-	// unwatchPatience is how long vCenter has to end a watch.
+	// unwatchPatience limits the end of a watch.
 	unwatchPatience = 2 * time.Second
 )
 
-// watched is what of a machine a look shows, and what tells of it: a change of its configuration is a new version, and all else that
-// is done to it is a task of late.
+// watched are the properties that tell whether an observation may change: a reconfiguration is a new version, and
+// everything else is a recent task.
 var watched = append([]string{
 	"config.changeVersion", "config.instanceUuid", "config.template", "parent", "recentTask",
 	"runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
 }, ofGuest...)
 
-// errSessionChanged is why a watch ends: what it was told by is gone with its session.
+// errSessionChanged ends a watch whose session has ended.
 var errSessionChanged = errors.New("the session in which changes were watched has ended")
 
 // watch is a watch in one session.
@@ -39,33 +40,33 @@ type watch struct {
 	collector *property.Collector
 	machines  *view.ContainerView
 	version   string
-	ids       map[types.ManagedObjectReference]string // of the machines that were seen, their instance UUIDs
+	ids       map[types.ManagedObjectReference]string // instance UUIDs of the observed machines
 }
 
-// Watch tells of machines by one property collector for the whole of the vCenter. It is [runtime.Watcher].
+// Watch reports changes with one property collector for the whole vCenter. It implements [runtime.Watcher].
 func (r *Runtime) Watch(ctx context.Context, changed func(instanceID string)) error {
 	w := &watch{server: r.server, ids: map[types.ManagedObjectReference]string{}}
 	defer w.end(ctx)
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	told := func(string) {} // what all machines are like at first is no change, but what they may have become meanwhile is
+	report := func(string) {} // the initial state is not a change; changes meanwhile are reported by the call below
 	for began := false; ; {
 		updates, more, err := w.next(ctx)
 		if err != nil {
 			return err
 		}
-		for id := range w.note(updates) {
-			told(id)
+		for id := range w.record(updates) {
+			report(id)
 		}
 		if !began && !more {
-			began, told = true, changed
+			began, report = true, changed
 			changed("")
 		}
 	}
 }
 
-// begin has vCenter collect changes of all machines that there are, and of those that come.
+// begin starts the collection of changes for all machines, including new ones.
 func (w *watch) begin(ctx context.Context) error {
 	return w.call(ctx, func(ctx context.Context, c *vim25.Client) (err error) {
 		if w.machines, err = view.NewManager(c).CreateContainerView(ctx, c.ServiceContent.RootFolder, []string{"VirtualMachine"}, true); err != nil {
@@ -84,7 +85,7 @@ func (w *watch) begin(ctx context.Context) error {
 	})
 }
 
-// next waits for changes, and tells whether more are there already.
+// next waits for changes, and reports whether more are available.
 func (w *watch) next(ctx context.Context) (updates []types.ObjectUpdate, more bool, err error) {
 	err = w.call(ctx, func(ctx context.Context, c *vim25.Client) error {
 		answer, err := methods.WaitForUpdatesEx(ctx, c, &types.WaitForUpdatesEx{
@@ -104,11 +105,11 @@ func (w *watch) next(ctx context.Context) (updates []types.ObjectUpdate, more bo
 	return updates, more, err
 }
 
-// note gives the IDs of the machines that changed.
-func (w *watch) note(updates []types.ObjectUpdate) map[string]bool {
+// record returns the IDs of the changed machines.
+func (w *watch) record(updates []types.ObjectUpdate) map[string]bool {
 	ids := map[string]bool{}
 	for _, u := range updates {
-		ids[w.ids[u.Obj]] = true // as it was called until now
+		ids[w.ids[u.Obj]] = true // its former ID
 		for _, c := range u.ChangeSet {
 			if id, is := c.Val.(string); is && c.Name == "config.instanceUuid" {
 				w.ids[u.Obj] = id
@@ -119,11 +120,11 @@ func (w *watch) note(updates []types.ObjectUpdate) map[string]bool {
 		}
 		ids[w.ids[u.Obj]] = true
 	}
-	delete(ids, "") // not known, and then nobody's
+	delete(ids, "") // unknown
 	return ids
 }
 
-// call makes a request in the session in which the watch began.
+// call makes a request in the session of the watch.
 func (w *watch) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, watchWait+watchPatience)
 	defer cancel()
@@ -138,7 +139,7 @@ func (w *watch) call(ctx context.Context, request func(context.Context, *vim25.C
 	})
 }
 
-// end has vCenter forget the watch, and answer what is still waited for. It does so by itself when the session ends.
+// end ends the watch in vCenter and pending requests. It would end with the session anyway.
 func (w *watch) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwatchPatience)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/step"
 )
 

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// maxRedirects is how often a server may send a download elsewhere.
+	// maxRedirects limits the redirects of a download.
 	maxRedirects = 5
-	// connectPatience is how long one connection may take to be made.
-	connectPatience = 15 * time.Second
-	// maxHeaders is how many bytes of headers a server may answer with.
+	// connectTimeout limits the time to establish a connection.
+	connectTimeout = 15 * time.Second
+	// maxHeaders limits the bytes of response headers.
 	maxHeaders = 64 << 10
 )
 
@@ -38,18 +38,18 @@ var (
 
 var digests = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// origin is a source that was understood.
+// origin is a parsed source.
 type origin struct {
-	field  string // the field that names it
-	shown  string // what people are told of it; of a URL the host and the path: the rest may hold a token
+	field  string // the field of the spec
+	shown  string // name in messages; of a URL only host and path, because the rest may contain a token
 	digest string
 
 	url   string
-	roots *x509.CertPool       // nil means those of the system
-	item  template.LibraryItem // in place of a URL
+	roots *x509.CertPool       // nil means the system's
+	item  template.LibraryItem // instead of a URL
 }
 
-// parse understands a source.
+// parse parses a source.
 func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if !digests.MatchString(source.SHA256) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
@@ -60,7 +60,7 @@ func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*o
 	from := &origin{field: "spec.source.url", url: source.URL, digest: source.SHA256}
 	parsed, err := url.Parse(source.URL)
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil {
-		return nil, from.unreadable()
+		return nil, from.invalidURL()
 	}
 	from.shown = parsed.Host + parsed.EscapedPath()
 	if source.CABundle != "" {
@@ -72,21 +72,22 @@ func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*o
 	return from, nil
 }
 
-// sum is the SHA-256 of a text.
+// sum returns the SHA-256 of a text.
 func sum(text []byte) string {
 	of := sha256.Sum256(text)
 	return hex.EncodeToString(of[:])
 }
 
-// client makes a client for one download. It knows no proxy and no cookies, and speaks no HTTP/2, which brings one large file nothing.
+// client returns a client for one download. It uses no proxy, no cookies and no HTTP/2, which has no advantage for
+// one large file.
 func (o *Downloader) client(from *origin) *http.Client {
-	dialer := &net.Dialer{Timeout: connectPatience, ControlContext: o.control}
+	dialer := &net.Dialer{Timeout: connectTimeout, ControlContext: o.control}
 	return &http.Client{
 		CheckRedirect: redirect,
 		Transport: &http.Transport{
 			DialContext:            dialer.DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: from.roots},
-			TLSHandshakeTimeout:    connectPatience,
+			TLSHandshakeTimeout:    connectTimeout,
 			MaxResponseHeaderBytes: maxHeaders,
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
@@ -94,7 +95,8 @@ func (o *Downloader) client(from *origin) *http.Client {
 	}
 }
 
-// redirect says whether a redirect is followed. The server that it leads to learns nothing of the first one's URL, which may hold a token.
+// redirect decides whether a redirect is followed. The target does not learn the original URL, which may contain a
+// token.
 func redirect(request *http.Request, via []*http.Request) error {
 	request.Header.Del("Referer")
 	switch {
@@ -108,8 +110,8 @@ func redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// control refuses a forbidden address. It is asked of each address that is about to be dialled, after the name was resolved: a name that
-// resolves to something else the next time gains nothing.
+// control rejects forbidden addresses. It is called for each address that is about to be dialed, after name
+// resolution, so that a name which resolves differently the next time gains nothing.
 func (o *Downloader) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	dialled, err := netip.ParseAddrPort(address)
 	if err != nil || o.forbids(dialled.Addr()) {
@@ -118,7 +120,7 @@ func (o *Downloader) control(_ context.Context, _, address string, _ syscall.Raw
 	return nil
 }
 
-// forbids reports whether an address is forbidden, however it is written.
+// forbids reports whether an address is forbidden in any of its notations.
 func (o *Downloader) forbids(address netip.Addr) bool {
 	address = address.WithZone("") // A prefix contains no address with a zone.
 	forms := []netip.Addr{address, address.Unmap(), netip.AddrFrom16(address.As16())}
@@ -136,11 +138,11 @@ func (o *Downloader) forbids(address netip.Addr) bool {
 	return false
 }
 
-// nat64 is where a network has the addresses of IPv4, if it has nothing but IPv6.
+// nat64 is the prefix under which IPv6-only networks reach IPv4 addresses.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// LocalAddresses are the addresses that lead nowhere but to the node itself and its neighbours: loopback, link-local, where clouds have
-// their metadata, and multicast.
+// LocalAddresses returns the prefixes that lead only to the node and its neighbors: loopback, link-local (which
+// includes cloud metadata) and multicast.
 func LocalAddresses() (prefixes []netip.Prefix) {
 	for _, prefix := range []string{
 		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",

@@ -184,7 +184,7 @@ func TestWhy(t *testing.T) {
 		"the server ended the connection too early": io.EOF,
 		"the response of the server is invalid":     errors.New("https://a/?token=secret"),
 	} {
-		if got := why(err); got != want {
+		if got := describe(err); got != want {
 			t.Errorf("%v: %s", err, got)
 		}
 	}

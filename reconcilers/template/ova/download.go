@@ -1,6 +1,6 @@
-// Package ova downloads OVAs from URLs, and from content libraries, whose items it puts together again if they were taken apart. Nothing is
-// stored: an OVA is a stream that ends without an error only if all of its content is what the source says. A download that is interrupted
-// begins anew.
+// Package ova downloads OVAs from URLs and content libraries, and reassembles library items. Nothing is stored: an
+// OVA is a stream that ends without an error only if all of its content matches the source. An interrupted download
+// starts again.
 package ova
 
 import (
@@ -21,40 +21,41 @@ import (
 )
 
 const (
-	// patience is how long a server may take to answer if [Downloader.Patience] says nothing else.
-	patience = time.Minute
-	// slowest is how many bytes must arrive while a download waits for as long as the patience lasts.
-	slowest = 4 << 20
+	// defaultPatience is the default of [Downloader.Patience].
+	defaultPatience = time.Minute
+	// minBytes is how many bytes must arrive per patience of waiting.
+	minBytes = 4 << 20
 )
 
-// errTooSlow is why a download is given up that brings too little.
+// errTooSlow aborts a download that is too slow.
 var errTooSlow = errors.New("too slow")
 
 // Downloader opens OVAs. It is safe for concurrent use.
 type Downloader struct {
-	// Forbidden are the addresses that nothing is downloaded from. LocalAddresses should be among them.
+	// Forbidden are the addresses that are never contacted. LocalAddresses should be among them.
 	Forbidden []netip.Prefix
-	// Patience is how long a server may take to answer, and to send 4 MiB. Time in which nobody reads does not count. Default: a minute.
+	// Patience is how long a server may take to answer, and to send 4 MiB. Time during which the stream is not read
+	// does not count. Default: a minute.
 	Patience time.Duration
 }
 
-// Stream is an OVA that is being downloaded. It must be closed.
+// Stream is an OVA being downloaded. It must be closed.
 type Stream struct {
 	from   *origin
 	ctx    context.Context // of the download
 	body   io.Reader
 	size   int64
-	hash   hash.Hash              // of the content, or nil if the body verifies itself
-	wrong  func(sum string) error // the error for content with that SHA-256 in place of the source's
-	ended  error                  // what Read ended with
+	hash   hash.Hash              // of the content; nil if the body verifies itself
+	wrong  func(sum string) error // error for content with that SHA-256
+	ended  error                  // result of the last Read
 	closes func()
 }
 
-// Open begins to download the OVA of that source. Where the source names an item of a content library, that is handed in, and whoever does so
-// has made sure that it may be used. The download ends with ctx.
+// Open starts the download of the source's OVA. If the source names an item of a content library, the caller passes
+// it and has checked that it may be used. The download ends with ctx.
 //
-// An error, of Open or of Read, is [runtime.IsInvalidSpec] if the source has to change first, and [runtime.IsUnavailable] if another attempt
-// may succeed.
+// Errors of Open and Read are [runtime.IsInvalidSpec] if the source must change, and [runtime.IsUnavailable] if
+// another attempt may succeed.
 func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*Stream, error) {
 	from, err := parse(source, item)
 	if err != nil {
@@ -76,11 +77,11 @@ func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSo
 	return s, nil
 }
 
-// get asks for the content of a URL.
+// get requests a URL.
 func (o *Downloader) get(ctx context.Context, s *Stream, pace *pace) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.from.url, nil)
 	if err != nil {
-		return s.from.unreadable()
+		return s.from.invalidURL()
 	}
 	request.Header.Set("User-Agent", "sallyport")
 	request.Header.Set("Accept-Encoding", "identity")
@@ -90,11 +91,11 @@ func (o *Downloader) get(ctx context.Context, s *Stream, pace *pace) error {
 		return 0, err
 	})
 	if err != nil {
-		return s.from.trouble(ctx, err)
+		return s.from.connectionError(ctx, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		_ = response.Body.Close()
-		return s.from.refusedWith(response.StatusCode)
+		return s.from.statusError(response.StatusCode)
 	}
 	s.body, s.size, s.hash = paced{response.Body, pace}, response.ContentLength, sha256.New()
 	s.wrong = func(sum string) error {
@@ -108,7 +109,7 @@ func (o *Downloader) get(ctx context.Context, s *Stream, pace *pace) error {
 	return nil
 }
 
-// Size is how many bytes the OVA has as its source says, which may be wrong, or less than zero if that does not say.
+// Size returns the size in bytes as the source reports it, which may be wrong, or less than zero if unknown.
 func (s *Stream) Size() int64 { return s.size }
 
 // Read reads the next bytes. They are verified only once it has returned io.EOF.
@@ -126,11 +127,11 @@ func (s *Stream) Read(p []byte) (n int, err error) {
 	return n, s.ended
 }
 
-// end returns what Read ends with.
+// end returns the final result of Read.
 func (s *Stream) end(err error) error {
-	// A server whose connection is closed may still end its answer as if that were all.
+	// A server whose connection is closed may still end its answer with io.EOF.
 	if s.ctx.Err() != nil || !errors.Is(err, io.EOF) {
-		return s.from.broken(s.ctx, err)
+		return s.from.readError(s.ctx, err)
 	}
 	if s.hash != nil {
 		if sum := hex.EncodeToString(s.hash.Sum(nil)); sum != s.from.digest {
@@ -140,7 +141,7 @@ func (s *Stream) end(err error) error {
 	return io.EOF
 }
 
-// Close ends the download. It may be called while Read waits, which ends then.
+// Close ends the download. It may be called while Read blocks, which then returns.
 func (s *Stream) Close() error {
 	s.closes()
 	return nil
@@ -150,31 +151,31 @@ func (o *Downloader) patience() time.Duration {
 	if o.Patience > 0 {
 		return o.Patience
 	}
-	return patience
+	return defaultPatience
 }
 
-// pace gives a download up that brings less than slowest while it waits for as long as the patience lasts.
+// pace aborts a download that receives less than minBytes per patience of waiting.
 type pace struct {
 	patience time.Duration
 	giveUp   func()
 
-	waited time.Duration // since there was as much as slowest
+	waited time.Duration // since the last minBytes
 	got    int
 }
 
-// wait does something that waits for the server and returns how many bytes came.
+// wait runs do, which waits for the server and returns the number of bytes received.
 func (p *pace) wait(do func() (int, error)) (int, error) {
 	timer, begun := time.AfterFunc(p.patience-p.waited, p.giveUp), time.Now()
 	n, err := do()
 	timer.Stop()
 	p.waited += time.Since(begun)
-	if p.got += n; p.got >= slowest {
+	if p.got += n; p.got >= minBytes {
 		p.got, p.waited = 0, 0
 	}
 	return n, err
 }
 
-// paced is a reader that waits at that pace.
+// paced is a reader limited by pace.
 type paced struct {
 	io.Reader
 	*pace

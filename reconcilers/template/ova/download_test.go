@@ -95,7 +95,7 @@ func TestPace(t *testing.T) {
 	gaveUp := make(chan struct{})
 	p := &pace{patience: time.Hour, giveUp: func() { close(gaveUp) }}
 	p.waited = 59 * time.Minute
-	if _, err := p.wait(func() (int, error) { return slowest, nil }); err != nil || p.waited != 0 || p.got != 0 {
+	if _, err := p.wait(func() (int, error) { return minBytes, nil }); err != nil || p.waited != 0 || p.got != 0 {
 		t.Errorf("after enough has come: %+v, %v", p, err)
 	}
 	p.waited = time.Hour

@@ -17,21 +17,21 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// Errors of package net/http have whole URLs in them, and those of package net addresses. So none of them is passed on: what can be said
-// of them is said in words of ours.
+// Errors of package net/http contain URLs and those of package net addresses. They are therefore never wrapped:
+// messages are our own.
 
-// unreadable says that the URL is no such URL. The schema says the same.
-func (o *origin) unreadable() error {
+// invalidURL returns the error of an invalid URL. The schema has the same rule.
+func (o *origin) invalidURL() error {
 	return runtime.NewInvalidSpec(nil, "spec.source.url must begin with https://, have a host, and contain no user or password")
 }
 
-// ended says that whoever wanted the download does not wait any longer.
-func (o *origin) ended(ctx context.Context) error {
+// canceled returns the error of a download whose context has ended.
+func (o *origin) canceled(ctx context.Context) error {
 	return fmt.Errorf("downloading %s: %w", o.shown, context.Cause(ctx))
 }
 
-// refusedWith says that the server answered with that status.
-func (o *origin) refusedWith(status int) error {
+// statusError returns the error for the server's HTTP status.
+func (o *origin) statusError(status int) error {
 	refuse := runtime.NewInvalidSpec
 	switch {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests,
@@ -41,21 +41,21 @@ func (o *origin) refusedWith(status int) error {
 	return refuse(nil, "spec.source.url: the server of %s answered %d %s", o.shown, status, http.StatusText(status))
 }
 
-// broken is the error for a download that ended early. What vCenter says stays as it is.
-func (o *origin) broken(ctx context.Context, err error) error {
+// readError returns the error of a download that ended early. Errors of vCenter are returned unchanged.
+func (o *origin) readError(ctx context.Context, err error) error {
 	if _, is := errors.AsType[*runtime.Error](err); is && ctx.Err() == nil {
 		return err
 	}
-	return o.trouble(ctx, err)
+	return o.connectionError(ctx, err)
 }
 
-// trouble says why there is no answer, or no more of it.
-func (o *origin) trouble(ctx context.Context, err error) error {
+// connectionError returns why there is no response, or no more of it.
+func (o *origin) connectionError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTooSlow) {
-		return template.NewTooSlow("%s: the download from the server of %s stalled, or brought less than %d MiB in %s", o.field, o.shown, slowest>>20, duration.HumanDuration(patience))
+		return template.NewTooSlow("%s: the download from the server of %s stalled, or brought less than %d MiB in %s", o.field, o.shown, minBytes>>20, duration.HumanDuration(defaultPatience))
 	}
 	if ctx.Err() != nil {
-		return o.ended(ctx)
+		return o.canceled(ctx)
 	}
 	switch {
 	case errors.Is(err, errForbidden):
@@ -68,13 +68,13 @@ func (o *origin) trouble(ctx context.Context, err error) error {
 		return runtime.NewInvalidSpec(nil, "spec.source.url: %s redirects to a URL with a user or a password", o.shown)
 	}
 	if verification, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return o.distrusted(verification.Err)
+		return o.certificateError(verification.Err)
 	}
-	return runtime.NewUnavailable(nil, "%s: downloading %s failed: %s", o.field, o.shown, why(err))
+	return runtime.NewUnavailable(nil, "%s: downloading %s failed: %s", o.field, o.shown, describe(err))
 }
 
-// distrusted says what is wrong with the certificate of the server, which may be given another one.
-func (o *origin) distrusted(err error) error {
+// certificateError returns what is wrong with the server's certificate. It may be replaced, so a retry can succeed.
+func (o *origin) certificateError(err error) error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if o.roots != nil {
 			return runtime.NewUnavailable(nil, "spec.source.caBundle: the certificate of the server of %s is not signed by an authority in it", o.shown)
@@ -92,8 +92,8 @@ func (o *origin) distrusted(err error) error {
 	return runtime.NewUnavailable(nil, "spec.source.url: the certificate of the server of %s %s", o.shown, what)
 }
 
-// why puts the cause into words that are the same each time, and have no address in them.
-func why(err error) string {
+// describe returns the cause in stable words without addresses.
+func describe(err error) string {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		if lookup.IsNotFound {
 			return "no such host"
@@ -106,7 +106,7 @@ func why(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
-	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" { // so package tls says what the other side refused
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" { // package tls reports an alert of the peer like this
 		return alert.Err.Error()
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {

@@ -23,14 +23,14 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
-// What an item of a content library may have at most.
+// Limits for an item of a content library.
 const (
 	maxItemFiles = 64
 	maxFileName  = 255
 	maxManifest  = 1 << 20
 )
 
-// parseItem understands a source that names an item.
+// parseItem parses a source that names an item.
 func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if item == nil {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.libraryItem: no content library can be reached")
@@ -42,19 +42,19 @@ func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem)
 	}, nil
 }
 
-// collection is an item that is being downloaded.
+// collection is an item being downloaded.
 type collection struct {
 	template.Download
 	from *origin
 	pace *pace
 }
 
-// collect has the stream read an item: its one file as it is, or its files as one archive.
+// collect connects the stream to an item: to its single file, or to an archive of its files.
 func (s *Stream) collect(ctx context.Context, pace *pace) error {
 	opened, err := s.from.item.Open(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = s.from.ended(ctx)
+			err = s.from.canceled(ctx)
 		}
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *Stream) collect(ctx context.Context, pace *pace) error {
 		return err
 	}
 	for _, f := range files {
-		s.size += min(f.Size, math.MaxInt64/maxItemFiles) // without an overflow
+		s.size += min(f.Size, math.MaxInt64/maxItemFiles) // avoids an overflow
 	}
 	pack := func(w io.Writer) error { return all.pack(ctx, w, files) }
 	if len(files) == 1 {
@@ -89,17 +89,17 @@ func (s *Stream) collect(ctx context.Context, pace *pace) error {
 	return nil
 }
 
-// invalid is the error for an item that cannot be imported because of what it is.
+// invalid returns the error of an item that cannot be imported.
 func (a *collection) invalid(format string, args ...any) error {
 	return runtime.NewInvalidSpec(nil, "%s: %s %s", a.from.field, a.from.shown, fmt.Sprintf(format, args...))
 }
 
-// wrong is the error for content that is not the one that the source says.
+// wrong returns the error for content with another SHA-256 than the source's.
 func (a *collection) wrong(what, has string) error {
 	return runtime.NewInvalidSpec(nil, "spec.source.sha256: %s of %s has the SHA-256 %s, not %s", what, a.from.shown, has, a.from.digest)
 }
 
-// files are those of the item, in the order that they have in an archive.
+// files returns the files of the item in archive order.
 func (a *collection) files() ([]template.LibraryFile, error) {
 	files := slices.Clone(a.Files())
 	switch {
@@ -124,7 +124,7 @@ func (a *collection) files() ([]template.LibraryFile, error) {
 	return files, nil
 }
 
-// rank is where a file is in an archive: the descriptor is first, then come the manifest and everything else.
+// rank returns the position of a file in an archive: descriptor, manifest, others.
 func rank(name string) int {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".ovf":
@@ -141,7 +141,7 @@ const (
 	theRest
 )
 
-// isPackage reports whether the files are those that an OVA has: one descriptor, one manifest, and others.
+// isPackage reports whether the files form an OVA: one descriptor, one manifest, and others.
 func isPackage(files []template.LibraryFile) bool {
 	for i, f := range files {
 		if rank(f.Name) != min(i, theRest) {
@@ -151,8 +151,8 @@ func isPackage(files []template.LibraryFile) bool {
 	return len(files) > theManifest
 }
 
-// pack downloads the files of an item into one archive. The manifest has to be the one that the source says, and every other file one that
-// the manifest says; the certificate, which nothing vouches for, is left out.
+// pack downloads the files of an item into one archive. The manifest must match the source's SHA-256, and every other
+// file the manifest. The certificate is left out, because nothing verifies it.
 func (a *collection) pack(ctx context.Context, to io.Writer, files []template.LibraryFile) error {
 	files = slices.DeleteFunc(files, func(f template.LibraryFile) bool { return strings.EqualFold(path.Ext(f.Name), ".cert") })
 	if !isPackage(files) {
@@ -199,7 +199,7 @@ func (a *collection) member(ctx context.Context, archive io.Writer, file templat
 	return nil
 }
 
-// manifest downloads the manifest, and reads it if it is the one that the source says.
+// manifest downloads the manifest, and parses it if it matches the source.
 func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (text []byte, of map[string]sums, err error) {
 	if file.Size > maxManifest {
 		return nil, nil, a.invalid("has the manifest %q, which is larger than %d MiB", file.Name, maxManifest>>20)
@@ -214,7 +214,7 @@ func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (t
 	return read.Bytes(), readManifest(read.Bytes()), nil
 }
 
-// copy downloads one file, which has to be as large as vCenter says.
+// copy downloads one file, which must have the size that vCenter reports.
 func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.Writer) error {
 	var body io.ReadCloser
 	_, err := a.pace.wait(func() (n int, err error) {
@@ -222,7 +222,7 @@ func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.
 		return 0, err
 	})
 	if err != nil {
-		return a.from.broken(ctx, err)
+		return a.from.readError(ctx, err)
 	}
 	defer func() { _ = body.Close() }()
 	n, err := io.Copy(to, io.LimitReader(paced{body, a.pace}, file.Size+1))
@@ -231,12 +231,12 @@ func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.
 		return runtime.NewUnavailable(nil, "%s: %q of %s has another size than vCenter reports: it may have changed in the meantime",
 			a.from.field, file.Name, a.from.shown)
 	case err != nil:
-		return a.from.broken(ctx, err)
+		return a.from.readError(ctx, err)
 	}
 	return nil
 }
 
-// unwritten is the error for an archive that cannot be written.
+// unwritten returns the error of an archive that cannot be written.
 func (a *collection) unwritten(err error) error {
 	if _, is := errors.AsType[*runtime.Error](err); is || err == nil {
 		return err
@@ -244,10 +244,10 @@ func (a *collection) unwritten(err error) error {
 	return a.invalid("cannot be put into an archive: %v", err)
 }
 
-// sums are the checksums of a file, by their algorithms as OVF calls them.
+// sums are the checksums of a file by algorithm.
 type sums map[string]string
 
-// others says which there are in place of a SHA-256.
+// others lists the algorithms other than SHA-256, for messages.
 func (s sums) others() string {
 	if len(s) == 0 {
 		return ""
@@ -255,10 +255,10 @@ func (s sums) others() string {
 	return ", only " + strings.Join(slices.Sorted(maps.Keys(s)), ", ")
 }
 
-// entryOf is a line of a manifest: SHA256(disk.vmdk)= 0123...
+// entryOf matches a line of a manifest: SHA256(disk.vmdk)= 0123...
 var entryOf = regexp.MustCompile(`(?m)^([A-Za-z0-9-]{1,16})\((.{1,255})\) ?= ?([0-9a-fA-F]{1,128})\r?$`)
 
-// readManifest reads the checksums of a manifest by the names of the files.
+// readManifest returns the checksums of a manifest by file name.
 func readManifest(text []byte) map[string]sums {
 	all := map[string]sums{}
 	for _, line := range entryOf.FindAllSubmatch(text, -1) {

@@ -1,5 +1,5 @@
-// Package keeper keeps the policies of a replica in step with the cluster. It runs in every replica, leading or not.
+// Package keeper loads the policies of the cluster into the gate. It runs in every replica, leading or not.
 //
-// It is a package of its own because it joins what must not know of each other: catalog, which makes a set of policies out of
-// objects and touches no cluster, and facts, which watches what policies read and knows no policy.
+// It connects two packages that must not import each other: catalog, which makes a set of policies from objects without a
+// cluster, and facts, which watches what policies read without knowing them.
 package keeper

@@ -192,7 +192,7 @@ func (r *replica) awaitState(name string, is func(catalog.State) bool) catalog.S
 
 func current(s catalog.State) bool  { return s.Active != nil && !s.LastGood && s.Err == nil }
 func lastGood(s catalog.State) bool { return s.Active != nil && s.LastGood && s.Err != nil }
-func broken(s catalog.State) bool   { return s.Active == nil && s.Problem.OfText() }
+func broken(s catalog.State) bool   { return s.Active == nil && catalog.OfText(s.Problem) }
 
 // answer is what is said of a ConfigMap: "" if it is admitted, and "nobody judges" as long as there is no set.
 func (r *replica) answer() string {

@@ -196,7 +196,7 @@ func TestReadsAreWaitedFor(t *testing.T) {
 	c.create(policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Service"}))
 	store := &holding{held: "Service"}
 	r := c.start(options{facts: func(s *facts.Store) keeper.Facts { store.Store = s; return store }})
-	r.awaitState("p", func(s catalog.State) bool { return s.Problem == catalog.ReadsNotSynced && s.Active == nil })
+	r.awaitState("p", func(s catalog.State) bool { return s.Problem == v1alpha1.ReasonReadsNotSynced && s.Active == nil })
 	if err := r.Ready(nil); err == nil || !strings.Contains(err.Error(), "policy p: spec.reads: ") || r.answer() != "nobody judges" {
 		t.Errorf("before the first set: %q, %v", r.answer(), err)
 	}
@@ -211,8 +211,8 @@ func TestReadsAreWaitedFor(t *testing.T) {
 		p.Spec.Reads = append(p.Spec.Reads, v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Pod"})
 	})
 	c.create(policy("q", saying("q", "q"), v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Pod"}))
-	r.awaitState("p", func(s catalog.State) bool { return lastGood(s) && s.Problem == catalog.ReadsNotSynced })
-	r.awaitState("q", func(s catalog.State) bool { return s.Active == nil && s.Problem == catalog.ReadsNotSynced })
+	r.awaitState("p", func(s catalog.State) bool { return lastGood(s) && s.Problem == v1alpha1.ReasonReadsNotSynced })
+	r.awaitState("q", func(s catalog.State) bool { return s.Active == nil && s.Problem == v1alpha1.ReasonReadsNotSynced })
 	if got := r.answer(); got != "[fine/Never] fine\n[p/Never] one" || r.Ready(nil) != nil {
 		t.Errorf("while new reads are filled: %q, %v", got, r.Ready(nil))
 	}
@@ -232,7 +232,7 @@ func TestMissingKind(t *testing.T) {
 	c.create(policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: group + "/v1", Kind: "Thing"}))
 	r := c.start(options{})
 	r.awaitReady()
-	s := r.awaitState("p", func(s catalog.State) bool { return s.Problem == catalog.KindNotServed })
+	s := r.awaitState("p", func(s catalog.State) bool { return s.Problem == v1alpha1.ReasonKindNotServed })
 	if got := r.answer(); !strings.HasPrefix(got, "[fine/Never] fine\n[p/FactUnavailable] ") || !strings.Contains(got, group+"/v1 Thing: the API server does not serve this kind") || s.Active != nil {
 		t.Errorf("got %q", got)
 	}
@@ -274,7 +274,7 @@ func TestForbiddenKind(t *testing.T) {
 	c.create(policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: "apps/v1", Kind: "Deployment"}))
 	r := c.start(options{config: config})
 	r.awaitReady()
-	s := r.awaitState("p", func(s catalog.State) bool { return s.Problem == catalog.ReadsForbidden })
+	s := r.awaitState("p", func(s catalog.State) bool { return s.Problem == v1alpha1.ReasonReadsForbidden })
 	want := []catalog.Grant{{APIGroup: "apps", Resource: "deployments", Verbs: []string{"get", "list", "watch"}}}
 	if diff := cmp.Diff(want, s.Missing); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -6,8 +6,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// metrics of the policies of a replica. Names of policies are labels, as in those of decisions; a revision is one only as long
-// as it decides.
+// metrics of the policies of a replica. Names of policies are labels, as in the metrics of decisions; revisions are labels only
+// while they are active.
 type metrics struct {
 	reloads *prometheus.CounterVec
 	info    *prometheus.Desc
@@ -31,14 +31,14 @@ func newMetrics() *metrics {
 	}
 }
 
-// Describe is for the registry of metrics.
+// Describe implements prometheus.Collector.
 func (k *Keeper) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{k.metrics.info, k.metrics.weight, k.metrics.left} {
 		out <- d
 	}
 }
 
-// Collect tells the registry of metrics which policies there are.
+// Collect implements prometheus.Collector.
 func (k *Keeper) Collect(out chan<- prometheus.Metric) {
 	for _, s := range k.States() {
 		out <- prometheus.MustNewConstMetric(k.metrics.info, prometheus.GaugeValue, 1, s.Name, stage(s), s.ActiveHash)
@@ -49,7 +49,7 @@ func (k *Keeper) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(k.metrics.left, prometheus.GaugeValue, float64(catalog.LeftBehind()))
 }
 
-// Weights are estimates of the memory that the policies which decide need, by name.
+// Weights returns the estimated memory of the active policies, by name.
 func (k *Keeper) Weights() map[string]int64 {
 	set, _ := k.Decides()
 	weights := map[string]int64{}

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// publish makes the states known, and tells of those that changed.
+// publish stores the states, and logs and announces those that changed.
 func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable error) {
 	k.mu.Lock()
 	before := k.states
@@ -27,9 +27,9 @@ func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable e
 
 	var changed []string
 	for _, s := range states {
-		if old, ok := before[s.Name]; !ok || gist(old) != gist(s) {
+		if old, ok := before[s.Name]; !ok || reportedParts(old) != reportedParts(s) {
 			changed = append(changed, s.Name)
-			k.tell(ctx, s)
+			k.report(ctx, s)
 		}
 	}
 	for name := range before {
@@ -45,8 +45,8 @@ func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable e
 	}
 }
 
-// gist is what of a state is news when it changes.
-func gist(s catalog.State) any {
+// reportedParts returns the parts of a state whose change is reported.
+func reportedParts(s catalog.State) any {
 	type essence struct {
 		uid             types.UID
 		generation      int64
@@ -60,8 +60,8 @@ func gist(s catalog.State) any {
 	return e
 }
 
-// tell logs and counts a state that is new.
-func (k *Keeper) tell(ctx context.Context, s catalog.State) {
+// report logs and counts a new state.
+func (k *Keeper) report(ctx context.Context, s catalog.State) {
 	logger := log.FromContext(ctx).WithValues("policy", s.Name, "generation", s.Generation)
 	k.metrics.reloads.WithLabelValues(stage(s)).Inc()
 	switch stage(s) {
@@ -80,7 +80,7 @@ func (k *Keeper) tell(ctx context.Context, s catalog.State) {
 	}
 }
 
-// The stages of a policy or library, in metrics.
+// Stages of a policy or library in metrics.
 const (
 	stageCurrent       = "current"
 	stageLastGood      = "last_good"
@@ -96,7 +96,7 @@ func stage(s catalog.State) string {
 		return stageLibrary
 	case s.Library:
 		return stageBrokenLibrary
-	case s.Problem == catalog.ReadsNotSynced:
+	case s.Problem == v1alpha1.ReasonReadsNotSynced:
 		return stagePending
 	case s.LastGood:
 		return stageLastGood
@@ -107,14 +107,14 @@ func stage(s catalog.State) string {
 	}
 }
 
-// subscription is somebody who wants to know what changed. What is not taken yet waits in the queue by name, so that it is never more
-// than there are policies, and nothing is lost to somebody who starts late, as what only the leader runs does.
+// subscription delivers the names of changed policies. Pending names wait in a queue without duplicates, so that it is never longer
+// than the list of policies, and a subscriber that starts late, such as the leader's controllers, misses none.
 type subscription struct {
 	workqueue.TypedInterface[string]
 	out chan event.GenericEvent
 }
 
-// Subscribe gives the names of RegoPolicies whose state changed, as RegoPolicies with no more than a name.
+// Subscribe returns the names of RegoPolicies whose state changed, as RegoPolicies with only a name.
 func (k *Keeper) Subscribe() <-chan event.GenericEvent {
 	s := &subscription{workqueue.NewTyped[string](), make(chan event.GenericEvent)}
 	k.mu.Lock()
@@ -123,8 +123,8 @@ func (k *Keeper) Subscribe() <-chan event.GenericEvent {
 	for name := range k.states {
 		s.Add(name)
 	}
-	if k.life != nil {
-		go s.run(k.life)
+	if k.ctx != nil {
+		go s.run(k.ctx)
 	}
 	return s.out
 }

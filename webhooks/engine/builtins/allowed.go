@@ -7,13 +7,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// allowed are the functions that a policy may call. A list of what is allowed, because OPA adds builtins with every
-// release and its own flag for nondeterminism does not cover all that matters here. Left out on purpose:
+// allowed are the functions that a policy may call. OPA adds builtins with every release, and its own flag for nondeterminism does not
+// cover all that matters here. Left out on purpose:
 //
 //   - the clock, randomness, the network and the process (time.now_ns, rand.*, uuid.rfc4122, http.send, net.lookup_*,
 //     opa.runtime): a decision is a function of its input;
-//   - rego.*: a policy neither parses policies nor reads its own annotations, which the engine copies rules without;
-//   - what overruns any deadline or memory on a large input, because OPA only looks for a cancel between calls: bits.*,
+//   - rego.*: a policy neither parses policies nor reads its own annotations, which the engine's copies of its rules lack;
+//   - what exceeds any deadline or memory on a large input, because OPA only checks for cancellation between calls: bits.*,
 //     json.patch, yaml.*, graphql.*, crypto.x509.*, io.jwt.*, numbers.range*, strings.render_template, net.cidr_expand.
 var allowed = []string{
 	"abs", "and", "array.concat", "array.flatten", "array.reverse", "array.slice", "assign",
@@ -35,11 +35,11 @@ var allowed = []string{
 	"units.parse", "units.parse_bytes", "upper", "urlquery.decode", "urlquery.encode", "walk",
 }
 
-// features are the language features of this revision of the contract. rego_v2 is not among them: it changes the meaning
-// of `not`, and a policy must not change its verdicts with a new OPA.
+// features are the language features of this revision of the contract. rego_v2 is not among them: it changes the meaning of `not`,
+// and a new OPA must not change a policy's decisions.
 var features = []string{ast.FeatureRegoV1, ast.FeatureKeywordsInRefs, ast.FeatureTemplateStrings}
 
-// usable are the allowed builtins of this OPA, which sorts all it has whenever it is asked.
+// usable returns the allowed builtins of this OPA. It is cached, because OPA sorts its list at every call.
 var usable = sync.OnceValue(func() (all []*ast.Builtin) {
 	for _, builtin := range ast.CapabilitiesForThisVersion().Builtins {
 		if isUsable(builtin) {
@@ -51,7 +51,7 @@ var usable = sync.OnceValue(func() (all []*ast.Builtin) {
 
 func isUsable(b *ast.Builtin) bool { return slices.Contains(allowed, b.Name) }
 
-// Capabilities is what policies are parsed and compiled against.
+// Capabilities returns the features and builtins for parsing and compiling policies.
 func Capabilities() *ast.Capabilities {
 	return &ast.Capabilities{Features: slices.Clone(features), Builtins: slices.Clone(usable()), AllowNet: []string{}}
 }

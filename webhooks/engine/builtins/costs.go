@@ -8,17 +8,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// What values take in memory, in bytes, beside the texts in them: a value by itself, and its place in a list, a set and an object.
+// Memory of values in bytes, without the texts in them: a value by itself, and its place in a list, a set and an object.
 // TestBuiltinsMakeNoMoreThanTheySay measures them.
 const single, inList, inSet, inObject = 128, 16, 64, 128
 
-// length of a text in bytes; 0 for what is none, which the builtin refuses.
+// length returns the length of a string in bytes; 0 for other values, which the builtin rejects.
 func length(t *ast.Term) float64 {
 	s, _ := t.Value.(ast.String)
 	return float64(len(s))
 }
 
-// written is how a text or a number is written; "" for what is neither.
+// written returns the text of a string or a number; "" for other values.
 func written(t *ast.Term) string {
 	switch v := t.Value.(type) {
 	case ast.String:
@@ -29,7 +29,7 @@ func written(t *ast.Term) string {
 	return ""
 }
 
-// size is how many elements or members a term has.
+// size returns the number of elements or members of a term.
 func size(t *ast.Term) float64 {
 	switch v := t.Value.(type) {
 	case *ast.Array:
@@ -42,8 +42,8 @@ func size(t *ast.Term) float64 {
 	return 1
 }
 
-// sum adds up what the parts of a term measure, each by itself. It is infinite for too many of them, and some number above the limit if
-// that is passed: values can be in each other so often that going through all of them would not end.
+// sum adds up the measures of the parts of a term. It returns infinity if there are too many parts, and stops above the limit:
+// values can be nested in each other so often that visiting all of them would not end.
 func sum(t *ast.Term, limit float64, each func(part *ast.Term, depth int) float64) float64 {
 	m := &measuring{limit: limit, each: each}
 	m.member = func(key, value *ast.Term) bool { return m.add(key) || m.add(value) }
@@ -52,7 +52,7 @@ func sum(t *ast.Term, limit float64, each func(part *ast.Term, depth int) float6
 	return m.total
 }
 
-// measuring is a sum that is under way; member and element are made once, and not for each part.
+// measuring is the state of a sum; member and element are closures that are made once.
 type measuring struct {
 	limit, total float64
 	parts, depth int
@@ -61,7 +61,7 @@ type measuring struct {
 	element      func(*ast.Term) bool
 }
 
-// add tells whether it is enough.
+// add adds a term with its parts, and reports whether the sum has reached its limit.
 func (m *measuring) add(t *ast.Term) bool {
 	if m.parts++; m.parts > 16*mostParts {
 		m.total = math.Inf(1)
@@ -82,7 +82,7 @@ func (m *measuring) add(t *ast.Term) bool {
 	return m.total > m.limit
 }
 
-// WrittenSize is about how long a term is when it is written down, or more than the limit.
+// WrittenSize returns the approximate length of a term as text, or more than the limit.
 func WrittenSize(t *ast.Term, limit float64) float64 {
 	return sum(t, limit, func(part *ast.Term, _ int) float64 {
 		switch v := part.Value.(type) {
@@ -97,10 +97,10 @@ func WrittenSize(t *ast.Term, limit float64) float64 {
 	})
 }
 
-// costs tells what a call of a builtin would do with its operands, or why it must not.
+// costs returns the cost of a call of a builtin, or why it must not run.
 type costs func(operands []*ast.Term) (cost, error)
 
-// each is the cost of what makes something of each of its operands, so many times what is measured.
+// each is the cost of a builtin whose result grows with the measure of each operand, times a factor.
 func each(times float64, measure func(*ast.Term) float64) costs {
 	return making(func(operands []*ast.Term) (made float64) {
 		made = single
@@ -111,12 +111,12 @@ func each(times float64, measure func(*ast.Term) float64) costs {
 	})
 }
 
-// making is the cost of what takes no longer than what it makes.
+// making is the cost of a builtin that takes time in proportion to its result.
 func making(made func(operands []*ast.Term) float64) costs {
 	return func(operands []*ast.Term) (cost, error) { return cost{made: made(operands)}, nil }
 }
 
-// sets is the cost of what makes a set.
+// sets is the cost of a builtin that makes a set.
 func sets(measure func(*ast.Term) float64) costs {
 	return func(operands []*ast.Term) (cost, error) {
 		c, err := each(inSet, measure)(operands)
@@ -125,19 +125,19 @@ func sets(measure func(*ast.Term) float64) costs {
 	}
 }
 
-// text is how much there is of a text, or of a list of them.
+// text returns the size of a string, or of a list of strings.
 func text(t *ast.Term) float64 {
 	if _, list := t.Value.(*ast.Array); list {
-		return whole(t)
+		return wholeSize(t)
 	}
 	return length(t)
 }
 
-// whole is how much there is of a term with all that is in it.
-func whole(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
+// wholeSize returns the size of a term with all its parts.
+func wholeSize(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
 
-// inner is how many elements the lists and sets in a list or set have.
-func inner(t *ast.Term) (elements float64) {
+// innerElements returns the number of elements of the lists and sets in a list or set.
+func innerElements(t *ast.Term) (elements float64) {
 	if all, ok := t.Value.(iterable); ok {
 		_ = all.Iter(func(inner *ast.Term) error {
 			elements += size(inner)
@@ -153,14 +153,14 @@ type iterable interface {
 }
 
 func joined(operands []*ast.Term) float64 {
-	return 24 + length(operands[0])*size(operands[1]) + whole(operands[1]) // which has room for the rest of a text
+	return 24 + length(operands[0])*size(operands[1]) + wholeSize(operands[1]) // includes spare capacity of the text
 }
 
 func splitUp(operands []*ast.Term) float64 {
 	return (single + inList) * (occurrences(operands[0], operands[1]) + 1)
 }
 
-// occurrences of a text in another.
+// occurrences counts a string in another.
 func occurrences(in, of *ast.Term) float64 {
 	all, _ := in.Value.(ast.String)
 	part, _ := of.Value.(ast.String)
@@ -182,10 +182,10 @@ func replacedAll(operands []*ast.Term) (cost, error) {
 	return c, nil
 }
 
-// formatted: a format can name an operand as often as it likes, and have it padded to a width that it, or an operand, says.
-func formatted(operands []*ast.Term) (cost, error) {
+// formatCost: a format can use an operand any number of times, and pad it to a width in the format or an operand.
+func formatCost(operands []*ast.Term) (cost, error) {
 	format, _ := operands[0].Value.(ast.String)
-	arguments := whole(operands[1])
+	arguments := wholeSize(operands[1])
 	c := cost{made: single + length(operands[0])}
 	for i, verb := range strings.Split(string(format), "%") {
 		if i == 0 {
@@ -200,7 +200,7 @@ func formatted(operands []*ast.Term) (cost, error) {
 	return c, nil
 }
 
-// largest number in a text.
+// largest returns the largest number in a text.
 func largest(text string) (most float64) {
 	number := 0.0
 	for _, c := range text {
@@ -214,27 +214,27 @@ func largest(text string) (most float64) {
 	return most
 }
 
-// globbed: for each wildcard or choice but one, all places in the text may be tried again.
-func globbed(operands []*ast.Term) (cost, error) {
+// globCost: for each wildcard or choice but one, all positions in the text may be tried again.
+func globCost(operands []*ast.Term) (cost, error) {
 	pattern, _ := operands[0].Value.(ast.String)
 	wild := float64(strings.Count(string(pattern), "*") + strings.Count(string(pattern), "{"))
 	return cost{work: length(operands[0]) * math.Pow(max(2, length(operands[2])), max(1, wild-1))}, nil
 }
 
-// matched: each character of the text may be tried against each instruction that a pattern becomes; repetitions repeat those.
-func matched(operands []*ast.Term) (cost, error) {
+// matchCost: each character of the text may be tried against each instruction of the pattern; repetitions multiply these.
+func matchCost(operands []*ast.Term) (cost, error) {
 	pattern, text := operands[0], operands[1]
 	return cost{work: length(pattern) * repetitions(pattern) * max(1, length(text))}, nil
 }
 
-// torn: a pattern can match before each character.
-func torn(operands []*ast.Term) (cost, error) {
-	c, err := matched(operands)
+// splitCost: a pattern can match before each character.
+func splitCost(operands []*ast.Term) (cost, error) {
+	c, err := matchCost(operands)
 	c.made = (single + inList) * (length(operands[1]) + 1)
 	return c, err
 }
 
-// repetitions is how often a part of a pattern is repeated at most: a pattern in which that is more than 1000 does not compile.
+// repetitions returns how often a part of a pattern is repeated at most: above 1000 the pattern does not compile.
 func repetitions(pattern *ast.Term) float64 {
 	text, _ := pattern.Value.(ast.String)
 	times := 1.0

@@ -6,22 +6,22 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// little is the cost of what makes no more than a value or a few, or a text that is part of one that is there already.
-func little(values float64) costs {
+// fewValues is the cost of a builtin that makes a few values, or a substring of an operand.
+func fewValues(values float64) costs {
 	return making(func([]*ast.Term) float64 { return single * values })
 }
 
-// trimmed compares all characters of a text with all that are to go.
-func trimmed(operands []*ast.Term) (cost, error) {
+// trimCost compares all characters of a string with all that are cut.
+func trimCost(operands []*ast.Term) (cost, error) {
 	return cost{work: length(operands[0]) * length(operands[1]), made: single}, nil
 }
 
-// reversed: a short text is made in 255 bytes.
-func reversed(operands []*ast.Term) (cost, error) {
+// reverseCost: a short string is made in a buffer of 255 bytes.
+func reverseCost(operands []*ast.Term) (cost, error) {
 	return cost{made: single + max(255, length(operands[0]))}, nil
 }
 
-// part is what substring makes: so many characters at most, of four bytes at most.
+// part is the result of substring: up to that many characters, of four bytes at most.
 func part(operands []*ast.Term) float64 {
 	left := length(operands[0])
 	if characters, ok := operands[2].Value.(ast.Number); ok {
@@ -32,8 +32,8 @@ func part(operands []*ast.Term) float64 {
 	return single + left
 }
 
-// digits: a number can have as many as its exponent says.
-func digits(operands []*ast.Term) (cost, error) {
+// digitsCost: a number can have as many digits as its exponent says.
+func digitsCost(operands []*ast.Term) (cost, error) {
 	c, err := plainNumbers(operands[:1])
 	number := written(operands[0])
 	c.made = single + 4*float64(len(number))
@@ -43,25 +43,25 @@ func digits(operands []*ast.Term) (cost, error) {
 	return c, err
 }
 
-// subtracted are numbers or sets.
-func subtracted(operands []*ast.Term) (cost, error) {
+// minusCost are numbers or sets.
+func minusCost(operands []*ast.Term) (cost, error) {
 	if _, numbers := operands[0].Value.(ast.Number); !numbers {
 		return sets(size)(operands)
 	}
 	return plainNumbers(operands)
 }
 
-// without is what object.remove makes, and of what goes.
-func without(operands []*ast.Term) float64 {
+// removeSize is the result of object.remove, and the set of removed keys.
+func removeSize(operands []*ast.Term) float64 {
 	return 2*single + inObject*size(operands[0]) + inSet*size(operands[1])
 }
 
-// filtered is what object.filter makes: of what stays it makes a set and an object before.
-func filtered(operands []*ast.Term) float64 {
+// filterSize is the result of object.filter, which first makes a set and an object of the kept keys.
+func filterSize(operands []*ast.Term) float64 {
 	return 3*single + (2*inObject+inSet)*size(operands[1])
 }
 
-// steps is how many steps JSON paths have together.
+// steps returns the number of steps of all JSON paths together.
 func steps(paths *ast.Term) (all float64) {
 	if list, ok := paths.Value.(iterable); ok {
 		_ = list.Iter(func(path *ast.Term) error {
@@ -75,17 +75,17 @@ func steps(paths *ast.Term) (all float64) {
 	return all
 }
 
-// followed is what json.filter makes: each step is an object that leads to the next one, in what is asked and in the result.
-func followed(operands []*ast.Term) float64 {
-	return single + 2*(2*single+inObject)*steps(operands[1]) + whole(operands[1])
+// jsonFilterSize is the result of json.filter: each step is an object that contains the next one, in the operand and in the result.
+func jsonFilterSize(operands []*ast.Term) float64 {
+	return single + 2*(2*single+inObject)*steps(operands[1]) + wholeSize(operands[1])
 }
 
-// thinned is what json.remove makes: all that it goes through is made again.
-func thinned(operands []*ast.Term) float64 {
-	return followed(operands) + sum(operands[0], mostMade, container)
+// jsonRemoveSize is the result of json.remove: every collection on the paths is copied.
+func jsonRemoveSize(operands []*ast.Term) float64 {
+	return jsonFilterSize(operands) + sum(operands[0], mostMade, container)
 }
 
-// container is what a list, a set or an object takes without what is in it.
+// container returns the size of a list, a set or an object without its parts.
 func container(t *ast.Term, _ int) float64 {
 	switch v := t.Value.(type) {
 	case *ast.Array:
@@ -98,14 +98,14 @@ func container(t *ast.Term, _ int) float64 {
 	return 0
 }
 
-// merged: where both have an object that is made again, too. Before that they are compared.
-func merged(operands []*ast.Term) (c cost, err error) {
+// unionCost: if both operands have an object under a key, it is copied, too. The operands are compared first.
+func unionCost(operands []*ast.Term) (c cost, err error) {
 	a, _ := operands[0].Value.(ast.Object)
 	b, _ := operands[1].Value.(ast.Object)
 	if a == nil || b == nil {
-		return c, nil // which the builtin refuses
+		return c, nil // the builtin rejects it
 	}
-	written := whole(operands[0]) + whole(operands[1])
+	written := wholeSize(operands[0]) + wholeSize(operands[1])
 	return cost{work: written, made: both(a, b), small: written < mostParts}, nil
 }
 
@@ -124,11 +124,13 @@ func both(a, b ast.Object) (made float64) {
 	return made
 }
 
-// mergedAll are copied, each with the objects in it.
-func mergedAll(operands []*ast.Term) float64 { return single + sum(operands[0], mostMade, container) }
+// unionAllSize: all operands are copied, with the objects in them.
+func unionAllSize(operands []*ast.Term) float64 {
+	return single + sum(operands[0], mostMade, container)
+}
 
-// within: a list is looked for at each place of a list, wherever both have one.
-func within(operands []*ast.Term) (cost, error) {
+// subsetCost: if both operands have a list, one is searched at each position of the other.
+func subsetCost(operands []*ast.Term) (cost, error) {
 	longest := 1.0
 	sum(operands[0], mostMade, func(part *ast.Term, _ int) float64 {
 		if list, ok := part.Value.(*ast.Array); ok {
@@ -136,11 +138,11 @@ func within(operands []*ast.Term) (cost, error) {
 		}
 		return 1
 	})
-	return cost{work: longest * whole(operands[1])}, nil
+	return cost{work: longest * wholeSize(operands[1])}, nil
 }
 
-// walked: each part comes with the path to it, if that is asked for.
-func walked(operands []*ast.Term) (cost, error) {
+// walkCost: each part comes with its path, unless paths are not requested.
+func walkCost(operands []*ast.Term) (cost, error) {
 	paths := true
 	if len(operands) > 1 {
 		if pair, ok := operands[1].Value.(*ast.Array); ok && pair.Len() == 2 {

@@ -1,15 +1,14 @@
-// Package builtins is what policies may call, and how much of it.
+// Package builtins has the builtins that policies may call, and their limits.
 //
-// OPA looks for a cancel between calls of builtins, and has no limit of memory. Most builtins take a time, and make something, in
-// proportion to what they are given, which is at most a review. Those that can do more are told in advance what they would do:
+// OPA checks for cancellation between calls of builtins, and does not limit memory. Most builtins take time and memory in
+// proportion to their operands, which are at most a review. For the others, the cost of a call is computed in advance:
 //
-//   - their work, where it grows like a product, as in the length of a pattern and that of a text: a call that would take seconds is
-//     an error;
-//   - what they make. All that the calls of one evaluation make together is bounded, because a text that is put together with itself
-//     is as large as the memory after a few calls, and so is a list of what many small calls make;
-//   - how many parts a value has that repeats others, which takes no memory but, to whoever compares it, time: see [Measured];
-//   - numbers that are out of proportion with their text, such as 1e1000000. No builtin makes or takes one.
+//   - its work, if it grows like a product, as of the length of a pattern and that of a text: a call that would take seconds fails;
+//   - its result. The results of all calls of one evaluation together are limited, because a text that is concatenated with itself
+//     exhausts the memory after a few calls, and so does a list of the results of many small calls;
+//   - the number of parts of a value that repeats others, which takes no memory but time when it is compared: see [Measured];
+//   - numbers that are out of proportion with their text, such as 1e1000000. No builtin returns or accepts one.
 //
-// The error ends the evaluation, so that the policy could not decide. What is here belongs to the process: OPA has no builtins of
-// one compiler that take the place of its own.
+// The error ends the evaluation, so that the policy could not decide. The limits are per process: a compiler of OPA cannot have its
+// own implementations of builtins.
 package builtins

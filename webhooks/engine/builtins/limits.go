@@ -13,52 +13,52 @@ import (
 )
 
 const (
-	// mostWork is how many steps one call may take; each is some nanoseconds.
+	// mostWork limits the steps of one call; each takes some nanoseconds.
 	mostWork = 50e6
-	// mostMade is what all calls of an evaluation may make, in bytes, if nothing else is said.
+	// mostMade is the default limit for the results of all calls of an evaluation, in bytes.
 	mostMade = 64 << 20
-	// mostOfAll limits what all running evaluations make together, in MiB: evaluations of many users could exhaust the memory otherwise. The
-	// first mostUncounted MiB of each do not count, so that large evaluations do not stop ordinary ones.
-	mostOfAll, mostUncounted = 256, 4
-	// longestNumber and largestExponent bound a number, in characters and digits.
+	// maxOfAll limits the results of all running evaluations together, in MiB: evaluations of many users could otherwise exhaust
+	// the memory. The first mostUncounted MiB of each do not count, so that large evaluations do not stop ordinary ones.
+	maxOfAll, maxUncounted = 256, 4
+	// longestNumber and largestExponent limit a number, in characters and digits.
 	longestNumber, largestExponent = 100, 1000
 )
 
-// cost is what a call of a builtin would do at most.
+// cost is the upper limit of what a call of a builtin costs.
 type cost struct {
 	work, made float64
-	small      bool // what it would join has few parts
+	small      bool // its joined result has few parts
 }
 
-// meter counts what the calls of an evaluation have made. An evaluation is one goroutine.
+// meter counts the results of the calls of an evaluation. An evaluation is one goroutine.
 type meter struct {
 	made  float64
-	input *ast.Term // nil if it is not known
-	most  int       // see mostParts; 0 as long as nobody asks
-	// joined is how many values have been put together by builtins.
+	input *ast.Term // nil if unknown
+	most  int       // see mostParts; 0 until it is needed
+	// joined is the number of calls of joining builtins.
 	joined int
 	shared bool  // it counts against mostOfAll
 	taken  int64 // of mostOfAll, in MiB
 }
 
-// ofAll is what all running evaluations have taken of mostOfAll, in MiB.
-var ofAll atomic.Int64
+// takenOfAll is what all running evaluations have taken of mostOfAll, in MiB.
+var takenOfAll atomic.Int64
 
 type meterKey struct{}
 
-// Metered has what an evaluation's calls make be counted together, and held against its input, which may be nil. The caller must call release
-// when the evaluation has ended.
+// Metered returns a context that counts the results of an evaluation's calls together, with limits that depend on its input, which
+// may be nil. The caller must call release when the evaluation has ended.
 func Metered(ctx context.Context, input *ast.Term) (metered context.Context, release func()) {
 	m := &meter{input: input, shared: true}
-	return context.WithValue(ctx, meterKey{}, m), func() { ofAll.Add(-m.taken) }
+	return context.WithValue(ctx, meterKey{}, m), func() { takenOfAll.Add(-m.taken) }
 }
 
-// MeteredUpTo lets all of an evaluation's calls together make no more than so many bytes.
+// MeteredUpTo returns a context that limits the results of all of an evaluation's calls to a number of bytes.
 func MeteredUpTo(ctx context.Context, bytes float64) context.Context {
 	return context.WithValue(ctx, meterKey{}, &meter{made: mostMade - bytes})
 }
 
-// meterOf gives the meter of an evaluation, a new one for a call that belongs to none.
+// meterOf returns the meter of an evaluation, a new one for a call outside evaluations.
 func meterOf(ctx context.Context) *meter {
 	if ctx != nil {
 		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
@@ -68,30 +68,30 @@ func meterOf(ctx context.Context) *meter {
 	return &meter{}
 }
 
-// limited are the builtins with limits, and what tells the cost of a call.
+// limited maps the builtins with limits to the cost of a call.
 var limited = map[string]costs{
-	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digits,
-	"plus": plainNumbers, "minus": subtracted, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
+	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digitsCost,
+	"plus": plainNumbers, "minus": minusCost, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
 	"sum": plainElements, "product": fewElements,
 	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
-	"array.concat": each(inList, size), "array.flatten": each(inList, inner), "array.reverse": each(inList, size), "array.slice": little(1), "sort": each(inList, size),
-	"and": sets(size), "or": sets(size), "set_diff": sets(size), "union": sets(inner), "intersection": sets(inner),
-	"object.keys": sets(size), "object.remove": making(without), "object.filter": making(filtered), "object.union": merged, "object.union_n": making(mergedAll),
-	"object.subset": within, "json.filter": making(followed), "json.remove": making(thinned), "walk": walked,
+	"array.concat": each(inList, size), "array.flatten": each(inList, innerElements), "array.reverse": each(inList, size), "array.slice": fewValues(1), "sort": each(inList, size),
+	"and": sets(size), "or": sets(size), "set_diff": sets(size), "union": sets(innerElements), "intersection": sets(innerElements),
+	"object.keys": sets(size), "object.remove": making(removeSize), "object.filter": making(filterSize), "object.union": unionCost, "object.union_n": making(unionAllSize),
+	"object.subset": subsetCost, "json.filter": making(jsonFilterSize), "json.remove": making(jsonRemoveSize), "walk": walkCost,
 	"base64.decode": each(1, text), "base64.encode": each(2, text), "base64url.decode": each(1, text), "base64url.encode": each(2, text),
-	"concat": making(joined), "internal.template_string": each(1, whole), "json.marshal": each(6, whole),
+	"concat": making(joined), "internal.template_string": each(1, wholeSize), "json.marshal": each(6, wholeSize),
 	"json.unmarshal": each(50, length), // a list of empty objects takes that many times its text
-	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": reversed, "urlquery.encode": each(3, text), "urlquery.decode": each(1, text),
-	"time.format": each(10, text), "time.clock": little(4), "time.date": little(4), "time.diff": little(7), "time.weekday": little(1),
-	"replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatted, "substring": making(part),
-	"crypto.sha256": little(2), "type_name": little(1), "glob.match": globbed, "glob.quote_meta": each(2, text),
-	"regex.match": matched, "regex.replace": substituted, "regex.split": torn,
-	"trim": trimmed, "trim_left": trimmed, "trim_right": trimmed, "trim_prefix": little(1), "trim_suffix": little(1), "trim_space": little(1),
+	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": reverseCost, "urlquery.encode": each(3, text), "urlquery.decode": each(1, text),
+	"time.format": each(10, text), "time.clock": fewValues(4), "time.date": fewValues(4), "time.diff": fewValues(7), "time.weekday": fewValues(1),
+	"replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatCost, "substring": making(part),
+	"crypto.sha256": fewValues(2), "type_name": fewValues(1), "glob.match": globCost, "glob.quote_meta": each(2, text),
+	"regex.match": matchCost, "regex.replace": substituted, "regex.split": splitCost,
+	"trim": trimCost, "trim_left": trimCost, "trim_right": trimCost, "trim_prefix": fewValues(1), "trim_suffix": fewValues(1), "trim_space": fewValues(1),
 }
 
 func init() {
 	for name, tells := range limited {
-		ast.BuiltinMap[name].CanSkipBctx = false // which has the meter
+		ast.BuiltinMap[name].CanSkipBctx = false // the context has the meter
 		call := topdown.GetBuiltin(name)
 		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
 			c, err := tells(operands)
@@ -116,10 +116,10 @@ func init() {
 	}
 }
 
-// Together is the code of the error if all running evaluations together reach their limit.
+// Together is the code of the error when all running evaluations together reach their limit.
 const Together = "sallyport_together"
 
-var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", mostOfAll)
+var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", maxOfAll)
 
 // stop ends an evaluation with an error of [charge].
 func stop(ctx topdown.BuiltinContext, what string, err error) error {
@@ -127,7 +127,7 @@ func stop(ctx topdown.BuiltinContext, what string, err error) error {
 	if errors.Is(err, errTogether) {
 		code = Together
 	}
-	return halt(ctx, code, what+err.Error())
+	return haltEvaluation(ctx, code, what+err.Error())
 }
 
 func charge(ctx context.Context, c cost) error {
@@ -139,9 +139,9 @@ func charge(ctx context.Context, c cost) error {
 	if m.made > mostMade {
 		return fmt.Errorf("the evaluation would create more than %d MiB of values", mostMade>>20)
 	}
-	if more := int64(m.made)>>20 - mostUncounted - m.taken; m.shared && more > 0 {
-		if ofAll.Add(more) > mostOfAll {
-			ofAll.Add(-more)
+	if more := int64(m.made)>>20 - maxUncounted - m.taken; m.shared && more > 0 {
+		if takenOfAll.Add(more) > maxOfAll {
+			takenOfAll.Add(-more)
 			return errTogether
 		}
 		m.taken += more
@@ -149,10 +149,10 @@ func charge(ctx context.Context, c cost) error {
 	return nil
 }
 
-// ErrNumber is told of a number that is out of proportion with its text.
+// ErrNumber is the error for a number that is out of proportion with its text.
 var ErrNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
 
-// plainNumber tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
+// plainNumber reports whether a number is as large as its text suggests, as all 64-bit numbers are.
 func plainNumber(number string) bool {
 	if len(number) > longestNumber {
 		return false
@@ -185,7 +185,7 @@ func plainNumbers(operands []*ast.Term) (cost, error) {
 func plainElements(operands []*ast.Term) (cost, error) {
 	each, fine := operands[0].Value.(iterable)
 	if !fine {
-		return cost{}, nil // which the builtin refuses
+		return cost{}, nil // the builtin rejects it
 	}
 	return cost{}, each.Iter(func(element *ast.Term) error {
 		_, err := plainNumbers([]*ast.Term{element})
@@ -193,7 +193,7 @@ func plainElements(operands []*ast.Term) (cost, error) {
 	})
 }
 
-// fewElements is for a product, which has as many digits as all of them together.
+// fewElements is for products, which have as many digits as all factors together.
 func fewElements(operands []*ast.Term) (cost, error) {
 	if size(operands[0]) > 100 {
 		return cost{}, fmt.Errorf("it has more than 100 factors")
@@ -203,7 +203,7 @@ func fewElements(operands []*ast.Term) (cost, error) {
 
 var nowhere = &ast.Location{}
 
-// TooLarge gives the place of a number that is out of proportion with its text, nil if there is none.
+// TooLarge returns the place of a number that is out of proportion with its text; nil if there is none.
 func TooLarge(in any) (at *ast.Location) {
 	ast.WalkTerms(in, func(t *ast.Term) bool {
 		if n, ok := t.Value.(ast.Number); ok && at == nil && !plainNumber(string(n)) {

@@ -158,7 +158,7 @@ func TestEvaluationsShareALimit(t *testing.T) {
 	charged := func(ctx context.Context, mib float64) bool { return charge(ctx, cost{made: mib * (1 << 20)}) == nil }
 	var releases []func()
 	var last context.Context
-	for range mostOfAll / (64 - mostUncounted) {
+	for range maxOfAll / (64 - maxUncounted) {
 		ctx, release := Metered(t.Context(), nil)
 		if !charged(ctx, 30) || !charged(ctx, 34) {
 			t.Fatal("there is no room for what an evaluation may make")
@@ -166,7 +166,7 @@ func TestEvaluationsShareALimit(t *testing.T) {
 		last, releases = ctx, append(releases, release)
 	}
 	small, release := Metered(t.Context(), nil)
-	if !charged(small, mostUncounted) || charged(small, 30) {
+	if !charged(small, maxUncounted) || charged(small, 30) {
 		t.Error("a small evaluation cannot go on, or a large one can")
 	}
 	release()
@@ -176,7 +176,7 @@ func TestEvaluationsShareALimit(t *testing.T) {
 	for _, release := range releases {
 		release()
 	}
-	if left := ofAll.Load(); left != 0 {
+	if left := takenOfAll.Load(); left != 0 {
 		t.Errorf("%d MiB are taken after all have ended", left)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Measured is a call that ends the evaluation if a value is too large. Policies cannot call it; the engine does.
+// Measured is a builtin that ends the evaluation if a value is too large. Only the engine adds calls of it.
 var Measured = ast.MustParseRef("internal.sallyport_measured")
 
-// mostParts is how many parts a value may have that an evaluation makes, each counted as often as it is in it, beside twice as many as its
-// input has: whatever is compared is compared part by part, and nothing cancels that.
+// mostParts limits the parts of a value that an evaluation makes, counted with repetition, in addition to twice the parts of its
+// input: values are compared part by part, and a comparison cannot be cancelled.
 const mostParts = 1 << 18
 
-// joins are the builtins whose result can have as many parts as all operands together, so that calls of them make it twice as large each time.
-// An evaluation has some of them free.
+// joins are the builtins whose result can have as many parts as all operands together, so that repeated calls double it. The first
+// freeJoins calls of an evaluation are not measured.
 const freeJoins = 8
 
 var joins = map[string]bool{"array.concat": true, "object.union": true, "object.union_n": true, "or": true, "union": true}
@@ -32,8 +32,8 @@ func init() {
 	})
 }
 
-// Made is a call that charges an evaluation for elements of a comprehension or a rule. Its operands are the size of an element, in bytes, and
-// the value with the elements, or a scalar for one element. Policies cannot call it; the engine does.
+// Made is a builtin that charges an evaluation for elements of a comprehension or a rule. Its operands are the size of an element,
+// in bytes, and the value with the elements, or a scalar for one element. Only the engine adds calls of it.
 var Made = ast.MustParseRef("internal.sallyport_made")
 
 func init() {
@@ -50,8 +50,8 @@ func init() {
 // scalar is the size of a number or a short text, in bytes.
 const scalar = 64
 
-// Element returns the size of an element of a comprehension or a rule, in bytes: its place and its value. The terms are the head of the
-// comprehension or rule. The value is nil for a rule.
+// Element returns the size of an element of a comprehension or a rule, in bytes: its place and its value. The terms are the head of
+// the comprehension or rule. of is nil for a rule.
 func Element(of ast.Value, terms ...*ast.Term) int {
 	place := inSet
 	switch of.(type) {
@@ -66,8 +66,8 @@ func Element(of ast.Value, terms ...*ast.Term) int {
 	return place
 }
 
-// Built returns the size of the lists, sets and objects in a term that each evaluation of the term makes, in bytes. The values of its
-// variables and closures do not count.
+// Built returns the size of the lists, sets and objects in a term that each evaluation of the term makes, in bytes. The values of
+// its variables and closures do not count.
 func Built(t *ast.Term) (bytes int) {
 	if t.IsGround() {
 		return 0
@@ -94,10 +94,10 @@ func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if partsLeft(value, most) >= 0 {
 		return nil
 	}
-	return halt(ctx, topdown.BuiltinErr, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
+	return haltEvaluation(ctx, topdown.BuiltinErr, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
 }
 
-// join checks what a builtin has joined.
+// join checks the result of a joining builtin.
 func (m *meter) join(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if m.joined++; m.joined <= freeJoins {
 		return nil
@@ -105,7 +105,7 @@ func (m *meter) join(ctx topdown.BuiltinContext, value *ast.Term) error {
 	return checkParts(ctx, value)
 }
 
-// mostParts are those of a value in this evaluation.
+// mostParts returns the limit of this evaluation.
 func (m *meter) mostParts() int {
 	if m.most == 0 {
 		m.most = mostParts
@@ -116,12 +116,12 @@ func (m *meter) mostParts() int {
 	return m.most
 }
 
-// halt ends an evaluation: it would go on after an error, and collect what else there is.
-func halt(ctx topdown.BuiltinContext, code, message string) error {
+// haltEvaluation ends an evaluation: after an ordinary error it would continue and collect further results.
+func haltEvaluation(ctx topdown.BuiltinContext, code, message string) error {
 	return topdown.Halt{Err: &topdown.Error{Code: code, Location: ctx.Location, Message: message}}
 }
 
-// partsLeft takes the parts of a value from so many; less than 0 is too many.
+// partsLeft subtracts the parts of a value from left; a negative result means too many.
 func partsLeft(t *ast.Term, left int) int {
 	left--
 	part := func(t *ast.Term) bool {

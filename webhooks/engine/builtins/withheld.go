@@ -6,8 +6,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// instead is what to use in place of builtins that begin so; the longest counts.
-var instead = map[string]string{
+// alternatives names alternatives for builtins by prefix; the longest prefix applies.
+var alternatives = map[string]string{
 	"bits.":         "div, rem and mul with powers of two",
 	"cast_":         "is_array, is_string and the like to ask for a type, and to_number or sprintf to convert",
 	"crypto.":       "crypto.sha256; certificates, keys and HMACs do not belong into an admission decision",
@@ -44,13 +44,13 @@ var instead = map[string]string{
 	"base64url.":    "base64url.encode and trim_right(text, \"=\")",
 }
 
-// Withheld says of a builtin of OPA that policies may not call what they may use instead; "" of anything else.
+// Withheld returns what to use instead of a builtin that policies may not call; "" for other names.
 func Withheld(name string) string {
 	if b, known := ast.BuiltinMap[name]; !known || isUsable(b) || strings.HasPrefix(name, "internal.") {
 		return ""
 	}
 	use, length := "", 0
-	for prefix, this := range instead {
+	for prefix, this := range alternatives {
 		if strings.HasPrefix(name, prefix) && len(prefix) > length {
 			use, length = this, len(prefix)
 		}

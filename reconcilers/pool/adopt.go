@@ -1,0 +1,61 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// A pool that is restored from a backup has another UID, and its members have no controller. Deleting a pool with
+// --cascade=orphan leaves the same. The next pool of that name adopts these members, and creates only what is missing
+// beyond them.
+
+// orphaned reports whether an object belonged to an earlier pool of the name and has no controller. An object without
+// a controller that has the UID of the current pool was released on purpose.
+func (l *view) orphaned(o client.Object) bool {
+	of := o.GetLabels()
+	return of[v1alpha1.LabelPool] == l.pool.Name && of[v1alpha1.LabelPoolUID] != "" && of[v1alpha1.LabelPoolUID] != string(l.pool.UID) &&
+		metav1.GetControllerOfNoCopy(o) == nil && o.GetDeletionTimestamp().IsZero()
+}
+
+// adoptMembers adopts up to count orphaned VirtualMachines, lowest numbers first, and returns how many.
+func (r *Reconciler) adoptMembers(ctx context.Context, l *view, count int) (did int, err error) {
+	var list v1alpha1.VirtualMachineList
+	err = r.Live.List(ctx, &list, client.InNamespace(l.pool.Namespace), client.MatchingLabels{v1alpha1.LabelPool: l.pool.Name})
+	if err != nil {
+		return 0, fmt.Errorf("reading the members of an earlier VirtualMachinePool %s: %w", l.key(), err)
+	}
+	var members []member
+	for i := range list.Items {
+		vm := &list.Items[i]
+		if slot := slotOf(l.pool.Name, vm.Name); l.orphaned(vm) && slot >= 0 {
+			members = append(members, member{VirtualMachine: vm, slot: slot})
+		}
+	}
+	sortBySlot(members)
+	members = members[:min(len(members), count)]
+	return len(members), inBatches(ctx, len(members), func(ctx context.Context, i int) error { return r.adopt(ctx, l, members[i].VirtualMachine) })
+}
+
+// adopt makes the pool the controller of an object that is unchanged since it was read.
+func (r *Reconciler) adopt(ctx context.Context, l *view, o client.Object) error {
+	before := o.DeepCopyObject().(client.Object)
+	o.GetLabels()[v1alpha1.LabelPoolUID] = string(l.pool.UID)
+	owner := *metav1.NewControllerRef(l.pool, v1alpha1.GroupVersion.WithKind("VirtualMachinePool"))
+	o.SetOwnerReferences(append(o.GetOwnerReferences(), owner))
+	err := r.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(manager))
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return err
+	case err != nil:
+		return fmt.Errorf("taking in %s, which an earlier pool of this name left: %w", o.GetName(), err)
+	}
+	r.Events.Eventf(l.pool, o, corev1.EventTypeNormal, "SuccessfulAdopt", "Adopt", "took in %s, which an earlier pool of this name left", o.GetName())
+	return nil
+}

@@ -1,0 +1,210 @@
+package vsphere
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// templateSighting is an item of a VSphereTemplate as read from vCenter.
+type templateSighting struct {
+	vm   mo.VirtualMachine
+	mark templateMark
+	busy bool
+}
+
+// Look returns the content of the folder. If an object disappears during the read, it reads again.
+func (s *templateStore) Look(ctx context.Context, d template.Domain) (view template.View, err error) {
+	err = inTime(ctx, func(ctx context.Context) (err error) {
+		if view, err = s.look(ctx, d); runtime.IsNotFound(err) {
+			view, err = s.look(ctx, d)
+		}
+		return s.notAll(d, err)
+	})
+	return view, err
+}
+
+func (s *templateStore) look(ctx context.Context, d template.Domain) (template.View, error) {
+	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
+	if err != nil {
+		return template.View{}, err
+	}
+	children, err := s.children(ctx, folder)
+	if err != nil {
+		return template.View{}, err
+	}
+	return s.view(ctx, d, folder, children)
+}
+
+// notAll converts the error of a read during which an object of the folder was removed.
+func (s *templateStore) notAll(d template.Domain, err error) error {
+	if runtime.IsNotFound(err) {
+		return runtime.NewUnavailable(err, "vCenter %s did not show all of the folder %s", s.server.config.Name, d.Domain.Folder)
+	}
+	return err
+}
+
+// children reads the objects in a folder, and the marks of machines.
+func (s *templateStore) children(ctx context.Context, folder types.ManagedObjectReference) (all []any, err error) {
+	err = s.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: folder, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
+		}}},
+		PropSet: []types.PropertySpec{
+			{Type: "VirtualMachine", PathSet: []string{"name", "config.annotation", "config.extraConfig", "config.instanceUuid"}},
+			{Type: "VirtualApp", PathSet: []string{"name"}},
+			{Type: "Folder", PathSet: []string{"name"}},
+		},
+	}, func(object any) { all = append(all, object) })
+	return all, err
+}
+
+func (s *templateStore) view(ctx context.Context, d template.Domain, folder types.ManagedObjectReference, children []any) (template.View, error) {
+	view := template.View{Others: map[string]bool{}, Earlier: map[string]template.EarlierItem{}}
+	var refs []types.ManagedObjectReference
+	names := map[types.ManagedObjectReference]string{}
+	for _, child := range children {
+		entity := entityOf(child)
+		vm, is := child.(mo.VirtualMachine)
+		if is && vm.Config == nil && mayBeOurs(vm.Name, d) {
+			return view, runtime.NewUnavailable(nil, "vCenter %s does not show the configuration of %s in the folder %s, which may be the template",
+				s.server.config.Name, shown(vm.Name), d.Domain.Folder)
+		}
+		mark, marked := templateMarkOf(&vm)
+		if is && marked && mark.of(d) {
+			refs = append(refs, vm.Self)
+			names[vm.Self] = vm.Name
+			continue
+		}
+		if owner := mark.earlier(d, &vm); is && marked && owner != "" {
+			view.Earlier[entity.Name] = template.EarlierItem{Owner: owner, InstanceUUID: vm.Config.InstanceUuid}
+		}
+		view.Others[entity.Name] = true
+	}
+	ours, err := s.examine(ctx, d, folder, refs)
+	if err != nil {
+		return view, err
+	}
+	for _, of := range ours {
+		view.Items = append(view.Items, of.item())
+		delete(names, of.vm.Self)
+	}
+	for _, name := range names { // changed in the meantime, and no longer ours
+		view.Others[name] = true
+	}
+	slices.SortFunc(view.Items, func(a, b template.Item) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.MoRef, b.MoRef))
+	})
+	return view, nil
+}
+
+// mayBeOurs reports whether a machine of which only the name is readable may belong to the VSphereTemplate, by its
+// name.
+func mayBeOurs(name string, d template.Domain) bool {
+	name = strings.ToLower(name)
+	return strings.HasPrefix(name, strings.ToLower(d.Spec.Name)) || strings.HasPrefix(name, "sallyport-")
+}
+
+// examine reads machines and templates in a folder, and returns those of the failure domain. Their tasks are read
+// first, so that no completed task shows in the item but not in the tasks.
+func (s *templateStore) examine(
+	ctx context.Context, d template.Domain, folder types.ManagedObjectReference, refs []types.ManagedObjectReference,
+) (ours []templateSighting, err error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	busy, err := s.busy(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]types.ObjectSpec, 0, len(refs))
+	for _, ref := range refs {
+		objects = append(objects, types.ObjectSpec{Obj: ref})
+	}
+	err = s.retrieve(ctx, types.PropertyFilterSpec{ObjectSet: objects, PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
+		"name", "parent", "config.bootOptions", "config.changeVersion", "config.extraConfig", "config.files", "config.firmware", "config.hardware.device",
+		"config.instanceUuid", "config.template", "snapshot", "summary.storage",
+	}}}}, only(func(vm mo.VirtualMachine) {
+		mark, marked := templateMarkOf(&vm)
+		if marked && mark.of(d) && vm.Parent != nil && *vm.Parent == folder {
+			ours = append(ours, templateSighting{vm: vm, mark: mark, busy: busy[vm.Self]})
+		}
+	}))
+	return ours, err
+}
+
+// busy returns the machines and templates with a task in flight.
+func (s *templateStore) busy(ctx context.Context, refs []types.ManagedObjectReference) (map[types.ManagedObjectReference]bool, error) {
+	objects := make([]types.ObjectSpec, 0, len(refs))
+	for _, ref := range refs {
+		objects = append(objects, types.ObjectSpec{Obj: ref, SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "VirtualMachine", Path: "recentTask"},
+		}})
+	}
+	inFlight, recent := map[types.ManagedObjectReference]bool{}, map[types.ManagedObjectReference][]types.ManagedObjectReference{}
+	err := s.retrieve(ctx, types.PropertyFilterSpec{ObjectSet: objects, PropSet: []types.PropertySpec{
+		{Type: "VirtualMachine", PathSet: []string{"recentTask"}}, {Type: "Task", PathSet: []string{"info.state"}},
+	}}, func(object any) {
+		switch object := object.(type) {
+		case mo.VirtualMachine:
+			recent[object.Self] = object.RecentTask
+		case mo.Task:
+			inFlight[object.Self] = running(object.Info)
+		}
+	})
+	busy := map[types.ManagedObjectReference]bool{}
+	for ref, tasks := range recent {
+		busy[ref] = slices.ContainsFunc(tasks, func(t types.ManagedObjectReference) bool { return inFlight[t] })
+	}
+	return busy, err
+}
+
+// item returns the item for the reconciler.
+func (of *templateSighting) item() template.Item {
+	item := template.Item{
+		Mark: of.mark.Mark, MoRef: of.vm.Self.Value, InstanceUUID: of.vm.Config.InstanceUuid, Name: of.vm.Name,
+		Stage: of.stage(), Busy: of.busy, DiskType: diskTypeOf(of.vm.Config.Hardware.Device), Version: of.vm.Config.ChangeVersion,
+	}
+	if storage := of.vm.Summary.Storage; storage != nil {
+		item.Bytes = storage.Committed
+	}
+	return item
+}
+
+// stage returns the stage of the item. An item that another client made a template before it was finished cannot be
+// finished.
+func (of *templateSighting) stage() template.Stage {
+	switch isTemplate := of.vm.Config.Template; {
+	case isTemplate && of.mark.stage == markFinished:
+		return template.Whole
+	case !isTemplate && of.mark.stage != markImporting:
+		return template.Imported
+	}
+	return template.Partial
+}
+
+// diskTypeOf returns the layout of the first disk, which is the same for all disks of our imports.
+func diskTypeOf(devices object.VirtualDeviceList) v1alpha1.VSphereDiskType {
+	disks := devices.SelectByType((*types.VirtualDisk)(nil))
+	if len(disks) == 0 {
+		return ""
+	}
+	disk := disks[0].(*types.VirtualDisk)
+	backing, is := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+	switch {
+	case thin(disk):
+		return v1alpha1.VSphereDiskThin
+	case is && backing.EagerlyScrub != nil && *backing.EagerlyScrub:
+		return v1alpha1.VSphereDiskEagerZeroedThick
+	}
+	return v1alpha1.VSphereDiskThick
+}

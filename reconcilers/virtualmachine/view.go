@@ -1,0 +1,100 @@
+package virtualmachine
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// view is what one turn has observed of a machine. It is modified in place and discarded after the first write.
+type view struct {
+	*drive.Turn
+	before *v1alpha1.VirtualMachineStatus // the status as read
+
+	seen        runtime.Observation
+	observed    bool
+	err         error  // why it was not observed, or a call failed
+	waitMessage string // what the machine waits for, for messages
+	backingOff  bool   // its next start is delayed
+	cannotMove  bool   // the runtime does not support the move it needs
+	moveFailure string // why the last move failed
+	sizeDenial  string // why the size in its spec is denied
+	moveDenial  moveDenial
+
+	imageTrouble *diskTrouble // why its boot disk is not ready
+
+	diskTrouble *diskTrouble // why its disks differ from the spec, if known
+}
+
+// ours reports whether this reconciler may act on the machine: neither an operation nor a deletion holds it, and
+// nothing is being undone.
+func (l *view) ours() bool {
+	a := l.VM.Status.ActiveOperation
+	return len(l.VM.Status.Undoing) == 0 &&
+		(a == nil || (a.Origin != v1alpha1.OriginOperation && a.Origin != v1alpha1.OriginDeletion))
+}
+
+// mayNeedCreation reports whether the machine may have to be created: it was never observed, and nothing is being
+// undone.
+func (l *view) mayNeedCreation() bool {
+	return l.VM.Status.InstanceID == "" && len(l.VM.Status.Undoing) == 0
+}
+
+// lacksDisks reports whether a claimed machine was last observed without disks that its spec names.
+func (l *view) lacksDisks() bool {
+	return len(l.VM.Status.Undoing) == 0 && len(claim.MissingDisks(l.VM, &runtime.Observation{Disks: l.VM.Status.Disks})) > 0
+}
+
+// observe observes the machine on its runtime.
+func (l *view) observe(ctx context.Context) {
+	l.seen, l.err = l.Observe(ctx)
+	if l.observed = l.err == nil; !l.observed {
+		l.Troubled("observing VirtualMachine "+l.VM.Name, l.err)
+	}
+}
+
+// save writes the status with its derived conditions if it has changed, and reports whether it had.
+func (r *Reconciler) save(ctx context.Context, l *view) (bool, error) {
+	l.VM.Status.ObservedGeneration = l.VM.Generation
+	if l.observed {
+		l.Allocated(&l.seen)
+	}
+	l.setPlacementSettled()
+	l.setRestartRequired()
+	l.setDisksAttached()
+	if r.ReadOnly {
+		l.setCondition(v1alpha1.ConditionReadOnly.Condition(metav1.ConditionTrue, v1alpha1.ReasonReadOnly, l.VM.Generation, runtime.Message(runtime.ErrReadOnly)))
+	} else {
+		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(v1alpha1.ConditionReadOnly))
+	}
+	ready := l.ready()
+	l.setCondition(ready)
+	if equality.Semantic.DeepEqual(l.before, &l.VM.Status) {
+		return false, nil
+	}
+	if err := l.Write(ctx); err != nil {
+		return false, err
+	}
+	if l.before.InstanceID == "" && l.VM.Status.InstanceID != "" {
+		r.recordEvent(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s and is %s",
+			l.seen.InstanceID, map[bool]string{true: "adopted", false: "created"}[l.seen.Adopted], l.seen.Power)
+	}
+	before := meta.FindStatusCondition(l.before.Conditions, ready.Type)
+	question := ready.Reason == string(v1alpha1.ReasonQuestionPending)
+	if warns(ready) && (before == nil || before.Reason != ready.Reason || question && before.Message != ready.Message) {
+		r.recordEvent(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
+	}
+	l.before = l.VM.Status.DeepCopy()
+	return true, nil
+}
+
+// now returns the time of the turn with the precision of the claim.
+func (l *view) now() metav1.MicroTime { return metav1.NewMicroTime(l.Time) }
