@@ -14,7 +14,7 @@ const cataloguePreface = `<!-- Written by docs/generate, from policies/: edit th
 # The shipped policies
 
 Every denial names its policy and reason: ` + "`[POLICY/Reason]`" + `. This page explains each reason and what to do. It describes the policies as
-they are shipped; policies in a cluster may have been [edited](policies.md#in-the-cluster), which ` + "`kubectl sallyport policies`" + ` shows. For your
+they are shipped; policies in a cluster may have been [edited](operating-policies.md#in-the-cluster), which ` + "`kubectl sallyport policies`" + ` shows. For your
 own policies, ` + "[`sallyport policy docs`](cli.md#sallyport-policy-docs)" + ` writes such a page.
 
 The HTTP codes are those of CREATE requests. Other requests are denied with 403, and so is a creation by ` + "`kubectl apply --server-side`" + `. All

@@ -48,7 +48,7 @@ func understood(program *cobra.Command, args []string, mentioned bool) error {
 	switch {
 	case !command.Runnable() && len(left) > 0:
 		return fmt.Errorf("%s has no command %q", command.CommandPath(), left[0])
-	case mentioned:
+	case mentioned, command.Flags().Changed("help"):
 		return nil // without the arguments, perhaps
 	}
 	return command.ValidateArgs(left)

@@ -1,53 +1,40 @@
 package plugin
 
 import (
-	"fmt"
+	"flag"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"sallyport.dev/sallyport/test/pages"
 )
 
-// The docs list the commands; this is what keeps them true.
-func TestDocsListTheCommands(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/kubectl.md")
+var update = flag.Bool("update", false, "write docs/kubectl-reference.md")
+
+const introduction = "# kubectl sallyport: commands and flags\n\n" +
+	"<!-- Generated from the commands: go test ./cmd/sallyport/plugin -run TestReference -update -->\n\n" +
+	"This page contains the `--help` text of all commands of the plugin. [kubectl sallyport](kubectl.md) shows how to use them.\n\n"
+
+// The reference is the help of the commands. -update writes it.
+func TestReference(t *testing.T) {
+	const reference = "../../../docs/kubectl-reference.md"
+	is := pages.Reference(newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command(), introduction)
+	if *update {
+		if err := os.WriteFile(reference, []byte(is), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was, err := os.ReadFile(reference)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := "| command | description |\n| --- | --- |\n"
-	var list func(prefix string, commands []*cobra.Command)
-	list = func(prefix string, commands []*cobra.Command) {
-		for _, command := range commands {
-			use := strings.ReplaceAll(command.Use, "|", `\|`)
-			table += fmt.Sprintf("| `%s %s` | %s |\n", prefix, use, command.Short)
-			list(prefix+" "+command.Name(), command.Commands())
-		}
-	}
-	list("kubectl sallyport", newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Commands())
-	if !strings.Contains(string(page), table) {
-		t.Errorf("docs/kubectl.md does not have the commands as they are:\n%s", table)
-	}
-	for name, flags := range map[string][]string{
-		"migrate": {"selector", "field-selector", "all", "force", "wait", "timeout", "deadline", "ttl", "override", "dry-run", "to", "node-selector"},
-		"create vm": {"vsphere-server", "template", "folder", "resource-pool", "datastore", "network", "failure-domain", "storage-policy", "cpu", "memory", "disk", "hostname",
-			"user-data-secret", "run-policy", "node", "node-selector"},
-		"scale-down": {"vm", "from", "dry-run"},
-		"release":    {"all", "force", "dry-run", "timeout"},
-	} {
-		command, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find(strings.Fields(name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		table := "| flag | description |\n| --- | --- |\n"
-		for _, flag := range flags {
-			table += fmt.Sprintf("| `--%s` | %s |\n", flag, command.Flags().Lookup(flag).Usage)
-		}
-		if !strings.Contains(string(page), table) {
-			t.Errorf("docs/kubectl.md does not have the flags of %s as they are:\n%s", name, table)
-		}
+	if diff := cmp.Diff(string(was), is); diff != "" {
+		t.Errorf("docs/kubectl-reference.md is not current (-was +is); `go test ./cmd/sallyport/plugin -run TestReference -update` writes it:\n%s", diff)
 	}
 }
 

@@ -32,8 +32,8 @@ func (p *plugin) overrideCommand() *cobra.Command {
 			"To override a policy for a new operation, use --override of the operation command. For another new object, write the\n" +
 			"annotation sallyport.dev/override in its manifest.",
 		Example: `  # Override policy scaling-guard for ten minutes, and scale the Deployment down
-  kubectl sallyport override scaling-guard deployment web --for 10m --reason "ticket 42"
-  kubectl scale deployment web --replicas 0
+  kubectl sallyport override scaling-guard deployment web -n team-a --for 10m --reason "ticket 42"
+  kubectl scale deployment web -n team-a --replicas 0
 
   # Override policy deletion-protected for several objects
   kubectl sallyport override deletion-protected deployment -l app=web --reason "ticket 42"`,

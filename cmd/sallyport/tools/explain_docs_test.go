@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// What docs/explain.md shows is what its reader sees. -update writes it anew.
+// The explanation that docs/review.md shows is what its reader sees. -update writes it anew.
 func TestDocsShowAnExplanation(t *testing.T) {
-	name := filepath.Join(repository, "docs", "explain.md")
-	text := page(t, "explain.md")
+	const fence = "```console\n$ sallyport review -f stop.yaml "
+	name := filepath.Join(repository, "docs", "review.md")
+	text := page(t, "review.md")
 	files := map[string]string{}
 	for _, block := range strings.Split(text, "```yaml\n")[1:] {
 		content, _, _ := strings.Cut(block, "```")
@@ -18,13 +19,13 @@ func TestDocsShowAnExplanation(t *testing.T) {
 		files[strings.TrimPrefix(file, "# ")] = content
 	}
 	folder(t, files)
-	before, rest, found := strings.Cut(text, "```console\n")
+	before, rest, found := strings.Cut(text, fence)
 	block, after, closed := strings.Cut(rest, "```\n")
-	if !found || !closed || strings.Contains(after, "```console\n") {
-		t.Fatal("docs/explain.md does not show one command")
+	if !found || !closed || strings.Contains(after, fence) {
+		t.Fatal("docs/review.md does not show one explanation")
 	}
 	command, want, _ := strings.Cut(block, "\n")
-	out, errs, code := execute(t, strings.Fields(strings.TrimPrefix(command, "$ sallyport "))...)
+	out, errs, code := execute(t, append([]string{"review", "-f", "stop.yaml"}, strings.Fields(command)...)...)
 	if code != 0 {
 		t.Errorf("%s: exit %d: %s", command, code, errs)
 	}
@@ -32,7 +33,7 @@ func TestDocsShowAnExplanation(t *testing.T) {
 	is = "    operations-supersede: " + is
 	is = strings.ReplaceAll(strings.TrimPrefix(is, "    "), "\n    ", "\n")
 	if *update {
-		if err := os.WriteFile(name, []byte(before+"```console\n"+command+"\n"+is+"```\n"+after), 0o600); err != nil {
+		if err := os.WriteFile(name, []byte(before+fence+command+"\n"+is+"```\n"+after), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return

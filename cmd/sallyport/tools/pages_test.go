@@ -15,7 +15,7 @@ func TestDocsShowCommandsThatThereAre(t *testing.T) {
 	all := pages.All(t, "../../..")
 	pages.Understood(t, all, newCommand, []string{"sallyport"}, []string{"go", "run", "./cmd/sallyport"}, []string{"bin/sallyport"})
 	pages.HasFlags(t, all, newCommand(),
-		[]string{"docs/architecture.md", "docs/certificates.md", "docs/ci.md", "docs/claim.md", "docs/policies.md", "docs/replay.md", "docs/review.md"},
+		[]string{"docs/architecture.md", "docs/certificates.md", "docs/ci.md", "docs/claim.md", "docs/operating-policies.md", "docs/policies.md", "docs/review.md"},
 		"force") // kubectl replace
 }
 

@@ -192,9 +192,9 @@ func TestReplayOfWhatCannotBeDecided(t *testing.T) {
 	}
 }
 
-// What docs/replay.md shows is what its reader sees.
+// The replay that docs/review.md shows is what its reader sees.
 func TestDocsShowAReplay(t *testing.T) {
-	text := page(t, "replay.md")
+	text := page(t, "review.md")
 	_, diff, found := strings.Cut(text, "```diff\n")
 	var old, replacement string
 	for line := range strings.Lines(diff) {
@@ -206,7 +206,7 @@ func TestDocsShowAReplay(t *testing.T) {
 		}
 	}
 	if !found || old == "" || replacement == "" {
-		t.Fatal("docs/replay.md shows no edit")
+		t.Fatal("docs/review.md shows no edit")
 	}
 	dir := editedCopy(t, old, replacement)
 	folder(t, map[string]string{"day.log": recordedDay(t)})
@@ -217,17 +217,17 @@ func TestDocsShowAReplay(t *testing.T) {
 	for _, block := range strings.Split(text, "```console\n")[1:] {
 		content, _, _ := strings.Cut(block, "```")
 		command, want, _ := strings.Cut(content, "\n")
-		args, ours := strings.CutPrefix(command, "$ sallyport ")
+		args, ours := strings.CutPrefix(command, "$ sallyport replay ")
 		if !ours || want == "" {
 			continue
 		}
 		shown++
-		out, errs, _ := execute(t, strings.Fields(args)...)
+		out, errs, _ := execute(t, append([]string{"replay"}, strings.Fields(args)...)...)
 		if out+errs != want {
 			t.Errorf("%s shows\n%s\nand not\n%s", command, out+errs, want)
 		}
 	}
 	if shown == 0 {
-		t.Error("docs/replay.md shows nothing")
+		t.Error("docs/review.md shows nothing")
 	}
 }
