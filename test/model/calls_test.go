@@ -8,7 +8,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/operation"
@@ -23,6 +26,15 @@ type apiClient struct {
 	client.Client
 	*process
 	cached bool
+}
+
+// GroupVersionKindFor returns the kind for an object's Go type, without a call.
+func (c *apiClient) GroupVersionKindFor(o kruntime.Object) (schema.GroupVersionKind, error) {
+	scheme := kruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return apiutil.GVKForObject(o, scheme)
 }
 
 // do has the scheduler decide about a call.

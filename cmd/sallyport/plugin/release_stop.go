@@ -113,7 +113,7 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	seen := newSigns(j.now)
-	last := ""
+	last, told := "", ""
 	for {
 		alive, err := j.alive(limited, seen)
 		switch {
@@ -126,18 +126,41 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 		case errors.Is(err, errScaled), err != nil && !passing(err):
 			return fmt.Errorf("checking whether the manager has stopped: %w", err)
 		}
-		was := last
-		if last = someOf(alive, shownNames); err != nil {
-			last = err.Error()
+		text := kindsOf(alive)
+		last = strings.Join(alive, ", ")
+		if err != nil {
+			text = err.Error()
+			last = text
 		}
-		if last != was {
-			fmt.Fprintf(j.ErrOut, "Waiting for the manager to stop: %s\n", last)
+		if text != told {
+			fmt.Fprintf(j.ErrOut, "Waiting for the manager to stop: %s\n", text)
+			told = text
 		}
 		select {
 		case <-limited.Done():
 		case <-time.After(stopPoll):
 		}
 	}
+}
+
+// kindsOf counts objects by kind: "2 Pods, 1 Lease".
+func kindsOf(alive []string) string {
+	var kinds []string
+	of := map[string]int{}
+	for _, one := range alive {
+		kind, _, _ := strings.Cut(one, " ")
+		if of[kind] == 0 {
+			kinds = append(kinds, kind)
+		}
+		of[kind]++
+	}
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%d %s", of[kind], kind)
+		if of[kind] > 1 {
+			kinds[i] += "s"
+		}
+	}
+	return strings.Join(kinds, ", ")
 }
 
 // alive says what shows that a manager runs or will: Pods, those that are yet to come, and Leases. A process outside of the
