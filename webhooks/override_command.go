@@ -21,7 +21,7 @@ func (d *Decision) overrideCommand() string {
 	var refusing *verdict
 	for i := range d.verdicts {
 		switch v := &d.verdicts[i]; {
-		case !v.refuses():
+		case !v.denies():
 		case refusing != nil:
 			return ""
 		default:
