@@ -25,8 +25,8 @@ type EventRecorder interface {
 // read of the metadata, after the response, shows that the object is as in the review. In the latter case the event omits the user.
 
 const (
-	// eventReaders is the number of goroutines that read metadata for denials, maxPending that of objects that may wait for them. There are as many
-	// for admitted requests.
+	// eventReaders is the number of goroutines that read metadata for denials, maxPending that of objects that may wait for them.
+	// Admitted requests have as many of their own.
 	eventReaders, maxPending = 2, 128
 	// readRate and readBurst limit the reads that forged reviews can cause, per second and at once. Admitted requests have a limit of their
 	// own, so that they do not delay events about denials. Namespaces and users take turns within each.

@@ -53,7 +53,7 @@ func (r *Reconciler) secretAllowed(ctx context.Context, l *look) (bool, error) {
 	case to.in(strings.Split(hosts, ",")):
 		return true, nil
 	}
-	// Without --overwrite, so that it does not replace hosts that somebody adds meanwhile.
+	// Without --overwrite, so that the command does not replace hosts that another user adds meanwhile.
 	remedy := commands.Line(append(append([]string{"kubectl", "annotate"}, commands.Object("secrets", l.Namespace, of)...),
 		v1alpha1.AnnotationAllowedHosts+"="+to.String())...)
 	if hosts != "" {

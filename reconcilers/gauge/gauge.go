@@ -78,7 +78,7 @@ func (g Groups) Add(label string, since time.Time) {
 	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
 }
 
-// Tell tells the size of each group, and since when its oldest object is in it, in seconds since 1970. If number is nil, it omits the sizes.
+// Tell reports the size of each group, and since when its oldest object is in it, as Unix time. If number is nil, it omits the sizes.
 func (g Groups) Tell(number, since *prometheus.Desc, tell Tell) {
 	for label, of := range g {
 		if number != nil {

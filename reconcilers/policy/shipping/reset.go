@@ -28,7 +28,7 @@ import (
 //
 // First one request changes the owner of all fields without changing their values, then a second one applies the
 // shipped content. So the policy decides as before until it decides as shipped. In between its release annotation is
-// "reset": whoever reads that completes the reset.
+// "reset": a replica that reads that completes the reset.
 func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
 	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }
