@@ -85,7 +85,7 @@ func (j *releasing) tellEnd() {
 	if len(j.kinds) > 0 {
 		p.row("", "the CustomResourceDefinitions of Sallyport, which Helm keeps")
 	}
-	if j.installed.judged {
+	if j.installed.hasWebhooks {
 		p.row("Until then:", "the API server denies changes to Sallyport's objects because the webhooks do not run")
 	}
 	j.next(p)
@@ -100,7 +100,7 @@ func (j *releasing) next(p *page) {
 		p.row("Uninstall:", commands.Line("helm", "uninstall", i.helmName, "-n", i.helmNamespace))
 	case i.deployment != nil:
 		p.row("Uninstall:", fmt.Sprintf("use the tool that installed Deployment %s in namespace %s (not Helm)", i.deployment.Name, i.deployment.Namespace))
-	case i.judged:
+	case i.hasWebhooks:
 		p.row("Uninstall:", commands.Line("kubectl", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", product))
 	}
 	if i.deployment != nil {

@@ -58,7 +58,7 @@ func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.
 type waiter struct {
 	client    client.WithWatch
 	out       io.Writer
-	operation *v1alpha1.VirtualMachineOperation // as it was last seen
+	operation *v1alpha1.VirtualMachineOperation // in its last known state
 	// from is the resource version to watch from, so that no event is missed between two watches. It is empty if that version has
 	// expired.
 	from string
