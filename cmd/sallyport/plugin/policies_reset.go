@@ -117,7 +117,7 @@ func (r *reset) run(command *cobra.Command, args []string) error {
 		r.await(ctx, c, changed)
 	}
 	if failed {
-		return errTold
+		return errReported
 	}
 	if r.all && len(changed) == 0 {
 		fmt.Fprintf(r.Out, "Nothing to reset: all %d policies are unchanged from release %s\n", len(chosen), shipped.release)

@@ -186,7 +186,7 @@ func (j *releasing) strip(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
-			case <-time.After(lookAgain):
+			case <-time.After(watchPause):
 			}
 		}
 		s := &stripper{releasing: j, client: c}
