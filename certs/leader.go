@@ -48,7 +48,7 @@ func (c *Certificates) lead(ctx context.Context) (wait time.Duration, err error)
 	configurations, all, err := c.read(ctx, now, true)
 	if err == nil {
 		want := choose(all)
-		if c.complain(all, want, now); want == nil {
+		if c.recordProblems(all, want, now); want == nil {
 			return glance, nil
 		}
 		wait, err = c.announce(ctx, want, configurations, now)
@@ -110,8 +110,8 @@ func (c *Certificates) announce(ctx context.Context, want *offer, configurations
 	return resync, nil
 }
 
-// complain records what is wrong with the sources, and that replicas should serve the certificate of another one.
-func (c *Certificates) complain(all []*offer, want *offer, now time.Time) {
+// recordProblems records what is wrong with the sources, and that replicas should serve the certificate of another one.
+func (c *Certificates) recordProblems(all []*offer, want *offer, now time.Time) {
 	c.hint = faults(all)
 	for _, o := range all {
 		c.warn(o.object(), reasonUnusable, o.wrong, now)

@@ -22,7 +22,7 @@ import (
 // secretAllowed reports whether CDI may send the credentials of the image to the host of its source: whether the administrator lists the
 // host in SecretHosts, or the owner of the Secret in an annotation of it. If not, it says what to do. The user who created the image could
 // get the Secret, but could send it to any host. Only the metadata of the Secret is read.
-func (r *Reconciler) secretAllowed(ctx context.Context, l *look) (bool, error) {
+func (r *Reconciler) secretAllowed(ctx context.Context, l *view) (bool, error) {
 	if l.Spec.SecretRef == nil {
 		return true, nil
 	}

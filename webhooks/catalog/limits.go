@@ -83,7 +83,7 @@ type attempt[T any] struct {
 func await[T any](c *Catalog, what any, work func() T) (result T, inTime bool) {
 	begun := &attempt[T]{done: make(chan struct{})}
 	if known, is := late.Load(what); is {
-		return known.(*attempt[T]).take(c, what)
+		return known.(*attempt[T]).poll(c, what)
 	}
 	go func() {
 		defer close(begun.done)
@@ -101,14 +101,14 @@ func await[T any](c *Catalog, what any, work func() T) (result T, inTime bool) {
 	go func() {
 		<-begun.done
 		leftBehind.Add(-1)
-		begun.tell()
+		begun.notify()
 		time.AfterFunc(keepLate, func() { late.CompareAndDelete(what, begun) })
 	}()
-	return begun.take(c, what)
+	return begun.poll(c, what)
 }
 
-// take returns the result of a late attempt if it has ended. Otherwise Late of the catalog is called when it ends.
-func (a *attempt[T]) take(c *Catalog, what any) (result T, ended bool) {
+// poll returns the result of a late attempt if it has ended. Otherwise Late of the catalog is called when it ends.
+func (a *attempt[T]) poll(c *Catalog, what any) (result T, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
@@ -123,11 +123,11 @@ func (a *attempt[T]) take(c *Catalog, what any) (result T, ended bool) {
 	return result, false
 }
 
-func (a *attempt[T]) tell() {
+func (a *attempt[T]) notify() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, tell := range a.wanted {
-		tell()
+	for _, notify := range a.wanted {
+		notify()
 	}
 	a.wanted = nil
 }

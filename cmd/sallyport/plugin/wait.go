@@ -61,7 +61,7 @@ type waiter struct {
 	operation *v1alpha1.VirtualMachineOperation // in its last known state
 	// from is the resource version to watch from, so that no event is missed between two watches. It is empty if that version has
 	// expired.
-	from string
+	from    string
 	printed string
 }
 
