@@ -170,7 +170,7 @@ func (c *Certificates) record(about client.Object, e event) {
 	c.events.Eventf(about, nil, e.kind, e.reason, e.action, "%s", e.note)
 }
 
-// configurations returns the webhook configurations with nothing but their names.
+// configurations returns empty webhook configurations with their names.
 func (o *Options) configurations() (all []client.Object) {
 	for _, name := range o.Configurations {
 		meta := metav1.ObjectMeta{Name: name}

@@ -70,7 +70,7 @@ func (o *Options) sources() []*source {
 // ofMode reports whether the source belongs to the mode.
 func (s *source) ofMode() bool { return s.needed || s.maintain != nil }
 
-// object returns the Secret with nothing but its name.
+// object returns an empty Secret with its name.
 func (s *source) object() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.secret.Namespace, Name: s.secret.Name}}
 }

@@ -60,7 +60,7 @@ type Judge interface {
 
 // Reconciler audits existing objects.
 type Reconciler struct {
-	// Live reads policies and objects past every cache, page by page.
+	// Live reads policies and objects without a cache, page by page.
 	Live client.Reader
 	// Mapper finds the kinds of resources.
 	Mapper meta.RESTMapper

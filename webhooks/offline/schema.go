@@ -80,7 +80,7 @@ func (k *Kinds) CheckNew(ctx context.Context, d *Document) error {
 	return is.schema.validateNew(ctx, is, u).ToAggregate()
 }
 
-// validateNew says what is wrong with an object that is to be created.
+// validateNew validates an object before its creation.
 func (s *kindSchema) validateNew(ctx context.Context, k *kind, u *unstructured.Unstructured) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, apivalidation.NameIsDNSSubdomain, metadata)

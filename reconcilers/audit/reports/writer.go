@@ -43,7 +43,7 @@ var (
 type Writer struct {
 	// Client writes.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads without a cache.
 	Live client.Reader
 	// Now is the clock.
 	Now func() time.Time

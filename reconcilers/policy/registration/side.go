@@ -185,7 +185,7 @@ func (s *side) with(entries map[string]*entry) client.Object {
 }
 
 // write replaces the entries of the configuration, including those of other clients, if they differ. It returns a conflict if the
-// configuration has changed since it was read.
+// configuration was changed since the read.
 func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*entry) error {
 	after := s.with(entries)
 	if equality.Semantic.DeepEqual(after, s.own) {
