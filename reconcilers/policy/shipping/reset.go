@@ -27,8 +27,8 @@ import (
 // the same as none.)
 //
 // First one request changes the owner of all fields without changing their values, then a second one applies the
-// shipped content. So requests are decided by the earlier content until the shipped content applies. In between, the release annotation
-// is "reset", and a replica that finds it completes the reset.
+// shipped content. So requests are decided by the earlier content until the shipped content applies. In between, the
+// release annotation is "reset", and a replica that finds it completes the reset.
 func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
 	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }
