@@ -1,11 +1,12 @@
-// Package certs keeps the certificate that the webhooks are served with, and what the API server needs to trust it.
+// Package certs maintains the certificate of the webhooks, and the caBundle by which the API server trusts it.
 //
-// A [Mode] says where the next certificate comes from: from a CA of Sallyport's own, from cert-manager, or from a Secret that somebody else
-// maintains. All else is the same in every mode, so a change of the mode is a rotation:
+// A [Mode] selects the source of the next certificate: a CA of Sallyport's own, cert-manager, or a Secret that another client maintains.
+// Everything else is the same in every mode, so a change of the mode is a rotation:
 //
 //  1. The Secret of a source gets another certificate. Nothing else changes yet.
 //  2. The leader adds the CA of that certificate to the caBundle of the webhook configurations, beside those that are trusted already.
-//  3. A replica that has seen it trusted for some time ([Options.Settle]), so that every API server knows, serves it and reports that.
+//  3. A replica that has observed the CA there for [Options.Settle], so that every API server trusts it, serves the certificate and
+//     reports that.
 //  4. When every live replica has reported it for as long, the leader removes the other authorities from the webhook configurations.
 //
 // The state of a rotation is in the Secrets, the webhook configurations and the reports of the replicas alone, so another leader can
@@ -16,7 +17,7 @@
 //   - A replica that serves a certificate that is valid and trusted replaces it only by another one for which the same is true. A replica
 //     that serves none takes any.
 //
-// # Who may write
+// # Concurrent writes
 //
 // Two replicas may both believe that they lead, and one that has served nothing for some time acts as if it did. Every write therefore
 // names the resourceVersion that it was derived from, and a leader reads the webhook configurations before the Secrets: if its Secret is
@@ -47,7 +48,7 @@ import (
 	watches "sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Certificates keeps the certificate of a webhook server.
+// Certificates maintains and serves the certificate of a webhook server.
 type Certificates struct {
 	*Options
 	from    []*source
@@ -61,15 +62,15 @@ type Certificates struct {
 	replicas Replicas
 	elected  <-chan struct{} // closed when this replica leads
 
-	// These are of serve.
+	// Fields of serve.
 	settled   lasting // the authorities of the preferred certificate are trusted
-	proven    lasting // what is served is trusted
+	proven    lasting // the served certificate is trusted
 	confirmed string  // the hash of the certificate that every API server trusts
-	replaced  string  // the hash of the certificate that was of no use any more
+	replaced  string  // the hash of the certificate that was replaced last
 	reported  string  // the hash that was reported last
 	idle      lasting // nothing is served
 
-	// These are of lead.
+	// Fields of lead.
 	taken     lasting // every live replica serves the preferred certificate
 	preferred Mode    // the source of the certificate that replicas should serve
 	hint      error   // what is wrong with the sources
@@ -109,8 +110,8 @@ func (c *Certificates) Ready(*http.Request) error {
 	return now.trouble
 }
 
-// SetupWithManager adds the reconciler. It watches the Secrets and webhook configurations by name, so that others are neither read nor need
-// to be allowed.
+// SetupWithManager adds the reconciler. It watches the Secrets and webhook configurations by name, so that Sallyport needs no right to read
+// others.
 func (c *Certificates) SetupWithManager(mgr ctrl.Manager, replicas Replicas) error {
 	c.live, c.writer, c.events, c.replicas, c.elected = mgr.GetAPIReader(), mgr.GetClient(), mgr.GetEventRecorder("sallyport"), replicas, mgr.Elected()
 	b := ctrl.NewControllerManagedBy(mgr).Named("certificates").WithOptions(controller.Options{
@@ -156,9 +157,9 @@ func (c *Certificates) begin(ctx context.Context, queue workqueue.TypedRateLimit
 	return nil
 }
 
-// Reconcile serves the preferred certificate, and takes at most one step of a rotation if this replica leads. It also does if the replica has
-// had nothing to serve for some time: after a change of the mode, the leader may be of the mode that has no certificate, and the rollout
-// waits for this replica.
+// Reconcile serves the preferred certificate and, if this replica leads, takes at most one step of a rotation. A replica without a
+// certificate acts as leader after a while: after a change of the mode, the actual leader may have the old mode and no certificate, while the
+// rollout waits for this replica.
 func (c *Certificates) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := c.serve(ctx)
 	leads := c.idle.so("nothing", c.now().served == nil, c.Now(), patience)

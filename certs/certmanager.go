@@ -24,20 +24,20 @@ import (
 // Issuer names the Issuer or ClusterIssuer of certs.issuerRef, which Sallyport does not change.
 type Issuer = cmmeta.IssuerReference
 
-// errNotServed says that the cluster has no cert-manager.
+// errNotServed means that the cluster has no cert-manager.
 var errNotServed = errors.New("cert-manager.io/v1 is not served: install cert-manager, or set certs.mode to self-signed")
 
-// issuedCAValidity is how long the CA of cert-manager's certificates is valid. It is renewed so early that it outlives each certificate.
+// issuedCAValidity is the validity of the CA that signs cert-manager's certificates. It is renewed early enough to outlive each certificate.
 const issuedCAValidity, maxIssuedValidity = 10 * year, year
 
-// maintainIssued writes the Certificate, with Issuers unless there is one, and says why cert-manager has not issued it.
+// maintainIssued writes the Certificate and, without certs.issuerRef, its Issuers, and returns why cert-manager has not issued it.
 func (c *Certificates) maintainIssued(ctx context.Context, secret *corev1.Secret, _ time.Time) error {
 	var all []error
 	if c.Issuer != nil {
 		all = append(all, c.checkIssuer(ctx, secret.Namespace))
 	}
 	for _, o := range c.issued(secret) {
-		err := c.writer.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner)) // which returns the status, too
+		err := c.writer.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner)) // also reads the status into o
 		switch {
 		case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 			return errNotServed
@@ -51,7 +51,7 @@ func (c *Certificates) maintainIssued(ctx context.Context, secret *corev1.Secret
 	return oneLine(all...)
 }
 
-// issued are the objects that cert-manager issues a certificate for, into a Secret with the name of the last of them.
+// issued returns the objects to write. The last one is the Certificate, whose Secret has its name.
 func (c *Certificates) issued(secret *corev1.Secret) []*unstructured.Unstructured {
 	name, ca, root := secret.Name, secret.Name+"-ca", secret.Name+"-root"
 	object := func(kind, name string, spec any) *unstructured.Unstructured {
@@ -111,7 +111,7 @@ func (c *Certificates) checkIssuer(ctx context.Context, namespace string) error 
 	return unready(issuer)
 }
 
-// unready says why an object of cert-manager is not ready, in cert-manager's words.
+// unready returns why an object of cert-manager is not ready, with the messages of its conditions.
 func unready(u *unstructured.Unstructured) error {
 	status := struct {
 		Status certmanagerv1.CertificateStatus `json:"status"`

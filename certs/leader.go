@@ -33,22 +33,22 @@ const (
 
 const (
 	fieldOwner = "sallyport-certificates"
-	// again is when to look again after a conflict.
+	// again is the wait after a conflict.
 	again = time.Second
-	// patience is how long a problem must last before it is recorded as an event, and the time between two checks meanwhile.
+	// patience is the time after which a problem is recorded as an event, and the time between two checks meanwhile.
 	patience = time.Minute
 	// maxTrusted limits the CAs in the caBundle that come from elsewhere than the Secret.
 	maxTrusted = 8
 )
 
-// lead has the Secrets maintained and writes the webhook configurations. It reads both live: they are few, and it runs rarely. It returns
-// when to look again.
+// lead maintains the Secrets and writes the webhook configurations. It reads both live: they are few, and it runs rarely. It returns when
+// to run again.
 func (c *Certificates) lead(ctx context.Context) (wait time.Duration, err error) {
 	now := c.Now()
-	configurations, all, err := c.look(ctx, now, true)
+	configurations, all, err := c.read(ctx, now, true)
 	if err == nil {
 		want := choose(all)
-		if c.complain(all, want, now); want == nil {
+		if c.recordProblems(all, want, now); want == nil {
 			return glance, nil
 		}
 		wait, err = c.announce(ctx, want, configurations, now)
@@ -60,11 +60,11 @@ func (c *Certificates) lead(ctx context.Context) (wait time.Duration, err error)
 	return wait, err
 }
 
-// isConflict reports whether another leader has written.
+// isConflict reports whether another client wrote first.
 func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// announce has the webhook configurations trust the preferred certificate, and those that replicas may still serve. It returns when to look
-// again.
+// announce writes the CAs of the preferred certificate, and of those that replicas may still serve, into the webhook configurations. It
+// returns when to run again.
 func (c *Certificates) announce(ctx context.Context, want *offer, configurations []client.Object, now time.Time) (time.Duration, error) {
 	reports, err := c.replicas.Serving(ctx)
 	if err != nil {
@@ -97,11 +97,11 @@ func (c *Certificates) announce(ctx context.Context, want *offer, configurations
 		}
 		if written {
 			wrote = true
-			c.tell(configuration, event{corev1.EventTypeNormal, reasonBundleWritten, "Announce", fmt.Sprintf("The caBundle is that of Secret %s", want.secret)})
+			c.record(configuration, event{corev1.EventTypeNormal, reasonBundleWritten, "Announce", fmt.Sprintf("The caBundle is that of Secret %s", want.secret)})
 		}
 	}
 	if wrote && older > 0 && taken {
-		c.tell(want.object(), event{corev1.EventTypeNormal, reasonAuthorityDropped, "Drop",
+		c.record(want.object(), event{corev1.EventTypeNormal, reasonAuthorityDropped, "Drop",
 			fmt.Sprintf("Every replica serves the new certificate: older authorities (%d) are no longer trusted", older)})
 	}
 	if older > 0 && !taken && !c.Injected {
@@ -110,8 +110,8 @@ func (c *Certificates) announce(ctx context.Context, want *offer, configurations
 	return resync, nil
 }
 
-// complain records what is wrong with the sources, and that replicas should serve the certificate of another one.
-func (c *Certificates) complain(all []*offer, want *offer, now time.Time) {
+// recordProblems records what is wrong with the sources, and that replicas should serve the certificate of another one.
+func (c *Certificates) recordProblems(all []*offer, want *offer, now time.Time) {
 	c.hint = faults(all)
 	for _, o := range all {
 		c.warn(o.object(), reasonUnusable, o.wrong, now)
@@ -124,15 +124,15 @@ func (c *Certificates) complain(all []*offer, want *offer, now time.Time) {
 		if want.mode != all[0].mode {
 			kind = corev1.EventTypeWarning
 		}
-		c.tell(want.object(), event{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, c.preferred)})
+		c.record(want.object(), event{kind, reasonSourceChanged, "Change", fmt.Sprintf("The certificate now comes from source %s instead of %s", want.mode, c.preferred)})
 	}
 	c.preferred = want.mode
 }
 
 // warning is a problem of an object: since when it lasts, and the text of the last event about it.
 type warning struct {
-	since time.Time
-	told  string
+	since    time.Time
+	recorded string
 }
 
 // warn records an event about a problem of an object once the problem has lasted for patience, and again if its text changes.
@@ -147,9 +147,9 @@ func (c *Certificates) warn(about client.Object, reason string, wrong error, now
 		w = &warning{since: now}
 		c.warnings[key] = w
 	}
-	if text := wrong.Error(); now.Sub(w.since) >= patience && text != w.told {
-		w.told = text
-		c.tell(about, event{corev1.EventTypeWarning, reason, "Check", text})
+	if text := wrong.Error(); now.Sub(w.since) >= patience && text != w.recorded {
+		w.recorded = text
+		c.record(about, event{corev1.EventTypeWarning, reason, "Check", text})
 	}
 }
 
@@ -166,11 +166,11 @@ func contradiction(mark string, injected bool) error {
 
 type event struct{ kind, reason, action, note string }
 
-func (c *Certificates) tell(about client.Object, e event) {
+func (c *Certificates) record(about client.Object, e event) {
 	c.events.Eventf(about, nil, e.kind, e.reason, e.action, "%s", e.note)
 }
 
-// configurations returns the webhook configurations with nothing but their names.
+// configurations returns empty webhook configurations with their names.
 func (o *Options) configurations() (all []client.Object) {
 	for _, name := range o.Configurations {
 		meta := metav1.ObjectMeta{Name: name}
@@ -235,8 +235,8 @@ func injection(configuration client.Object) string {
 	return ""
 }
 
-// writeBundle writes the caBundle of each webhook of a configuration, and nothing else, and reports whether there was anything to write. It
-// is a conflict if the configuration was changed since it was read.
+// writeBundle writes only the caBundle of each webhook of a configuration, and reports whether any differed. It returns a conflict if the
+// configuration has changed since it was read.
 func writeBundle(ctx context.Context, writer client.Writer, configuration client.Object, bundle []byte) (bool, error) {
 	before := configuration.DeepCopyObject().(client.Object)
 	changed := false

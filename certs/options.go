@@ -13,18 +13,18 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Mode says where the certificate comes from.
+// Mode selects the source of the certificate.
 type Mode string
 
 // The modes.
 const (
-	// Auto prefers CertManager, and is SelfSigned while the cluster has no cert-manager, or its certificate ends and is not renewed.
+	// Auto prefers CertManager, and uses SelfSigned while the cluster has no cert-manager or cert-manager does not renew its certificate.
 	Auto Mode = "auto"
 	// CertManager has cert-manager issue certificates.
 	CertManager Mode = "cert-manager"
 	// SelfSigned issues certificates from a CA of Sallyport's own.
 	SelfSigned Mode = "self-signed"
-	// Existing reads a Secret that somebody else maintains.
+	// Existing reads a Secret that another client maintains.
 	Existing Mode = "existing"
 )
 
@@ -35,17 +35,16 @@ const (
 	day24, year = 24 * time.Hour, 365 * 24 * time.Hour
 	// resync is the longest time between two checks without an event.
 	resync = time.Hour
-	// renewAt is the part of its validity after which Sallyport replaces a CA or certificate, and lateAt the part after which others should have.
+	// renewAt is the part of its validity after which Sallyport replaces a CA or certificate; lateAt that after which a source counts as late.
 	renewAt, lateAt = 2.0 / 3, 5.0 / 6
-	// backdate is by how much other clocks may be behind, for certificates that Sallyport issues. One of another source that is younger
-	// than fresh replaces no other.
+	// backdate is how far in the past certificates of Sallyport begin, for clocks that are behind. A certificate of another source replaces a
+	// usable one only after fresh.
 	backdate, fresh = time.Hour, 5 * time.Minute
 )
 
-// Options say what certificates are kept, where, and for whom.
+// Options configure the sources, the certificate and the webhook configurations.
 type Options struct {
-	// Mode is where the certificate comes from. Default Auto. What other modes have left in a Secret is served as long as the mode has
-	// no certificate.
+	// Mode is the source of the certificate. Default Auto. Until it has a certificate, one that another mode has left in a Secret is served.
 	Mode Mode
 	// Secret has Sallyport's own CA and its certificate. Issued and Existing name the Secrets of those modes in the same namespace; Issued
 	// also names the Certificate. Existing may be empty in other modes.
@@ -55,20 +54,20 @@ type Options struct {
 	Issuer *Issuer
 	// Authorities are CA certificates in PEM for a Secret of another source that has no ca.crt.
 	Authorities []byte
-	// Injected says that cert-manager's cainjector writes the caBundle. The leader does not.
+	// Injected means that cert-manager's cainjector writes the caBundle, and not the leader.
 	Injected bool
-	// DNSNames are what the serving certificate is for. The API server calls the first of a Service <name>.<namespace>.svc.
+	// DNSNames are the names in the serving certificate. The API server uses the first, <name>.<namespace>.svc.
 	DNSNames []string
-	// Configurations name the mutating and validating webhook configurations whose caBundle is kept. They may be created later.
+	// Configurations are the names of the mutating and validating webhook configurations. They may be created later.
 	Configurations []string
 
 	// CAValidity (default 10 years) and ServingValidity (1 year) are for Sallyport's own CA and certificate, IssuedValidity (90 days) is for
 	// cert-manager's, which renews it after two thirds of that.
 	CAValidity, ServingValidity, IssuedValidity time.Duration
-	// Settle is how long API servers may take to observe a change of a webhook configuration (30 s), and Poll how often the leader checks
-	// whether replicas serve a new certificate (5 s).
+	// Settle is the time after which every API server has observed a change of a webhook configuration (30 s), and Poll the interval at which
+	// the leader checks whether replicas serve a new certificate (5 s).
 	Settle, Poll time.Duration
-	// Metrics gets the metrics. It may be nil.
+	// Metrics registers the metrics. It may be nil.
 	Metrics prometheus.Registerer
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -78,8 +77,8 @@ type Options struct {
 type Replicas interface {
 	// Report publishes the hash of the certificate that this replica serves. It is called when the hash changes, and again after an error.
 	Report(ctx context.Context, hash string) error
-	// Serving returns what each live replica has reported, by a name of the replica, this one included. The hash of a live replica that has
-	// reported nothing is empty. It must not come from a cache.
+	// Serving returns the hash that each live replica has reported, by replica and including this one; "" for one that has reported none. It
+	// must not use a cache.
 	Serving(ctx context.Context) (map[string]string, error)
 }
 
@@ -93,7 +92,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Validate says what is missing or contradictory in the options.
+// Validate returns an error if options are missing or contradictory.
 func (o Options) Validate() error {
 	o.setDefaults()
 	var all []error

@@ -22,8 +22,8 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// maintainOwn keeps Sallyport's own CA and a certificate of it in the Secret, and replaces both in good time: the CA when a certificate would
-// outlive it. It need not wait for anything, because replicas serve a certificate only once it is trusted.
+// maintainOwn writes Sallyport's own CA and a certificate into the Secret, and renews both: the CA when a new certificate would outlive it.
+// It need not wait for replicas, because they serve a certificate only once it is trusted.
 func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, now time.Time) error {
 	var events []event
 	renewed := secret.DeepCopy()
@@ -72,13 +72,13 @@ func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, n
 			commands.Line("kubectl", "-n", secret.Namespace, "delete", "secret", secret.Name))
 	}
 	for _, e := range events {
-		c.tell(renewed, e)
+		c.record(renewed, e)
 	}
 	*secret = *renewed
 	return nil
 }
 
-// ownAuthority returns the CA in the Secret, or nil and what is wrong with it. There is nothing wrong with an empty Secret.
+// ownAuthority returns the CA in the Secret, nil if the Secret is empty, or an error if the CA is unusable.
 func ownAuthority(data map[string][]byte, now time.Time) (*pair, error) {
 	if len(data[caKey])+len(data[caPrivateKeyKey]) == 0 {
 		return nil, nil

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// glance is how often to look again while there is no certificate that can be served.
+// glance is the time between checks while no certificate can be served.
 const glance = 10 * time.Second
 
 var errUnsettled = errors.New("waiting until every API server trusts the certificate")
 
-// status is what a replica serves, nil if nothing, and why API servers cannot call it.
+// status is the certificate that a replica serves, nil if none, and why API servers may reject it.
 type status struct {
 	served  *offer
 	trouble error
@@ -32,15 +32,15 @@ func (c *Certificates) now() status {
 	return status{trouble: errors.New("no certificate yet: the Secrets have not been read")}
 }
 
-// serve serves the preferred certificate when API servers trust it, and reports it. It returns when to look again.
+// serve serves the preferred certificate once API servers trust it, and reports it. It returns when to check again.
 func (c *Certificates) serve(ctx context.Context) (time.Duration, error) {
 	now := c.Now()
-	configurations, all, err := c.look(ctx, now, false)
+	configurations, all, err := c.read(ctx, now, false)
 	if err != nil {
 		return 0, err
 	}
 	was := c.now().served
-	served, held := c.take(was, all, configurations, now)
+	served, held := c.selectOffer(was, all, configurations, now)
 	trouble := held
 	if served != nil {
 		trouble = c.check(ctx, served, configurations, now)
@@ -64,11 +64,12 @@ func (c *Certificates) serve(ctx context.Context) (time.Duration, error) {
 	return next(all), nil
 }
 
-// pause returns how long to wait before the next look while a certificate is not served.
+// pause returns the time between checks while the preferred certificate is not served.
 func (c *Certificates) pause() time.Duration { return min(glance, c.Settle) }
 
-// take returns what to serve, and why that is not the preferred certificate. What is valid and trusted is only replaced by what is, too.
-func (c *Certificates) take(was *offer, all []*offer, configurations []client.Object, now time.Time) (*offer, error) {
+// selectOffer returns the offer to serve, and why that is not the preferred one. A certificate that is valid and trusted is replaced only by
+// another one for which the same is true.
+func (c *Certificates) selectOffer(was *offer, all []*offer, configurations []client.Object, now time.Time) (*offer, error) {
 	want := choose(all)
 	if want == nil {
 		return was, faults(all)
@@ -85,9 +86,9 @@ func (c *Certificates) take(was *offer, all []*offer, configurations []client.Ob
 		return was, distrust
 	case useful && !settled:
 		return was, errUnsettled
-	case useful && now.Before(want.ripe()) && now.Add(2*c.pause()).Before(was.leaf.Leaf.NotAfter): // two looks before its end it waits no longer
+	case useful && now.Before(want.ripe()) && now.Add(2*c.pause()).Before(was.leaf.Leaf.NotAfter): // it does not wait within the last two checks before the expiry
 		return was, fmt.Errorf("the certificate was issued at %s: waiting for API servers whose clocks are behind", day(want.leaf.Leaf.NotBefore))
-	case distrust != nil: // anything that is trusted, else anything
+	case distrust != nil: // any trusted offer, otherwise any
 		if i := slices.IndexFunc(all, func(o *offer) bool { return o.leaf != nil && c.trusted(o, configurations, now) == nil }); i >= 0 {
 			want = all[i]
 		} else if valid {
@@ -100,15 +101,15 @@ func (c *Certificates) take(was *offer, all []*offer, configurations []client.Ob
 	return want, nil
 }
 
-// check says why API servers may reject what is served.
+// check returns why API servers may reject the served certificate.
 func (c *Certificates) check(ctx context.Context, served *offer, configurations []client.Object, now time.Time) error {
 	hash, err := served.hash(), c.trusted(served, configurations, now)
 	proven := c.proven.so(hash, err == nil, now, c.Settle)
 	if err != nil || hash == c.confirmed {
 		return err
 	}
-	// It was taken in haste, as there was nothing else. Others that still serve something else are of more use until every API server has
-	// observed that this one is trusted.
+	// The certificate was served before every API server could trust it, because there was no other. Replicas that still serve an earlier
+	// certificate are preferable until then.
 	reports, err := c.replicas.Serving(ctx)
 	if err != nil {
 		return fmt.Errorf("reading which certificates the replicas serve: %w", err)
@@ -122,7 +123,7 @@ func (c *Certificates) check(ctx context.Context, served *offer, configurations 
 	return nil
 }
 
-// trusted says which webhook of these configurations does not trust a certificate.
+// trusted returns an error if a webhook of the configurations does not trust the certificate.
 func (c *Certificates) trusted(o *offer, configurations []client.Object, now time.Time) error {
 	for _, authorities := range bundles(configurations, now) {
 		if _, err := o.leaf.verify(c.DNSNames[:1], authorities, now); err != nil {
@@ -132,13 +133,13 @@ func (c *Certificates) trusted(o *offer, configurations []client.Object, now tim
 	return nil
 }
 
-// lasting is since when something has been so without a break, as far as this process has seen.
+// lasting measures for how long a condition has been true without interruption, as observed by this process.
 type lasting struct {
 	what  string
 	since time.Time
 }
 
-// so records whether it is so now, and of what, and reports whether it has been for long enough.
+// so records whether the condition is true now, and for what, and reports whether it has been true for long enough.
 func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) bool {
 	if !is {
 		*l = lasting{}
@@ -150,7 +151,7 @@ func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) 
 	return now.Sub(l.since) >= enough
 }
 
-// metrics show what is served. A replica that serves nothing has none.
+// metrics describe the served certificate. A replica without one has none.
 type metrics struct{ expiry, source *prometheus.GaugeVec }
 
 func newMetrics(registry prometheus.Registerer) *metrics {

@@ -24,21 +24,22 @@ import (
 
 // The keys of a Secret. Other keys are ignored.
 const (
-	certKey         = corev1.TLSCertKey       // the serving certificate, with intermediate ones
+	certKey         = corev1.TLSCertKey       // the serving certificate, with intermediate certificates
 	privateKeyKey   = corev1.TLSPrivateKeyKey // its key
-	caKey           = "ca.crt"                // the CAs to be trusted; in the Secret of Sallyport's own CA only that
+	caKey           = "ca.crt"                // the trusted CAs; in Sallyport's own Secret the only one
 	caPrivateKeyKey = "ca.key"                // the key of Sallyport's own CA
 )
 
-// source is where a certificate comes from: a Secret, and who maintains it.
+// source is a Secret with a certificate, and the function that maintains it.
 type source struct {
 	mode   Mode
 	secret types.NamespacedName
 	names  []string // the DNS names that the certificate must have
-	// maintain updates the Secret, or has it updated, or returns why it is not. The leader calls it. It is nil if the mode only reads the Secret.
+	// maintain updates the Secret, or makes cert-manager update it, or returns why it is not up to date. The leader calls it. It is nil if the
+	// mode only reads the Secret.
 	maintain func(c *Certificates, ctx context.Context, secret *corev1.Secret, now time.Time) error
-	needed   bool   // it is a problem if there is no certificate
-	remedy   string // what users can do then
+	needed   bool   // a missing certificate is a problem
+	remedy   string // for users, if it is missing or unusable
 }
 
 // sources returns the sources in the order of preference. Those of other modes are the last, which makes a change of the mode a rotation.
@@ -69,22 +70,22 @@ func (o *Options) sources() []*source {
 // ofMode reports whether the source belongs to the mode.
 func (s *source) ofMode() bool { return s.needed || s.maintain != nil }
 
-// object returns the Secret with nothing but its name.
+// object returns an empty Secret with its name.
 func (s *source) object() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.secret.Namespace, Name: s.secret.Name}}
 }
 
-// offer is what a source has at the moment.
+// offer is the current content of a source.
 type offer struct {
 	*source
 	leaf  *pair               // nil if there is none that is valid
 	roots []*x509.Certificate // the CAs in the Secret
 	ca    *x509.Certificate   // the one of them that certifies the leaf
-	late  bool                // there should be another leaf by now
+	late  bool                // the source should have renewed the leaf
 	wrong error               // what is wrong with a source of the mode
 }
 
-// offer parses the Secret of a source, of which the leader knows a problem. A Secret without a resourceVersion does not exist.
+// offer parses the Secret of a source. problem is the error of maintain. A Secret without a resourceVersion does not exist.
 func (o *Options) offer(s *source, secret *corev1.Secret, problem error, now time.Time) *offer {
 	found := &offer{source: s}
 	var fault error
@@ -101,9 +102,9 @@ func (o *Options) offer(s *source, secret *corev1.Secret, problem error, now tim
 	return found
 }
 
-// look reads the webhook configurations and then the Secrets, which a leader has maintained. The order matters: see "Who may write" in the
-// package's description.
-func (c *Certificates) look(ctx context.Context, now time.Time, leads bool) (configurations []client.Object, all []*offer, err error) {
+// read reads the webhook configurations and then the Secrets, which a leader maintains first. The order matters: see "Concurrent writes" in
+// the package documentation.
+func (c *Certificates) read(ctx context.Context, now time.Time, leads bool) (configurations []client.Object, all []*offer, err error) {
 	if configurations, err = c.readConfigurations(ctx, c.live); err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +153,7 @@ func (o *offer) parse(data map[string][]byte, authorities []byte, now time.Time)
 	return err
 }
 
-// ripe returns when other clocks have reached the time from which the certificate is valid.
+// ripe returns the time at which the certificate is valid by other clocks, too.
 func (o *offer) ripe() time.Time {
 	from := o.leaf.Leaf.NotBefore
 	return from.Add(min(fresh, o.leaf.Leaf.NotAfter.Sub(from)/10))
@@ -167,7 +168,7 @@ func (o *offer) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// next returns how long nothing needs to be checked while nothing changes.
+// next returns the time until the next check if no watched object changes.
 func next(all []*offer) time.Duration {
 	wait := resync
 	for _, o := range all {
@@ -181,8 +182,8 @@ func next(all []*offer) time.Duration {
 	return wait
 }
 
-// choose returns the offer that replicas should serve, or nil: the first one of the mode that is not late, else the first one of the mode
-// with a certificate, else what another mode has left, for replicas that serve nothing.
+// choose returns the offer that replicas should serve, or nil: the first certificate of the mode that is not late, otherwise the first of
+// the mode, otherwise one that another mode has left, for replicas that serve nothing.
 func choose(all []*offer) *offer {
 	for _, good := range []func(*offer) bool{
 		func(o *offer) bool { return o.ofMode() && !o.late },
@@ -243,7 +244,7 @@ func (p *pair) verify(names []string, roots []*x509.Certificate, now time.Time) 
 	for _, options.DNSName = range names {
 		chains, err := p.Leaf.Verify(options)
 		if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
-			// Without the current time, with which the text would be another one at each look.
+			// Without the current time, so that the text stays the same.
 			return nil, fmt.Errorf("certificate %q is valid from %s to %s", invalid.Cert.Subject.CommonName, day(invalid.Cert.NotBefore), day(invalid.Cert.NotAfter))
 		}
 		if err != nil {

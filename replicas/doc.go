@@ -1,26 +1,25 @@
 // Package replicas tracks the processes that serve the webhooks.
 //
-// Each keeps a Lease ([Replica.Start]) that says that it is live, and carries what it reports: which certificate it serves, and
-// which policies decide in it. [Replica.Serving] and [Replica.Policies] list the Leases without a cache, for changes that must
-// wait until all replicas have followed.
+// Each renews a Lease ([Replica.Start]), which shows that it is live and has its reports: the certificate that it serves, and the hash of
+// its active policies. [Replica.Serving] and [Replica.Policies] list the Leases without a cache, for changes that must wait for all
+// replicas.
 //
-// # Who is live
+// # Liveness
 //
-// If a live replica counts as dead, requests may fail, because changes do not wait for it; if a dead one counts as live, only time
-// is lost. So, as in leader election, clocks of different machines are not compared: a replica is live as long as this process sees
-// its Lease renewed, each time for the duration that the Lease says. A Lease that is seen for the first time counts as just
-// renewed, unless it was renewed so long ago that clocks would have to differ by more than a minute. Changes that other clients
-// make to a Lease are not renewals.
+// If a live replica counts as dead, requests may fail, because changes do not wait for it; if a dead one counts as live, changes are only
+// delayed. Clocks of different machines are not compared, as in leader election: a replica is live for the duration in its Lease after this
+// process has observed a renewal. A Lease that is observed for the first time counts as just renewed, unless its renewal is so old that
+// clocks would have to differ by more than a minute. Changes of a Lease by other clients are not renewals.
 //
 // # Names
 //
-// A Lease has the name of its replica, which is that of the Pod. A process that starts under a name takes its Lease over at once,
-// with nothing reported: it is a container that was started again. Should a process find that another has taken its Lease, which
-// cannot be in one Pod, it goes on with a Lease of a name of its own, so that both are counted.
+// A Lease has the name of its replica, which is that of the Pod. A process that starts takes over the Lease of its name immediately, without
+// its reports: the container was restarted. If a running process finds that another one has taken its Lease, which cannot happen within one
+// Pod, it continues with a Lease of a unique name, so that both are counted.
 //
-// # The end
+// # End
 //
-// A Lease is deleted by its replica at an orderly end ([Replica.Leave]), runs out after a crash, goes away with the Pod that it
-// belongs to, and is otherwise removed by any other replica that has seen it unchanged for ten times its duration. A Lease that a
-// user deletes is created again, with all reports.
+// A replica deletes its Lease at a graceful shutdown ([Replica.Leave]). After a crash the Lease expires, and is deleted with its Pod, or by
+// another replica that has observed no renewal for ten times its duration. If a user deletes a Lease, its replica creates it again, with all
+// reports.
 package replicas

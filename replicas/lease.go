@@ -16,13 +16,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// attempts is how often a write is tried over what others have written meanwhile, who are few.
+// attempts limits the attempts of a write after conflicts, which are rare.
 const attempts = 5
 
-// errLeft is what becomes of a report of a replica that has left.
+// errLeft is the error of writes after Leave.
 var errLeft = errors.New("this replica has left and no longer serves requests")
 
-// write renews the Lease with all that was reported, and makes it if it is not there.
+// write renews the Lease with all reports, and creates it if it does not exist.
 func (r *Replica) write(ctx context.Context, log logr.Logger) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -40,7 +40,7 @@ func (r *Replica) write(ctx context.Context, log logr.Logger) error {
 		case apierrors.IsNotFound(err):
 			r.known = nil
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-			if err := r.look(ctx, log); err != nil {
+			if err := r.read(ctx, log); err != nil {
 				return err
 			}
 		default:
@@ -66,7 +66,7 @@ func (r *Replica) writeOnce(ctx context.Context) error {
 	return nil
 }
 
-// next is the Lease as it is to be: what others have put there stays, but for what is ours to say.
+// next returns the Lease to write. It keeps the fields of other clients.
 func (r *Replica) next() *coordinationv1.Lease {
 	name, reports := r.own()
 	lease := r.known.DeepCopy()
@@ -101,8 +101,8 @@ func (r *Replica) isOurs(lease *coordinationv1.Lease) bool {
 	return ptr.Deref(lease.Spec.HolderIdentity, "") == r.identity
 }
 
-// look reads the Lease. One that was ours and is another's stays the other's.
-func (r *Replica) look(ctx context.Context, log logr.Logger) error {
+// read reads the Lease. If another process has taken it, this one moves to another name.
+func (r *Replica) read(ctx context.Context, log logr.Logger) error {
 	name, _ := r.own()
 	lease, err := r.leases.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -122,7 +122,7 @@ func (r *Replica) look(ctx context.Context, log logr.Logger) error {
 	return nil
 }
 
-// move changes to a Lease of a name that nobody else comes to.
+// move changes to a Lease with a unique name, and returns that name.
 func (r *Replica) move() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func (r *Replica) move() string {
 	return r.name
 }
 
-// Leave deletes the Lease of this process, if it still owns it, and writes no other. Call it last: no other replica waits for one
+// Leave deletes the Lease of this process, if it still owns it, and prevents further writes. Call it last: no other replica waits for one
 // that has left.
 func (r *Replica) Leave(ctx context.Context) error {
 	r.writing.Lock()
@@ -150,7 +150,7 @@ func (r *Replica) Leave(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes a Lease as it was read.
+// remove deletes a Lease, unless it has changed since it was read.
 func (r *Replica) remove(ctx context.Context, lease *coordinationv1.Lease) error {
 	return r.leases.Delete(ctx, lease.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// skew is by how much the clocks of two machines may differ, for a Lease that is seen for the first time.
+	// skew is the tolerated difference of clocks when a Lease is observed for the first time.
 	skew = time.Minute
-	// longGone is for how many times its duration a Lease is kept that nobody renews.
+	// longGone is the number of durations after which a Lease without renewal is deleted.
 	longGone = 10
 )
 
-// renewal tells one renewal of a Lease from another.
+// renewal identifies a renewal of a Lease.
 type renewal struct {
 	holder string
 	at     metav1.MicroTime
 }
 
-// Sighting is what a process has seen of a Lease. The zero value is that of one that it has not seen yet.
+// Sighting is the last renewal of a Lease that a process has observed. The zero value means none.
 type Sighting struct {
 	renewal renewal
-	since   time.Time // when this renewal was seen first
-	counts  time.Time // from when on it counts
+	since   time.Time // when this renewal was first observed
+	counts  time.Time // start of its validity
 }
 
-// Next is the sighting of the Lease now, where a renewal counts for as long as it lasts.
+// Next returns the sighting after an observation of the Lease, whose renewals are valid for lasts.
 func (s Sighting) Next(lease *coordinationv1.Lease, lasts time.Duration, now time.Time) Sighting {
 	is := renewal{holder: ptr.Deref(lease.Spec.HolderIdentity, ""), at: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})}
 	switch first := s.since.IsZero(); {
@@ -45,17 +45,17 @@ func (s Sighting) Next(lease *coordinationv1.Lease, lasts time.Duration, now tim
 	return s
 }
 
-// Age is for how long the Lease was not renewed, as far as the process has seen.
+// Age returns the time since the last renewal, as observed by this process.
 func (s Sighting) Age(now time.Time) time.Duration { return now.Sub(s.counts) }
 
-// sighted is a Lease with what this process has seen of it.
+// sighted is a Lease with its sighting.
 type sighted struct {
 	*coordinationv1.Lease
 	Sighting
 }
 
-// Serving returns the hash of the certificate that each live replica has reported, by a name of its process; empty for one that has
-// reported none. This replica is among them, whether others can see it or not.
+// Serving returns the hash of the certificate that each live replica has reported, by process; "" for a replica that has reported none. It
+// always includes this replica.
 func (r *Replica) Serving(ctx context.Context) (map[string]string, error) {
 	return r.reported(ctx, CertificateAnnotation)
 }
@@ -86,7 +86,7 @@ func (r *Replica) reported(ctx context.Context, annotation string) (map[string]s
 	return all, nil
 }
 
-// Others are the names of the processes of all other replicas that are live, in no order. It may be asked after Leave, too.
+// Others returns the names of the processes of all other live replicas, in no order. It may also be called after Leave.
 func (r *Replica) Others(ctx context.Context) ([]string, error) {
 	leases, err := r.list(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Replica) Others(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// process names who holds a Lease. Its own name would not do: for a moment this process may not know that another has its Lease.
+// process returns the name of the process that holds a Lease. The Lease's name is not enough: two processes may use one for a moment.
 func (s sighted) process() string {
 	if s.renewal.holder == "" {
 		return s.Name
@@ -109,8 +109,8 @@ func (s sighted) process() string {
 	return s.renewal.holder
 }
 
-// isLive reports whether a Lease was renewed lately. Of a time in which this process could not renew its own it says nothing that
-// others were silent too.
+// isLive reports whether a Lease was renewed in time. Time in which this process could not renew its own Lease does not count, because the
+// API server may have been unavailable to the others, too.
 func (r *Replica) isLive(lease sighted) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *Replica) isLive(lease sighted) bool {
 	return now.Sub(from) <= r.durationOf(lease.Lease)
 }
 
-// list reads the Leases of all replicas, past every cache, and notes what it sees.
+// list reads the Leases of all replicas without a cache, and records their renewals.
 func (r *Replica) list(ctx context.Context) ([]sighted, error) {
 	leases, err := r.leases.List(ctx, metav1.ListOptions{LabelSelector: Label + "=true"})
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *Replica) list(ctx context.Context) ([]sighted, error) {
 	return all, nil
 }
 
-// durationOf is how long a renewal counts, within reason.
+// durationOf returns the duration in a Lease, limited in case another client has changed it.
 func (r *Replica) durationOf(lease *coordinationv1.Lease) time.Duration {
 	seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)
 	if seconds <= 0 {
@@ -153,7 +153,7 @@ func (r *Replica) durationOf(lease *coordinationv1.Lease) time.Duration {
 	return min(time.Duration(seconds)*time.Second, longGone*r.options.Duration)
 }
 
-// sweep removes the Leases of replicas that are long gone. Its own clock alone says so: it has looked at them for that long.
+// sweep deletes the Leases that this process has observed without renewal for longGone durations, by its own clock.
 func (r *Replica) sweep(ctx context.Context, log logr.Logger) {
 	leases, err := r.list(ctx)
 	if err != nil {

@@ -21,37 +21,37 @@ import (
 )
 
 const (
-	// Label is what the Lease of every replica carries, with the value "true".
+	// Label has the value "true" on the Lease of every replica.
 	Label = "sallyport.dev/replica"
-	// CertificateAnnotation says which certificate a replica serves, by its hash.
+	// CertificateAnnotation has the hash of the certificate that a replica serves.
 	CertificateAnnotation = "sallyport.dev/certificate"
-	// PoliciesAnnotation says which policies decide in a replica, by a hash of all of them.
+	// PoliciesAnnotation has a hash of all active policies of a replica.
 	PoliciesAnnotation = "sallyport.dev/policies"
 
-	// VersionAnnotation says which version a replica is.
+	// VersionAnnotation has the version of a replica.
 	VersionAnnotation = "sallyport.dev/version"
 
 	namePrefix = "sallyport-replica-"
-	// ownSuffix is how many characters tell the Leases of two processes of one name apart.
+	// ownSuffix is the number of characters that make a Lease's name unique.
 	ownSuffix = 8
 
 	defaultDuration = 15 * time.Second
 	defaultRenew    = 5 * time.Second
 )
 
-// Options say which replica this is.
+// Options identify this replica.
 type Options struct {
-	// Namespace is where the Leases are: where Sallyport is installed.
+	// Namespace of the Leases: Sallyport's.
 	Namespace string
-	// Name is that of the Pod, or another name that no other replica has.
+	// Name of the Pod, or another name that is unique among the replicas.
 	Name string
-	// UID is that of the Pod, which must be in Namespace. The Lease goes with it. Empty outside of a pod.
+	// UID of the Pod, which must be in Namespace and owns the Lease. Empty outside of a pod.
 	UID types.UID
 	// Version is the version of this process, for users.
 	Version string
-	// Duration is how long a replica counts as live after a renewal. Default 15 s.
+	// Duration is the time for which a replica counts as live after a renewal. Default 15 s.
 	Duration time.Duration
-	// Renew is how often the Lease is renewed. Default 5 s.
+	// Renew is the interval between renewals. Default 5 s.
 	Renew time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -82,17 +82,17 @@ func (o *Options) validate() error {
 	return errors.Join(all...)
 }
 
-// Replica is this process, as the others know it.
+// Replica renews the Lease of this process, and observes those of the others.
 type Replica struct {
 	options  Options
 	identity string
 	leases   coordinationv1client.LeaseInterface
-	kick     chan struct{} // has the Lease written now
+	kick     chan struct{} // makes Start write the Lease immediately
 
-	// writing is held while the Lease is written, and protects what follows.
+	// writing is held while the Lease is written, and protects known, held and left.
 	writing sync.Mutex
-	known   *coordinationv1.Lease // as it was last read or written; nil if it is not there, as far as this process knows
-	held    bool                  // it has been ours
+	known   *coordinationv1.Lease // last read or written; nil if the Lease is not known to exist
+	held    bool                  // this process has owned the Lease
 	left    bool
 
 	// mu is never held during a request.
@@ -100,19 +100,19 @@ type Replica struct {
 	name    string            // of the Lease
 	reports map[string]string // by annotation
 	seen    map[types.UID]Sighting
-	renewed time.Time // when our Lease was written last
-	resumed time.Time // when that was possible again after a time in which it was not
+	renewed time.Time // last write of our Lease
+	resumed time.Time // first write after a time without
 }
 
-// New prepares a replica. Others know nothing of it before Start.
+// New returns a replica that is not visible to others before Start.
 func New(config *rest.Config, o Options) (*Replica, error) {
 	o.setDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	own := rest.CopyConfig(config)
-	own.RateLimiter = nil        // nothing else that this process does keeps it from renewing its Lease
-	own.Timeout = o.Duration / 3 // which leaves it another attempt
+	own.RateLimiter = nil        // other requests of this process must not delay a renewal
+	own.Timeout = o.Duration / 3 // leaves time for a second attempt
 	rest.AddUserAgent(own, "replicas")
 	leases, err := coordinationv1client.NewForConfig(own)
 	if err != nil {
@@ -120,16 +120,16 @@ func New(config *rest.Config, o Options) (*Replica, error) {
 	}
 	return &Replica{
 		options: o, leases: leases.Leases(o.Namespace), kick: make(chan struct{}, 1),
-		// New with every start, so that a process that comes back under its old name is not taken for the one before.
+		// New with every start, to distinguish a restarted process from the one before.
 		identity: o.Name + "_" + string(uuid.NewUUID()),
 		name:     namePrefix + o.Name, reports: map[string]string{VersionAnnotation: o.Version}, seen: map[types.UID]Sighting{},
 	}, nil
 }
 
-// NeedLeaderElection is for the manager: every replica does this.
+// NeedLeaderElection returns false, because every replica renews a Lease.
 func (r *Replica) NeedLeaderElection() bool { return false }
 
-// Start renews the Lease until the context ends. Trouble is logged once, and tried again more often.
+// Start renews the Lease until the context ends. After an error it retries more often. It logs only the first error of a series.
 func (r *Replica) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("replicas")
 	var failed error
@@ -143,7 +143,7 @@ func (r *Replica) Start(ctx context.Context) error {
 		if err != nil {
 			wait /= 5
 		}
-		tell(log, failed, err)
+		logChange(log, failed, err)
 		failed = err
 		if now := r.options.Now(); err == nil && now.Sub(swept) >= 2*r.options.Duration {
 			swept = now
@@ -158,8 +158,8 @@ func (r *Replica) Start(ctx context.Context) error {
 	}
 }
 
-// tell logs a change from success to failure or back.
-func tell(log logr.Logger, before, now error) {
+// logChange logs a change from success to failure or back.
+func logChange(log logr.Logger, before, now error) {
 	switch {
 	case now != nil && before == nil:
 		log.Error(now, "renewing the Lease of this replica failed, retrying")
@@ -168,27 +168,25 @@ func tell(log logr.Logger, before, now error) {
 	}
 }
 
-// Report makes known which certificate this replica serves. It stands until the next call, also after an error: it is then
-// written with the next renewal.
+// Report publishes the hash of the certificate that this replica serves. After an error, the next renewal writes it.
 func (r *Replica) Report(ctx context.Context, hash string) error {
-	r.note(CertificateAnnotation, hash)
+	r.setReport(CertificateAnnotation, hash)
 	return r.write(ctx, ctrl.LoggerFrom(ctx))
 }
 
-// ReportPolicies makes known which policies decide in this replica. It returns at once; the report is written as soon as that is
-// possible.
+// ReportPolicies publishes the hash of the active policies. It does not wait for the write.
 func (r *Replica) ReportPolicies(hash string) {
-	if !r.note(PoliciesAnnotation, hash) {
+	if !r.setReport(PoliciesAnnotation, hash) {
 		return
 	}
 	select {
 	case r.kick <- struct{}{}:
-	default: // which is to be written already
+	default: // a write is requested already
 	}
 }
 
-// note reports whether a report is another than before.
-func (r *Replica) note(annotation, hash string) bool {
+// setReport sets a report, and reports whether it has changed.
+func (r *Replica) setReport(annotation, hash string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.reports[annotation]
@@ -196,14 +194,14 @@ func (r *Replica) note(annotation, hash string) bool {
 	return before != hash
 }
 
-// own gives the name of the Lease, and what is to be in it.
+// own returns the name of the Lease, and the reports to write.
 func (r *Replica) own() (name string, reports map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.name, maps.Clone(r.reports)
 }
 
-// succeeded notes that the Lease was written.
+// succeeded records that the Lease was written.
 func (r *Replica) succeeded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -128,11 +128,11 @@ func (d *Decision) ruling() (Ruling, error) {
 	for i := range d.verdicts {
 		v := &d.verdicts[i]
 		switch {
-		case v.err != nil && v.refuses():
+		case v.err != nil && v.denies():
 			return Ruling{}, fmt.Errorf("policy %s: %w", v.policy.Name(), v.err)
 		case v.err != nil:
 			continue
-		case v.refuses():
+		case v.denies():
 			for _, o := range v.objections() {
 				refusals = append(refusals, o.text())
 				if ruling.Reason == "" {

@@ -86,7 +86,7 @@ func (c *carriedOverride) warnings() []string {
 
 // Allowed reports whether no policy denies the request.
 func (d *Decision) Allowed() bool {
-	return !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.refuses() })
+	return !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.denies() })
 }
 
 // Patch returns the combined JSON patch (RFC 6902) of all policies; nil if it is empty or the request is denied.
@@ -131,12 +131,12 @@ func (v *verdict) fail(cause engine.Cause, err error) {
 	}
 }
 
-// refuses reports whether the policy blocks the request. Modes Warn and Audit cover errors too: a policy under trial must not block
+// denies reports whether the policy denies the request. Modes Warn and Audit cover errors too: a policy under trial must not block
 // requests because it is broken.
-func (v *verdict) refuses() bool { return v.mode == v1alpha1.ModeEnforce && v.blocks() }
+func (v *verdict) denies() bool { return v.mode == v1alpha1.ModeEnforce && v.blocks() }
 
-// lets reports whether the request passes only because of the policy's mode.
-func (v *verdict) lets() bool { return v.mode != v1alpha1.ModeEnforce && v.blocks() }
+// admitsByMode reports whether the request passes only because of the policy's mode.
+func (v *verdict) admitsByMode() bool { return v.mode != v1alpha1.ModeEnforce && v.blocks() }
 
 // blocks reports whether the policy denies the request, and no override applies.
 func (v *verdict) blocks() bool {
@@ -172,13 +172,13 @@ func (v *verdict) result() string {
 	switch {
 	case v.override != nil:
 		return "overridden"
-	case v.err != nil && v.refuses():
+	case v.err != nil && v.denies():
 		return "error_denied"
 	case v.err != nil:
 		return "error_allowed"
 	case len(v.decision.Denials) == 0:
 		return "allowed"
-	case v.refuses():
+	case v.denies():
 		return "denied"
 	case v.mode == v1alpha1.ModeWarn:
 		return "warned"

@@ -11,34 +11,34 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// denials writes a refused change or deletion as events on the object, where people look when something does not happen: often the
-// request is a controller's, such as an autoscaler's, and no person reads the response. Kubernetes' event recorders make one event
-// with a count (a series) of the same refusal.
-func (t *teller) denials(d *Decision) {
+// recordDenials writes events about a denied change or deletion on the object: the request is often a controller's, such as an autoscaler's,
+// whose response no user reads. Kubernetes' event recorders combine repetitions into one event with a count (a series).
+func (t *eventWriter) recordDenials(d *Decision) {
 	made := d.Review.Request.Operation == admissionv1.Create && d.Review.Request.SubResource == ""
 	if t == nil || d.Endpoint != Validating || made || d.override.on.UID == "" {
 		return
 	}
 	on := &d.override.on
-	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, whose: d.Review.share(), among: t.denied}
+	pending := &pendingEvents{object: unversioned(on), events: d.denied((*verdict).denies, ""), reader: d.reader, whose: d.Review.share(), among: t.denied}
 	is := *on
-	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
+	pending.proof = func(live *liveObject) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
 	switch {
 	case d.Review.Verified || d.override.seen:
-		t.make(told)
+		t.write(pending)
 	case d.Review.Request.SubResource != "":
 		t.drop(unproven)
 	default:
-		t.find(told)
+		t.writeIfProven(pending)
 	}
 }
 
-// lenience writes an event about a request that only the policy's mode admits, once the object is created, changed or being deleted.
-func (t *teller) lenience(d *Decision) {
+// recordAdmittedByMode writes events about a request that is admitted only because of the policy's mode, once the object is created, changed or being
+// deleted.
+func (t *eventWriter) recordAdmittedByMode(d *Decision) {
 	if t == nil || d.Endpoint != Validating {
 		return
 	}
-	events := d.denied((*verdict).lets, "admitted because the policy's mode is %s")
+	events := d.denied((*verdict).admitsByMode, "admitted because the policy's mode is %s")
 	if len(events) == 0 {
 		return
 	}
@@ -47,40 +47,40 @@ func (t *teller) lenience(d *Decision) {
 		object = d.Review.Document.Get("oldObject")
 	}
 	on, generation := referenceTo(object), object.Get("metadata").Get("generation")
-	told := &telling{object: unversioned(&on), events: events, reader: d.reader, whose: d.Review.share(), among: t.admitted, known: d.Review.Verified}
+	pending := &pendingEvents{object: unversioned(&on), events: events, reader: d.reader, whose: d.Review.share(), among: t.admitted, known: d.Review.Verified}
 	switch {
-	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // of a connection or an Eviction, which do not say what of
-		told.ofParent, told.known = true, false
-		told.proof = func(live *seen) bool { return live.UID != "" }
-		t.find(told)
+	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // a CONNECT or an Eviction has no UID of its parent
+		pending.ofParent, pending.known = true, false
+		pending.proof = func(live *liveObject) bool { return live.UID != "" }
+		t.writeIfProven(pending)
 	case on.UID == "":
 		t.drop(unproven)
 	case request.SubResource != "":
-		told.ofParent, told.known = true, false
-		told.wait, told.proof = t.storing, func(live *seen) bool { return live.UID == on.UID }
-		t.find(told)
+		pending.ofParent, pending.known = true, false
+		pending.wait, pending.proof = t.storing, func(live *liveObject) bool { return live.UID == on.UID }
+		t.writeIfProven(pending)
 	case d.gone() && d.Review.Verified:
-		t.make(told)
+		t.write(pending)
 	case d.gone():
-		told.proof = func(live *seen) bool {
+		pending.proof = func(live *liveObject) bool {
 			return live.UID == on.UID && (live.terminating || live.ResourceVersion == on.ResourceVersion)
 		}
-		t.find(told)
+		t.writeIfProven(pending)
 	default:
-		told.wait, told.proof = t.storing, func(live *seen) bool { return live.UID == on.UID && live.generation.Equal(generation) }
-		t.find(told)
+		pending.wait, pending.proof = t.storing, func(live *liveObject) bool { return live.UID == on.UID && live.generation.Equal(generation) }
+		t.writeIfProven(pending)
 	}
 }
 
-// unversioned is a reference to an object whatever becomes of it. A client that is refused tries again when the object has changed,
-// and so does the API server if it had an old copy of it: that is one event that happened twice, and not two.
+// unversioned returns a reference without resourceVersion. After a denial, clients retry when the object has changed, and so does the API
+// server if its copy was outdated: without the version, both denials count as one event.
 func unversioned(on *corev1.ObjectReference) *corev1.ObjectReference {
 	reference := on.DeepCopy()
 	reference.ResourceVersion = ""
 	return reference
 }
 
-// denied are the events of what some of the verdicts have against the request, one for each policy and reason.
+// denied returns the events about the selected results, one for each policy and reason.
 func (d *Decision) denied(which func(*verdict) bool, admitted string) (events []event) {
 	what := d.what()
 	if d.Review.Verified {
@@ -100,8 +100,8 @@ func (d *Decision) denied(which func(*verdict) bool, admitted string) (events []
 	return events
 }
 
-// events are those of one policy, one for each reason. Event recorders count two events with the same reason as one series, and keep the
-// note of the first: so several denials with one reason are one event with all texts.
+// events returns one event for each reason of the policy. Event recorders combine events with the same reason into a series with the
+// note of the first. So denials with the same reason become one event with all their texts.
 func (v *verdict) events(action, how string) (events []event) {
 	texts := map[string][]string{}
 	var reasons []string
@@ -122,8 +122,8 @@ func (v *verdict) events(action, how string) (events []event) {
 	return events
 }
 
-// cause is the part of the message that an event keeps: one line, without what to do. That is for the user who made the request, and may
-// be out of date when the event is read. A message that says what to do has it behind a semicolon, see docs/policies.md.
+// cause returns the first line of the message without the remedy, which is for the user of the request and may be outdated when the event
+// is read. Without the field Remedy, the remedy follows the first semicolon, see docs/policies.md.
 func (o objection) cause() string {
 	line, rest, _ := strings.Cut(o.Message, "\n")
 	if strings.HasSuffix(line, ":") {
@@ -136,7 +136,7 @@ func (o objection) cause() string {
 	return inOneLine(line)
 }
 
-// noteOf puts texts together, as many as there is room for, so that the end is never cut.
+// noteOf joins as many texts as fit into a note between begin and end, which are never cut.
 func noteOf(begin string, texts []string, end string) string {
 	text := texts[0]
 	if most := maxNote - len(begin) - len(end); len(text) > most {
@@ -152,12 +152,12 @@ func noteOf(begin string, texts []string, end string) string {
 	return begin + text + end
 }
 
-// actions are what was asked for, as events call it.
+// actions are the actions of events, by operation.
 var actions = map[admissionv1.Operation]string{
 	admissionv1.Create: "Create", admissionv1.Update: "Update", admissionv1.Delete: "Delete", admissionv1.Connect: "Connect",
 }
 
-// what says what was asked for, as in "UPDATE of scale".
+// what describes the request, as in "UPDATE of scale".
 func (d *Decision) what() string {
 	if part := d.Review.Request.SubResource; part != "" {
 		return fmt.Sprintf("%s of %s", d.Review.Request.Operation, part)

@@ -135,14 +135,14 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale, onConnect, mode(tc.mode))
-			f.recorder.teller.storing = 0
+			f.recorder.eventWriter.storing = 0
 			r.object, r.parent = tc.object, parent
 			review := reviewOf(t, tc.operation, stdcmp.Or(tc.spec, red), append(list(by("bob")), tc.change...)...)
 			review.Verified = tc.verified
 			if got := f.Validate(t.Context(), review); !got.Allowed {
 				t.Errorf("refused: %+v", got.Result)
 			}
-			f.recorder.teller.open.Wait()
+			f.recorder.eventWriter.open.Wait()
 			if diff := cmp.Diff(tc.want, e.events); diff != "" {
 				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
 			}
@@ -153,16 +153,16 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 // What was let pass has no part of the looks that denials are proven by, and no more than its own.
 func TestWhatAModeLetsPassTakesNothingFromDenials(t *testing.T) {
 	f, r, e := overridable(t, mode(v1alpha1.ModeWarn))
-	f.recorder.teller.storing = 0
+	f.recorder.eventWriter.storing = 0
 	r.object = "null"
-	teller := f.recorder.teller
+	teller := f.recorder.eventWriter
 	teller.admitted.limit.SetLimit(1e-9)
-	for range lookBurst + 2*untold {
+	for range readBurst + 2*maxPending {
 		f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("bob")))
 	}
 	teller.end(t, f)
-	dropped := int(testutil.ToFloat64(f.recorder.metrics.untold.WithLabelValues(busy)))
-	if dropped == 0 || r.looked > lookBurst || len(e.events) > 0 {
+	dropped := int(testutil.ToFloat64(f.recorder.metrics.unwritten.WithLabelValues(busy)))
+	if dropped == 0 || r.looked > readBurst || len(e.events) > 0 {
 		t.Errorf("looked %d times, dropped %d, told %q", r.looked, dropped, e.events)
 	}
 	if !teller.denied.limit.Allow() {

@@ -15,123 +15,122 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// EventRecorder tells people what happened to an object. It does not wait for the API server: an admission webhook must not.
-// Kubernetes' own event recorders are such.
+// EventRecorder records events without waiting for the API server, since an admission webhook must not. Kubernetes' event recorders
+// implement it.
 type EventRecorder interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// Anybody who reaches the port can make up a review. So events are made only of reviews that a verified API server sent, and about
-// objects that are as the review says: after the answer, one live read of the metadata proves it, or there is no event. Who made the
-// request is told of the former only.
+// Any client that reaches the port can forge a review. So an event is written only if a verified API server sent the review, or if one live
+// read of the metadata, after the response, shows that the object is as in the review. In the latter case the event omits the user.
 
 const (
-	// tellers is how many goroutines read metadata for denials, and untold how many objects may wait for them. There are as many for what was
-	// admitted.
-	tellers, untold = 2, 128
-	// lookRate and lookBurst bound what reviews that are made up can have the API server asked, per second and at once. What was
-	// admitted has a share of its own, so that it keeps no denial from being told; in each, namespaces and users take turns.
-	lookRate, lookBurst = 20, 100
-	// storing is how long after an admission the object is read: by then it should be stored.
+	// eventReaders is the number of goroutines that read metadata for denials, maxPending that of objects that may wait for them.
+	// Admitted requests have as many of their own.
+	eventReaders, maxPending = 2, 128
+	// readRate and readBurst limit the reads that forged reviews can cause, per second and at once. Admitted requests have a limit of their
+	// own, so that they do not delay events about denials. Namespaces and users take turns within each.
+	readRate, readBurst = 20, 100
+	// storing is the wait before the object of an admitted request is read: by then it should be stored.
 	storing = 2 * time.Second
-	// oneLook is how long one may take.
-	oneLook = 5 * time.Second
-	// maxNote is how many bytes the API takes as the note of an event.
+	// readTimeout is the timeout of one read.
+	readTimeout = 5 * time.Second
+	// maxNote is the API's limit for the note of an event, in bytes.
 	maxNote = 1024
 )
 
-// Why events are not made, in metrics.
+// Reasons in metrics for events that are not written.
 const (
 	unproven = "unproven"
 	busy     = "busy"
 )
 
-// event is one on an object about a policy.
+// event is an event on an object, with a policy as its related object.
 type event struct {
 	policy               *corev1.ObjectReference
 	reason, action, note string
-	onPolicy             bool // there is one on the policy, too
+	onPolicy             bool // write one on the policy, too
 }
 
-// telling are the events about one request, and what must be true of the object.
-type telling struct {
+// pendingEvents are the events about one request, and the condition under which they are written.
+type pendingEvents struct {
 	object *corev1.ObjectReference
 	events []event
 	reader engine.Reader
-	whose  string   // the namespace or user that takes turns
-	among  *looking // the queue
-	// proof tells whether the object is as the review has it.
-	proof func(live *seen) bool
+	whose  string     // the namespace or user that takes turns
+	among  *readQueue // the queue
+	// proof reports whether the object is as in the review.
+	proof func(live *liveObject) bool
 	// wait is the time until the object is read.
 	wait time.Duration
-	// ofParent is set if object is a subresource, and the events are about what it belongs to.
+	// ofParent is set if object is a subresource, and the events are about its parent.
 	ofParent bool
-	// known is set if it need not be looked at where that is not allowed.
+	// known is set if the events are also written when Sallyport has no right to read the object.
 	known bool
 }
 
-// looking is a queue of objects to look at.
-type looking struct {
-	queue *fair.Buffer[*telling]
+// readQueue is a queue of objects to read.
+type readQueue struct {
+	queue *fair.Buffer[*pendingEvents]
 	limit *rate.Limiter
 }
 
-// teller makes events. A nil one tells nobody.
-type teller struct {
+// eventWriter writes events. A nil one writes none.
+type eventWriter struct {
 	to       EventRecorder
 	metrics  *metrics
 	closing  <-chan struct{}
-	denied   *looking
-	admitted *looking       // although a policy is against it
-	storing  time.Duration  // the constant, but in tests
-	open     sync.WaitGroup // what was taken and is neither told nor dropped
+	denied   *readQueue
+	admitted *readQueue     // in spite of a denial, because of the policy's mode
+	storing  time.Duration  // the constant, except in tests
+	open     sync.WaitGroup // requests whose events are neither written nor dropped yet
 }
 
-func newTeller(to EventRecorder, m *metrics, closing <-chan struct{}) *teller {
-	t := &teller{to: to, metrics: m, closing: closing, storing: storing}
-	for _, l := range []**looking{&t.denied, &t.admitted} {
-		*l = &looking{fair.NewBuffer[*telling](untold, untold), rate.NewLimiter(lookRate, lookBurst)}
-		for range tellers {
+func newEventWriter(to EventRecorder, m *metrics, closing <-chan struct{}) *eventWriter {
+	t := &eventWriter{to: to, metrics: m, closing: closing, storing: storing}
+	for _, l := range []**readQueue{&t.denied, &t.admitted} {
+		*l = &readQueue{fair.NewBuffer[*pendingEvents](maxPending, maxPending), rate.NewLimiter(readRate, readBurst)}
+		for range eventReaders {
 			go t.work(*l)
 		}
 	}
 	return t
 }
 
-// find makes the events once the object has proven them.
-func (t *teller) find(told *telling) {
+// writeIfProven writes the events after a live read of the object, if that proves them.
+func (t *eventWriter) writeIfProven(pending *pendingEvents) {
 	t.open.Add(1)
 	enqueue := func() {
-		for range told.among.queue.Put(told.whose, told, 1) {
+		for range pending.among.queue.Put(pending.whose, pending, 1) {
 			t.giveUp(busy)
 		}
 	}
-	if told.wait == 0 {
+	if pending.wait == 0 {
 		enqueue()
 		return
 	}
-	time.AfterFunc(told.wait, enqueue)
+	time.AfterFunc(pending.wait, enqueue)
 }
 
-func (t *teller) make(told *telling) {
-	for _, e := range told.events {
-		t.to.Eventf(told.object, e.policy, corev1.EventTypeWarning, e.reason, e.action, "%s", e.note)
+func (t *eventWriter) write(pending *pendingEvents) {
+	for _, e := range pending.events {
+		t.to.Eventf(pending.object, e.policy, corev1.EventTypeWarning, e.reason, e.action, "%s", e.note)
 		if e.onPolicy {
-			t.to.Eventf(e.policy, told.object, corev1.EventTypeWarning, e.reason, e.action, "%s", e.note)
+			t.to.Eventf(e.policy, pending.object, corev1.EventTypeWarning, e.reason, e.action, "%s", e.note)
 		}
 	}
 }
 
-func (t *teller) drop(why string) { t.metrics.untold.WithLabelValues(why).Inc() }
+func (t *eventWriter) drop(why string) { t.metrics.unwritten.WithLabelValues(why).Inc() }
 
 // giveUp drops the events about one request.
-func (t *teller) giveUp(why string) {
+func (t *eventWriter) giveUp(why string) {
 	t.drop(why)
 	t.open.Done()
 }
 
-// work looks at objects until the recorder is closed.
-func (t *teller) work(l *looking) {
+// work reads the queued objects until the recorder is closed.
+func (t *eventWriter) work(l *readQueue) {
 	defer func() {
 		for _, ok := l.queue.Take(); ok; _, ok = l.queue.Take() {
 			t.giveUp(busy)
@@ -143,7 +142,7 @@ func (t *teller) work(l *looking) {
 			return
 		case <-l.queue.Ready():
 		}
-		told, ok := l.queue.Take()
+		pending, ok := l.queue.Take()
 		if !ok {
 			continue
 		}
@@ -152,59 +151,59 @@ func (t *teller) work(l *looking) {
 			t.giveUp(busy)
 			return
 		case <-time.After(l.limit.Reserve().Delay()):
-			t.look(told)
+			t.readAndWrite(pending)
 		}
 	}
 }
 
-// look makes the events if the object proves them.
-func (t *teller) look(told *telling) {
-	live, err := told.look()
-	if err == nil && told.proof(live) || told.known && errors.Is(err, facts.ErrUnreadable) {
-		t.make(told)
+// readAndWrite reads the object, and writes the events if it proves them.
+func (t *eventWriter) readAndWrite(pending *pendingEvents) {
+	live, err := pending.read()
+	if err == nil && pending.proof(live) || pending.known && errors.Is(err, facts.ErrUnreadable) {
+		t.write(pending)
 		t.open.Done()
 		return
 	}
 	t.giveUp(unproven)
 }
 
-// seen is what there is of an object.
-type seen struct {
+// liveObject is the state of an object that was read.
+type liveObject struct {
 	corev1.ObjectReference
 	override    string
 	generation  engine.Value
 	terminating bool
 }
 
-// errUnseen means that what was to be read could not be.
-var errUnseen = errors.New("reading the object failed")
+// errPanicked means that a read panicked.
+var errPanicked = errors.New("reading the object failed")
 
-// look reads the metadata.
-func (told *telling) look() (live *seen, err error) {
-	defer func() { // it is nobody's request that would be told
+// read reads the metadata.
+func (pending *pendingEvents) read() (live *liveObject, err error) {
+	defer func() { // the response is sent already, so a panic must not end the process
 		if recover() != nil {
-			live, err = nil, errUnseen
+			live, err = nil, errPanicked
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), oneLook)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	var object engine.Value
-	if told.ofParent {
-		object, err = parentOf(ctx, told.reader)
+	if pending.ofParent {
+		object, err = parentOf(ctx, pending.reader)
 	} else {
 		var answer engine.Answer
-		answer, err = told.reader.Read(ctx, metadataOf("object", told.object))
+		answer, err = pending.reader.Read(ctx, metadataOf("object", pending.object))
 		object = answer.Value
 	}
 	if err != nil {
 		return nil, err
 	}
 	metadata := object.Get("metadata")
-	live = &seen{referenceTo(object), overrideIn(object), metadata.Get("generation"), !metadata.Get("deletionTimestamp").IsNull()}
-	if told.ofParent && (live.UID == told.object.UID || told.object.UID == "") {
+	live = &liveObject{referenceTo(object), overrideIn(object), metadata.Get("generation"), !metadata.Get("deletionTimestamp").IsNull()}
+	if pending.ofParent && (live.UID == pending.object.UID || pending.object.UID == "") {
 		reference := live.ObjectReference
 		reference.ResourceVersion = ""
-		told.object = &reference
+		pending.object = &reference
 	}
 	return live, nil
 }

@@ -67,18 +67,18 @@ func TestEventsOfReviewsThatAnybodyCanHaveMadeUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale)
-			f.recorder.teller.storing = 0
+			f.recorder.eventWriter.storing = 0
 			r.parent, r.object = tc.parent, tc.object
 			review := reviewOf(t, tc.operation, red, tc.change...)
 			got := f.Validate(t.Context(), review)
-			f.recorder.teller.open.Wait()
+			f.recorder.eventWriter.open.Wait()
 			if got.Allowed == strings.HasPrefix(name, "refused") {
 				t.Errorf("allowed is %t: %+v, %q", got.Allowed, got.Result, got.Warnings)
 			}
 			if diff := cmp.Diff(tc.want, e.events); diff != "" || r.looked != tc.looked {
 				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
 			}
-			if n := testutil.ToFloat64(f.recorder.metrics.untold.WithLabelValues(unproven)); (n == 1) != (tc.want == nil) {
+			if n := testutil.ToFloat64(f.recorder.metrics.unwritten.WithLabelValues(unproven)); (n == 1) != (tc.want == nil) {
 				t.Errorf("counted %v times", n)
 			}
 			if f.only(t).Verified {
@@ -114,16 +114,16 @@ func TestOverrideOfADeletionIsReadLive(t *testing.T) {
 	f, r, _ := overridable(t)
 	r.object = storedAs("u-1", "7", "")
 	allowed := f.Validate(t.Context(), reviewOf(t, admissionv1.Delete, red, by("alice"))).Allowed
-	f.recorder.teller.open.Wait() // it looks once
+	f.recorder.eventWriter.open.Wait() // it looks once
 	if allowed || r.looked > 1 {
 		t.Errorf("without an override the object is looked at %d times", r.looked)
 	}
 }
 
 // end waits until as much was looked at as may be, and until what waits then is dropped.
-func (t *teller) end(test *testing.T, f *fixture) {
+func (t *eventWriter) end(test *testing.T, f *fixture) {
 	test.Helper()
-	for _, l := range []*looking{t.denied, t.admitted} {
+	for _, l := range []*readQueue{t.denied, t.admitted} {
 		for l.limit.Tokens() >= 1 && l.queue.Size() > 0 {
 			if test.Context().Err() != nil {
 				test.Fatal("nothing is looked at any more")
@@ -139,13 +139,13 @@ func (t *teller) end(test *testing.T, f *fixture) {
 func TestEventsThatAreTooMany(t *testing.T) {
 	f, r, e := overridable(t)
 	r.object = storedAs("u-1", "7", "")
-	const most, asked = 10, untold + 30
-	f.recorder.teller.denied.limit = rate.NewLimiter(1e-9, most)
+	const most, asked = 10, maxPending + 30
+	f.recorder.eventWriter.denied.limit = rate.NewLimiter(1e-9, most)
 	for range asked {
 		f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("bob"), versioned))
 	}
-	f.recorder.teller.end(t, f)
-	dropped := int(testutil.ToFloat64(f.recorder.metrics.untold.WithLabelValues(busy)))
+	f.recorder.eventWriter.end(t, f)
+	dropped := int(testutil.ToFloat64(f.recorder.metrics.unwritten.WithLabelValues(busy)))
 	if len(e.events) != most || dropped != asked-most {
 		t.Errorf("%d are told and %d dropped, of %d", len(e.events), dropped, asked)
 	}
@@ -166,21 +166,21 @@ func TestEventsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing, may, e := make(chan struct{}), make(chan struct{}), &told{}
 		defer close(closing)
-		teller := newTeller(e, newMetrics(prometheus.NewRegistry()), closing)
+		teller := newEventWriter(e, newMetrics(prometheus.NewRegistry()), closing)
 		teller.denied.limit = rate.NewLimiter(rate.Inf, 1)
 		tell := func(whose string) {
-			teller.find(&telling{
+			teller.writeIfProven(&pendingEvents{
 				object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may},
-				proof:  func(*seen) bool { return true },
+				proof:  func(*liveObject) bool { return true },
 				events: []event{{policy: &corev1.ObjectReference{Kind: "RegoPolicy", Name: "p"}, reason: "R", action: "Update", note: whose}},
 			})
 		}
-		for range 2 * untold {
+		for range 2 * maxPending {
 			tell("hostile")
 		}
-		synctest.Wait() // until all tellers read
+		synctest.Wait() // until all eventReaders read
 		tell("honest")
-		for range tellers + 2 { // one read ends after another
+		for range eventReaders + 2 { // one read ends after another
 			may <- struct{}{}
 			synctest.Wait()
 		}
@@ -189,7 +189,7 @@ func TestEventsTakeTurns(t *testing.T) {
 		}
 		close(may)
 		teller.open.Wait()
-		if len(e.events) < untold {
+		if len(e.events) < maxPending {
 			t.Errorf("%d events", len(e.events))
 		}
 	})

@@ -15,23 +15,23 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// Any client in the cluster can send reviews, unless clients are verified. All reviews together are bounded here, so that the small
-// reviews of API servers are read and decided whatever else is sent. The server of package manager bounds connections.
+// Unless clients are verified, any client in the cluster can send reviews. These limits ensure that the small reviews of API servers are
+// read and decided whatever else is sent. The server of package manager limits connections.
 const (
-	// maxBody bounds a review. An object of etcd's largest size (1.5 MiB), twice, with room for its JSON; controller-runtime's
-	// own webhooks use the same number.
+	// maxBody limits the bytes of a review: two objects of etcd's largest size (1.5 MiB), and room for their JSON. controller-runtime's
+	// webhooks have the same limit.
 	maxBody = 7 << 20
-	// usualBody and usualValues are the bytes and values up to which a review is not large.
+	// usualBody and usualValues are the bytes and values above which a review is large.
 	usualBody, usualValues = 64 << 10, 8_000
-	// mostBytes bounds the bytes of all large reviews together.
+	// mostBytes limits the bytes of all large reviews together.
 	mostBytes = 32 << 20
-	// mostDecisions is how many reviews are decided at once, mostLarge how many of them are not usual.
+	// mostDecisions limits concurrent decisions, mostLarge those of large reviews.
 	mostDecisions, mostLarge = 256, 4
-	// mostOfUser is how many of these places one user in one namespace gets. The rest is for others if its evaluations wait for each other.
+	// mostOfUser limits concurrent decisions of one user in one namespace, so that others proceed while these wait for each other.
 	mostOfUser = 192
-	// mostWaiting is how many wait for a place in the name of one namespace, or of one user where there is none.
+	// mostWaiting limits the reviews of one namespace, or of one user where there is none, that wait for a place.
 	mostWaiting = 256
-	// headBody is how many bytes of a review are searched for that name.
+	// headBody is the number of bytes of a review that are searched for the namespace and user.
 	headBody = 16 << 10
 	// patience limits the reading of a body, unless the API server waits for less; largePatience that of a large one.
 	patience, largePatience = 10 * time.Second, 3 * time.Second
@@ -58,7 +58,7 @@ func newIntake() *intake {
 	}
 }
 
-// patienceFor returns how long the API server waits for the answer to a request, as its URL says, up to patience.
+// patienceFor returns the timeout in the URL of an API server's request, at most patience.
 func patienceFor(r *http.Request) time.Duration {
 	if said, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && said > 0 {
 		return min(said, patience)
@@ -66,8 +66,8 @@ func patienceFor(r *http.Request) time.Duration {
 	return patience
 }
 
-// read returns the body of a request. A large one waits for its share of mostBytes, which the caller gives back with release when
-// nothing refers to the text any more.
+// read returns the body of a request. For a large one it waits for bytes of mostBytes; the caller calls release once it no longer uses the
+// text.
 func (in *intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (text []byte, release func(), err error) {
 	size, release := min(r.ContentLength, maxBody), func() {}
 	if size < 0 {
@@ -84,17 +84,17 @@ func (in *intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(ends) // only connections of tests have none
+	_ = control.SetReadDeadline(ends) // fails only for connections in tests
 	read := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	if _, err := read.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		release()
 		return nil, nil, fmt.Errorf("%w: %w", errUnread, err)
 	}
-	_ = control.SetReadDeadline(time.Time{}) // or the connection would end while the review is decided
+	_ = control.SetReadDeadline(time.Time{}) // otherwise it would close the connection during the decision
 	return read.Bytes(), release, nil
 }
 
-// decode makes a review of a text, which has a place until leave is called. A large one has it while it is taken apart, too.
+// decode decodes a review and takes a place for its decision, which leave releases. The place of a large one also covers its decoding.
 func (in *intake) decode(ctx context.Context, text []byte) (review *Review, leave func(), err error) {
 	among, large := in.decisions, len(text) > usualBody
 	if large {
@@ -118,7 +118,7 @@ func (in *intake) decode(ctx context.Context, text []byte) (review *Review, leav
 	return review, leave, err
 }
 
-// limit takes one of the places of a user, in addition to the place that the review has. While it waits for one, it gives the other back.
+// limit takes one of the user's places, in addition to the place that leave releases. It does not hold that one while it waits.
 func (in *intake) limit(ctx context.Context, user string, leave func(), text []byte) (func(), error) {
 	release := in.users.TryAcquire(user)
 	if release == nil {
@@ -138,7 +138,7 @@ func (in *intake) limit(ctx context.Context, user string, leave func(), text []b
 	}, nil
 }
 
-// place waits for one among others, and gives what frees it. Only those who wait ask whose share it is.
+// place waits for a place and returns the function that releases it. It parses the share only if it has to wait, because that is slow.
 func place(ctx context.Context, among *fair.Slots, text []byte) (leave func(), err error) {
 	if !among.TryAcquire() && among.Acquire(ctx, shareOf(text)) != nil {
 		return nil, errBusy
@@ -146,13 +146,13 @@ func place(ctx context.Context, among *fair.Slots, text []byte) (leave func(), e
 	return among.Release, nil
 }
 
-// shareOf finds whose share of the places a review takes, in what an API server sends before the objects.
+// shareOf returns the share that a review counts toward, from the fields that API servers send before the objects.
 func shareOf(text []byte) string {
 	at := map[jsontext.Pointer]string{}
 	decoder := jsontext.NewDecoder(bytes.NewReader(text[:min(len(text), headBody)]))
 	for token, err := decoder.ReadToken(); err == nil; token, err = decoder.ReadToken() {
 		switch p := decoder.StackPointer(); p {
-		case "/request/namespace", "/request/userInfo/username": // the name of a member comes first, and its value over it
+		case "/request/namespace", "/request/userInfo/username": // the member's name, then its value, which overwrites it
 			at[p] = token.String()
 		}
 	}

@@ -14,7 +14,7 @@ type metrics struct {
 	overrides *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
 	lost      prometheus.Counter
-	untold    *prometheus.CounterVec
+	unwritten *prometheus.CounterVec
 	cached    *prometheus.CounterVec
 	checks    *prometheus.CounterVec
 }
@@ -43,7 +43,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "sallyport_decision_records_lost_total",
 			Help: "Decision records that could not be written.",
 		}),
-		untold: counter("sallyport_untold_events_total",
+		unwritten: counter("sallyport_untold_events_total",
 			"Requests whose denials or overrides were not written as events, by reason: unproven (the object differs from the review) or busy.", "reason"),
 		cached: counter("sallyport_remembered_decisions_total",
 			"Decisions without denials, warnings or patches that were taken from the cache, by policy.", "policy"),

@@ -13,7 +13,7 @@ func (d *Decision) applyOpening() {
 		return
 	}
 	for i := range d.verdicts {
-		if v := &d.verdicts[i]; v.refuses() {
+		if v := &d.verdicts[i]; v.denies() {
 			v.mode, d.relaxed = v1alpha1.ModeWarn, true
 		}
 	}

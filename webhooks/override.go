@@ -149,7 +149,7 @@ func (d *Decision) denyingVerdict(policy string) (*verdict, error) {
 	var refusing []string
 	for i := range d.verdicts {
 		v := &d.verdicts[i]
-		if !v.refuses() {
+		if !v.denies() {
 			continue
 		}
 		if v.policy.Name() == policy {

@@ -10,8 +10,8 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// overrideCommand returns the command that overrides the only denying policy, for users who may. It returns "" if several policies deny the
-// request, the object does not exist yet, or the policy or its messages exclude it.
+// overrideCommand returns the command with which authorized users override the only denying policy. It returns "" if several policies deny
+// the request, the object does not exist yet, or the policy or its messages exclude it.
 func (d *Decision) overrideCommand() string {
 	request, subject := d.Review.Request, d.Review.Subject()
 	exists := request.Operation != admissionv1.Create || request.SubResource != ""
@@ -21,7 +21,7 @@ func (d *Decision) overrideCommand() string {
 	var refusing *verdict
 	for i := range d.verdicts {
 		switch v := &d.verdicts[i]; {
-		case !v.refuses():
+		case !v.denies():
 		case refusing != nil:
 			return ""
 		default:

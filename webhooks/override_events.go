@@ -11,9 +11,9 @@ import (
 // reasonOverridden is the reason of events about overrides.
 const reasonOverridden = "Overridden"
 
-// overrides tells of the policies that an admitted request passed by override. What reconcilers ask again is told once more because it
-// may be only by then that a policy refuses.
-func (t *teller) overrides(d *Decision) {
+// recordOverrides writes events about the policies that an admitted request overrode. They are written again when a reconciler evaluates the
+// request again, because a policy may deny it only then.
+func (t *eventWriter) recordOverrides(d *Decision) {
 	if t == nil {
 		return
 	}
@@ -27,23 +27,23 @@ func (t *teller) overrides(d *Decision) {
 		return
 	}
 	on := &d.override.on
-	told := &telling{object: on.DeepCopy(), events: events, reader: d.reader, whose: d.Review.share(), among: t.denied, wait: t.storing}
+	pending := &pendingEvents{object: on.DeepCopy(), events: events, reader: d.reader, whose: d.Review.share(), among: t.denied, wait: t.storing}
 	text := d.override.text
-	told.proof = func(live *seen) bool { return live.UID == told.object.UID && live.override == text }
+	pending.proof = func(live *liveObject) bool { return live.UID == pending.object.UID && live.override == text }
 	switch {
 	case d.Review.Verified || d.override.seen:
-		t.make(told)
+		t.write(pending)
 	case d.Review.Request.SubResource != "" || on.UID == "" || d.gone():
 		t.drop(unproven)
 	default:
-		t.find(told)
+		t.writeIfProven(pending)
 	}
 }
 
-// gone tells whether the object will not be there any more once the request has been admitted.
+// gone reports whether the request deletes the object.
 func (d *Decision) gone() bool { return d.Review.Request.Operation == admissionv1.Delete }
 
-// noteOf says what was passed by whom, until when, and why.
+// noteOf returns the note: who overrode which denials, until when, and why.
 func (d *Decision) noteOf(v *verdict) string {
 	var passed []string
 	for _, o := range v.objections() {

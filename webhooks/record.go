@@ -137,14 +137,14 @@ const queued, queuedBytes = 256, 16 << 20
 
 // Recorder counts decisions and writes each as a line of JSON.
 type Recorder struct {
-	metrics *metrics
-	teller  *teller // nil if no events are recorded
-	putOff  func(pod types.NamespacedName)
-	denied  bool
-	out     io.Writer
-	queue   *fair.Buffer[line]
-	closing chan struct{}
-	written chan struct{}
+	metrics     *metrics
+	eventWriter *eventWriter // nil if no events are recorded
+	putOff      func(pod types.NamespacedName)
+	denied      bool
+	out         io.Writer
+	queue       *fair.Buffer[line]
+	closing     chan struct{}
+	written     chan struct{}
 }
 
 // line encodes a decision. The decision must not change any more.
@@ -163,7 +163,9 @@ func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool)
 
 // TellBy sets the recorder of events about denials, including those in modes Warn and Audit, and about overrides. Events are on the
 // object; those about overrides also on the policy. Call it before the first request.
-func (r *Recorder) TellBy(events EventRecorder) { r.teller = newTeller(events, r.metrics, r.closing) }
+func (r *Recorder) TellBy(events EventRecorder) {
+	r.eventWriter = newEventWriter(events, r.metrics, r.closing)
+}
 
 // PutOffBy sets the function that is called for each Pod whose eviction is postponed because the Pod is a machine. The request may
 // be forged by any client that reaches the port. The function must not block. Call PutOffBy before the first request.
@@ -189,10 +191,10 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	case d.Review.dryRun():
 	case response.Allowed:
 		r.metrics.countOverrides(d)
-		r.teller.overrides(d)
-		r.teller.lenience(d)
+		r.eventWriter.recordOverrides(d)
+		r.eventWriter.recordAdmittedByMode(d)
 	default:
-		r.teller.denials(d)
+		r.eventWriter.recordDenials(d)
 		r.reportEviction(d, response.Result)
 	}
 	if r.out == nil || r.denied && response.Allowed {

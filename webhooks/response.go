@@ -21,7 +21,7 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	for i := range d.verdicts {
 		v := &d.verdicts[i]
 		switch {
-		case v.refuses():
+		case v.denies():
 			refusing = append(refusing, v.objections()...)
 		case v.override != nil:
 			for _, o := range v.objections() {

@@ -321,7 +321,7 @@ func TestNamelessAudits(t *testing.T) {
 		t.Errorf("found is %+v", v)
 	}
 	for reason, named := range map[v1alpha1.ConditionReason]bool{v1alpha1.ReasonReportNameTaken: false, v1alpha1.ReasonReported: true} {
-		f := r.toldOf(&Finding{reason, "Report team-b/x."})
+		f := r.redactFinding(&Finding{reason, "Report team-b/x."})
 		if strings.Contains(f.Message, "team-b") != named {
 			t.Errorf("%s is told as %q", reason, f.Message)
 		}

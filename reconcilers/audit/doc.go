@@ -2,6 +2,6 @@
 // request. It runs in the leader and denies nothing. status.violations of the RegoPolicy has the result, which the reconciler of
 // RegoPolicies writes; so do reports, if they are enabled.
 //
-// An object is judged as if it were created at this moment, because that is the one request that shows a policy a whole object.
-// What a policy says of updates and deletions is about a change, and there is none here.
+// An object is evaluated as a CREATE request, the only request that contains a whole object. Rules about updates and deletions need
+// a change, so the audit does not evaluate them.
 package audit

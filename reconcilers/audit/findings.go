@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
-// How many violations a policy's status keeps, how long its texts are, as the API has it, and of how many objects the texts are kept.
+// Limits of the status, as in its CRD: violations, and bytes of its texts. maxTexts limits the objects whose texts stay in memory.
 const (
 	firstFew      = 20
 	maxReason     = 64
@@ -25,10 +25,10 @@ const (
 	maxTexts      = 5000
 )
 
-// progressPause is how long it is at least from one word about how far an audit is to the next.
+// progressPause is the minimum time between two updates of the progress.
 const progressPause = 2 * time.Second
 
-// state is what an audit was made of.
+// state identifies the policy that an audit evaluated, and the request for it.
 type state struct {
 	uid                 types.UID
 	generation          int64
@@ -45,19 +45,19 @@ type findings struct {
 	policy  string
 	of      state
 	began   time.Time
-	missing []string // what could not be looked at
-	ended   bool     // some of what can be looked at was not
-	barred  bool     // some of it may not be looked at
+	missing []string // why objects were not evaluated
+	ended   bool     // readable objects remain: a read failed, or the audit took too long
+	barred  bool     // Sallyport or the policy has no right to list a resource
 
-	turn   *turn
-	looked int32     // at how many objects so far
-	shown  time.Time // when that was told last
+	turn      *turn
+	evaluated int32     // objects evaluated so far
+	shown     time.Time // last update of the progress
 
 	kinds []*kind
 	texts int // objects whose texts are kept
 }
 
-// finding is what a policy has against an object, or why it could not judge it.
+// finding are the violations of one object, or the error of its evaluation.
 type finding struct {
 	object    corev1.ObjectReference
 	mode      v1alpha1.PolicyMode
@@ -66,7 +66,7 @@ type finding struct {
 	undecided string
 }
 
-// findingOf gives nil for what the policy has nothing against.
+// findingOf returns nil for a compliant object.
 func findingOf(object *unstructured.Unstructured, judged Judgement, err error) *finding {
 	f := &finding{mode: judged.Mode, count: len(judged.Against), object: corev1.ObjectReference{
 		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
@@ -99,18 +99,18 @@ func (f *findings) put(k *kind, object *unstructured.Unstructured, judged Judgem
 	k.found = append(k.found, found)
 }
 
-// proceeds tells from time to time how far it is.
-func (f *findings) proceeds(k *kind) {
-	f.looked++
+// reportProgress counts an object, and updates the progress every progressPause.
+func (f *findings) reportProgress(k *kind) {
+	f.evaluated++
 	if now := f.Now(); now.Sub(f.began) >= progressPause && now.Sub(f.shown) >= progressPause {
 		f.shown = now
 		f.progress(f.policy, &v1alpha1.PolicyAudit{
-			StartedAt: metav1.NewTime(f.began.Truncate(1e9)), Resource: k.GroupResource().String(), Objects: f.looked,
+			StartedAt: metav1.NewTime(f.began.Truncate(1e9)), Resource: k.GroupResource().String(), Objects: f.evaluated,
 		})
 	}
 }
 
-// result gives all that was found, for the status and for reports.
+// result returns the findings for the status and for reports.
 func (f *findings) result() (*v1alpha1.PolicyViolations, *reports.Page) {
 	v, page := &v1alpha1.PolicyViolations{
 		AuditedAt: metav1.NewTime(f.began.Truncate(1e9)), Revision: f.of.revision, Requested: f.of.requested,
@@ -169,7 +169,7 @@ func (f *findings) wait() time.Duration {
 		return 0
 	}
 	whole := f.Interval
-	if f.ended || f.barred { // which may be over soon
+	if f.ended || f.barred { // the cause may be gone soon
 		whole = min(whole, lastRetry)
 	}
 	return max(firstRetry, whole-f.Now().Sub(f.began))

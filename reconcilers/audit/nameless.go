@@ -8,16 +8,16 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// told is what the status may say of violations.
-func (r *Reconciler) told(v *v1alpha1.PolicyViolations) *v1alpha1.PolicyViolations {
+// redact returns the violations without what Nameless omits.
+func (r *Reconciler) redact(v *v1alpha1.PolicyViolations) *v1alpha1.PolicyViolations {
 	if v != nil && r.Nameless {
 		v.First = nil
 	}
 	return v
 }
 
-// toldOf is what a condition may say of reports. What went wrong with them names them and their namespaces.
-func (r *Reconciler) toldOf(f *Finding) *Finding {
+// redactFinding returns the finding without what Nameless omits: messages about failed reports name them and their namespaces.
+func (r *Reconciler) redactFinding(f *Finding) *Finding {
 	if f == nil || !r.Nameless {
 		return f
 	}
@@ -28,7 +28,7 @@ func (r *Reconciler) toldOf(f *Finding) *Finding {
 	return f
 }
 
-// undecidedOf says of the first object that could not be judged which that is, and why.
+// undecidedOf describes an object that could not be evaluated, for status.violations.incomplete.
 func (r *Reconciler) undecidedOf(f *finding) string {
 	if r.Nameless {
 		return fmt.Sprintf("evaluating an object of kind %s", f.object.Kind)

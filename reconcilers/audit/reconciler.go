@@ -27,80 +27,81 @@ import (
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
-// The bounds of the wait after an error, and how long one audit may take, its turns together: what it has not got to by then it says.
+// firstRetry and lastRetry bound the wait after an error. patience limits the turns of one audit together; the objects that remain
+// are reported as missing.
 const (
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
 	patience              = 10 * time.Minute
 )
 
-// askedPause is how long it is at least from the beginning of one audit to that of the next that somebody asks for.
+// askedPause is the minimum time between the start of an audit and the start of the next requested one.
 const askedPause = 5 * time.Second
 
-// Objection is what a policy has against an object.
+// Objection is a violation: one denial of an object.
 type Objection struct{ Reason, Message string }
 
-// Judgement is what a policy says of an object.
+// Judgement is the result of a policy for an object.
 type Judgement struct {
-	// Asked is false if the policy is not asked about such an object.
+	// Asked is false if the policy does not match the object.
 	Asked bool
-	// Mode is that of the object's namespace.
+	// Mode is the policy's mode in the object's namespace.
 	Mode v1alpha1.PolicyMode
-	// Against is what the policy has against the object.
+	// Against are the violations.
 	Against []Objection
 }
 
-// Judge asks a policy about an object.
+// Judge evaluates policies.
 type Judge interface {
-	// Judge gives what the policy says of the object. An error means that it could not judge.
+	// Judge returns the policy's result for the object. It fails if the policy cannot be evaluated.
 	Judge(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Judgement, error)
-	// Revision is what decides for the policy, "" if nothing does.
+	// Revision returns the active revision of the policy, "" if there is none.
 	Revision(policy string) string
 }
 
-// Reconciler holds objects against policies.
+// Reconciler audits existing objects.
 type Reconciler struct {
-	// Live reads policies and objects past every cache, page by page.
+	// Live reads policies and objects without a cache, page by page.
 	Live client.Reader
 	// Mapper finds the kinds of resources.
 	Mapper meta.RESTMapper
-	// Judge asks the policies.
+	// Judge evaluates the policies.
 	Judge Judge
-	// MayRead reports whether a policy may read a resource: its objections reveal the objects. It may be nil: every policy may.
+	// MayRead reports whether a policy may read a resource, because its messages can reveal the objects. If nil, every policy may.
 	MayRead func(policy, group, resource string) bool
-	// Exempt are the namespaces about which policies are not asked where the kind is not ours.
+	// Exempt are the namespaces in which only Sallyport's own kinds are audited.
 	Exempt []string
-	// Reports writes what is found beside the status. It may be nil.
+	// Reports writes reports in addition to the status. It may be nil.
 	Reports *reports.Writer
-	// Look is how long it is at least from one look whether the cluster has the kinds of reports to the next, while it has not.
+	// Look is the time between checks for the report kinds while the cluster does not serve them.
 	Look time.Duration
-	// Changed has a RegoPolicy with its name whenever another revision of it decides. It may be nil.
+	// Changed receives the name of a RegoPolicy whenever its active revision changes. It may be nil.
 	Changed <-chan event.GenericEvent
-	// Interval is how long after an audit the next one begins; 0 leaves it at those that changes of the policy bring.
+	// Interval is the time between audits of a policy. If 0, only a change of the policy or a request starts one.
 	Interval time.Duration
 	// Found is called with the name of a policy when Violations or Reported has changed.
 	Found func(policy string)
-	// Nameless has the status count objects and name none, and no namespace: people read it who may not see them.
+	// Nameless omits the names and namespaces of objects from the status, whose readers may have no access to them.
 	Nameless bool
 	// Now is the clock.
 	Now func() time.Time
 
-	turns *fair.Slots // nil for one that has all turns
+	turns *fair.Slots // nil if audits do not wait for each other
 
 	mu       sync.Mutex
 	results  map[string]result // by the policy's name
-	awaiting map[string]bool   // policies for whose reports the cluster has no kind
+	awaiting map[string]bool   // policies whose reports wait for the report kinds to be served
 	auditing map[string]*v1alpha1.PolicyAudit
 }
 
-// result is that of the last audit of a policy.
+// result is the result of the last audit of a policy.
 type result struct {
 	violations *v1alpha1.PolicyViolations
 	reported   *Finding
-	requested  string    // the annotation that asked for it
+	requested  string    // the annotation that requested the audit
 	began      time.Time // the audit
 }
 
-// SetupWithManager registers the reconciler, for the replica that leads.
+// SetupWithManager registers the reconciler. It runs in the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	due := make(chan event.GenericEvent)
 	r.turns = fair.NewSlots(atOnce, underWay)
@@ -122,19 +123,19 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// asked is for policies whose annotation asks for an audit.
+// asked selects changes of the annotation that requests an audit.
 var asked = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationAudit] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationAudit]
 }}
 
-// Auditing tells how far the audit of a policy is, nil if none is under way.
+// Auditing returns the progress of the audit of a policy, nil if none is running.
 func (r *Reconciler) Auditing(policy string) *v1alpha1.PolicyAudit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.auditing[policy].DeepCopy()
 }
 
-// progress notes how far an audit is, nil at its end.
+// progress records the progress of an audit, nil at its end.
 func (r *Reconciler) progress(policy string, is *v1alpha1.PolicyAudit) {
 	r.mu.Lock()
 	was := r.auditing[policy]
@@ -154,17 +155,17 @@ func (r *Reconciler) progress(policy string, is *v1alpha1.PolicyAudit) {
 func (r *Reconciler) Violations(policy string) *v1alpha1.PolicyViolations {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.told(r.results[policy].violations.DeepCopy())
+	return r.redact(r.results[policy].violations.DeepCopy())
 }
 
 // Reported returns the state of the reports about a policy, nil if this process has made no audit of it.
 func (r *Reconciler) Reported(policy string) *Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.toldOf(r.results[policy].reported)
+	return r.redactFinding(r.results[policy].reported)
 }
 
-// Reconcile audits one policy, if it wants that.
+// Reconcile audits one policy if its spec enables it.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	policy := &v1alpha1.RegoPolicy{}
 	err := r.Live.Get(ctx, request.NamespacedName, policy)
@@ -172,12 +173,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("reading RegoPolicy %s: %w", request.Name, err)
 	}
 	if err != nil || !policy.DeletionTimestamp.IsZero() || policy.Spec.BackgroundAudit != v1alpha1.AuditEnabled || policy.Spec.Match == nil {
-		r.keep(request.Name, result{})
+		r.record(request.Name, result{})
 		return r.unreport(ctx, request.Name)
 	}
 	revision := r.Judge.Revision(policy.Name)
 	if revision == "" {
-		r.keep(policy.Name, result{}) // the one that decides next is told of
+		r.record(policy.Name, result{}) // Changed reports the next active revision
 		return ctrl.Result{}, nil
 	}
 	of := stateOf(policy, revision)
@@ -194,7 +195,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	violations, page := found.result()
 	reported, err := r.report(ctx, policy, found, violations.Incomplete, book, page, unserved)
-	r.keep(policy.Name, result{violations, reported, of.requested, found.began})
+	r.record(policy.Name, result{violations, reported, of.requested, found.began})
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -212,7 +213,7 @@ func (r *Reconciler) tooSoon(policy, requested string) time.Duration {
 	return max(0, askedPause-r.Now().Sub(last.began))
 }
 
-func (r *Reconciler) keep(policy string, of result) {
+func (r *Reconciler) record(policy string, of result) {
 	r.mu.Lock()
 	_, was := r.results[policy]
 	switch {

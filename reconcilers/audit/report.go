@@ -23,26 +23,27 @@ type Finding struct {
 	Message string
 }
 
-// open begins the book of a policy, or none if nothing is to be reported. It is reports.ErrNotServed if that cannot be.
+// open reads the existing reports of a policy; it returns nil without Reports. The error is reports.ErrNotServed if the cluster does
+// not serve the report kinds.
 func (r *Reconciler) open(ctx context.Context, policy string) (*reports.Book, error) {
 	if r.Reports == nil {
 		return nil, nil
 	}
 	book, err := r.Reports.Open(ctx, policy)
-	r.waits(ctx, policy, errors.Is(err, reports.ErrNotServed))
+	r.setAwaiting(ctx, policy, errors.Is(err, reports.ErrNotServed))
 	return book, err
 }
 
-// unreport deletes the reports about a policy that is not audited any more.
+// unreport deletes the reports about a policy that is no longer audited.
 func (r *Reconciler) unreport(ctx context.Context, policy string) (ctrl.Result, error) {
 	if r.Reports == nil {
 		return ctrl.Result{}, nil
 	}
-	r.waits(ctx, policy, false)
+	r.setAwaiting(ctx, policy, false)
 	return ctrl.Result{}, r.Reports.Remove(ctx, policy)
 }
 
-// report writes what was found, and tells what became of it. An error has the audit made again.
+// report writes the reports and returns their state. After an error the audit is repeated.
 func (r *Reconciler) report(
 	ctx context.Context, policy *v1alpha1.RegoPolicy, f *findings, incomplete string, book *reports.Book, page *reports.Page, unserved error,
 ) (*Finding, error) {
@@ -51,7 +52,7 @@ func (r *Reconciler) report(
 		return &Finding{}, nil
 	case unserved != nil:
 		return &Finding{v1alpha1.ReasonReportsNotServed, unserved.Error() + ": install their CustomResourceDefinitions; reports are then written immediately."}, nil
-	case f.ended: // what was not looked at is not in order for that
+	case f.ended: // an object that was not evaluated must not lose its results
 		return &Finding{v1alpha1.ReasonAuditIncomplete, "The reports are those of the previous audit. See condition Audited."}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("writing reports took longer than %v", patience))
@@ -63,7 +64,7 @@ func (r *Reconciler) report(
 	return found(written), nil
 }
 
-// found tells what was written. There is the same text as long as that is the same.
+// found describes what was written. The text has no times or identifiers, so that the condition changes only with the results.
 func found(w *reports.Written) *Finding {
 	some := func(texts []string) string {
 		text := strings.Join(texts[:min(len(texts), 5)], "; ")
@@ -85,8 +86,8 @@ func found(w *reports.Written) *Finding {
 	return &Finding{v1alpha1.ReasonReported, text}
 }
 
-// waits notes whether a policy waits for the kinds of reports.
-func (r *Reconciler) waits(ctx context.Context, policy string, is bool) {
+// setAwaiting records whether a policy waits for the report kinds.
+func (r *Reconciler) setAwaiting(ctx context.Context, policy string, is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !is {
@@ -100,7 +101,7 @@ func (r *Reconciler) waits(ctx context.Context, policy string, is bool) {
 	r.awaiting[policy] = true
 }
 
-// await requests audits of the policies that wait for the kinds of reports, when the cluster has them.
+// await requests audits of the waiting policies once the cluster serves the report kinds.
 func (r *Reconciler) await(ctx context.Context, appeared chan<- event.GenericEvent) error {
 	for ticker := time.Tick(r.Look); ; {
 		select {
@@ -117,7 +118,7 @@ func (r *Reconciler) await(ctx context.Context, appeared chan<- event.GenericEve
 	}
 }
 
-// served gives the policies that have waited, once the kinds are there. Until one of them has been audited it gives them again.
+// served returns the waiting policies once the report kinds are served. It returns a policy again until its audit has begun.
 func (r *Reconciler) served(ctx context.Context) (names []string) {
 	r.mu.Lock()
 	for name := range r.awaiting {

@@ -17,7 +17,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// How many objects are read at once, and how long that may take.
+// Objects per page, and the time limit for reading one.
 const (
 	pageSize     = 100
 	listPatience = time.Minute
@@ -39,7 +39,7 @@ func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, of 
 	return f, err
 }
 
-// kind is a resource with its kind, and what was found of its objects.
+// kind is a resource with its kind, and the findings about its objects.
 type kind struct {
 	schema.GroupVersionResource
 	gvk    schema.GroupVersionKind
@@ -47,7 +47,7 @@ type kind struct {
 	passed map[string]int // compliant objects, by namespace
 }
 
-// resources gives what spec.match names with CREATE, each once, in order. A subresource is no object.
+// resources resolves the resources that spec.match names with CREATE, each once, in order. Subresources are skipped.
 func (f *findings) resources(match *v1alpha1.PolicyMatch) {
 	for i, entry := range match.Resources {
 		if !slices.Contains(entry.Operations, v1alpha1.MatchCreate) {
@@ -57,7 +57,7 @@ func (f *findings) resources(match *v1alpha1.PolicyMatch) {
 			for _, resource := range entry.Resources {
 				switch {
 				case group == "*" || strings.HasPrefix(resource, "*"):
-					f.missed("spec.match.resources[%d] has a wildcard: only groups and resources that it names are audited", i)
+					f.addMissing("spec.match.resources[%d] has a wildcard: only groups and resources that it names are audited", i)
 				case strings.Contains(resource, "/"):
 				default:
 					f.resolve(schema.GroupResource{Group: group, Resource: resource}, entry.APIVersions)
@@ -66,7 +66,7 @@ func (f *findings) resources(match *v1alpha1.PolicyMatch) {
 		}
 	}
 	if len(f.kinds)+len(f.missing) == 0 {
-		f.missed("spec.match names no resource with CREATE: no object is held against the policy, set spec.backgroundAudit to Disabled")
+		f.addMissing("spec.match names no resource with CREATE: no object is held against the policy, set spec.backgroundAudit to Disabled")
 	}
 	slices.SortFunc(f.kinds, func(x, y *kind) int { return strings.Compare(x.GroupResource().String(), y.GroupResource().String()) })
 }
@@ -88,9 +88,9 @@ func (f *findings) resolve(resource schema.GroupResource, versions []string) {
 		}
 	}
 	if meta.IsNoMatchError(err) {
-		f.missed("the cluster has no %s", resource)
+		f.addMissing("the cluster has no %s", resource)
 	} else {
-		f.missed("finding %s: %v", resource, err)
+		f.addMissing("finding %s: %v", resource, err)
 		f.ended = true
 	}
 }
@@ -98,7 +98,7 @@ func (f *findings) resolve(resource schema.GroupResource, versions []string) {
 // each evaluates all objects of a resource, page by page. A list that expires in between is read once more from the beginning.
 func (f *findings) each(ctx context.Context, k *kind) error {
 	if f.MayRead != nil && !f.MayRead(f.policy, k.Group, k.Resource) {
-		f.bar(k)
+		f.recordForbidden(k)
 		return nil
 	}
 	texts := f.texts
@@ -111,13 +111,13 @@ func (f *findings) each(ctx context.Context, k *kind) error {
 			clear(k.passed)
 			continue
 		case apierrors.IsForbidden(err):
-			f.bar(k)
+			f.recordForbidden(k)
 			return nil
 		case err != nil:
 			return f.unreadable(ctx, k, err)
 		}
 		for i := range page.Items {
-			if err := f.look(ctx, k, &page.Items[i]); err != nil {
+			if err := f.evaluate(ctx, k, &page.Items[i]); err != nil {
 				return err
 			}
 			if err := f.turn.yield(ctx); err != nil {
@@ -130,13 +130,13 @@ func (f *findings) each(ctx context.Context, k *kind) error {
 	}
 }
 
-// bar notes that a resource may not be listed. Whether it may is tried again soon.
-func (f *findings) bar(k *kind) {
-	f.missed("Sallyport may not list %[1]s; to grant access, add {%[1]s: true} to the chart value rbac.reads", k.GroupResource())
+// recordForbidden records that Sallyport or the policy has no right to list a resource. The next audit then begins after lastRetry at the latest.
+func (f *findings) recordForbidden(k *kind) {
+	f.addMissing("Sallyport may not list %[1]s; to grant access, add {%[1]s: true} to the chart value rbac.reads", k.GroupResource())
 	f.barred = true
 }
 
-// page reads some objects of a resource.
+// page reads one page of objects of a resource.
 func (f *findings) page(ctx context.Context, k *kind, next string) (*unstructured.UnstructuredList, error) {
 	page := &unstructured.UnstructuredList{}
 	page.SetGroupVersionKind(k.gvk)
@@ -149,21 +149,21 @@ func (f *findings) page(ctx context.Context, k *kind, next string) (*unstructure
 	return page, err
 }
 
-// unreadable is an error if the audit was ended from outside, so that it is made again; what else keeps a list from being read is
-// told.
+// unreadable records why a list could not be read. If ctx was cancelled from outside, it returns an error, so that the audit is
+// repeated.
 func (f *findings) unreadable(ctx context.Context, k *kind, err error) error {
 	if ctx.Err() != nil {
 		if err = context.Cause(ctx); !errors.Is(err, errTooLong) {
 			return err
 		}
 	}
-	f.missed("listing %s: %v", k.GroupResource(), err)
+	f.addMissing("listing %s: %v", k.GroupResource(), err)
 	f.ended = true
 	return nil
 }
 
-// look judges one object.
-func (f *findings) look(ctx context.Context, k *kind, object *unstructured.Unstructured) error {
+// evaluate runs the policy for one object.
+func (f *findings) evaluate(ctx context.Context, k *kind, object *unstructured.Unstructured) error {
 	foreign := k.Group != v1alpha1.GroupName
 	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(f.Exempt, object.GetNamespace()) {
 		return nil
@@ -172,15 +172,15 @@ func (f *findings) look(ctx context.Context, k *kind, object *unstructured.Unstr
 	if ctx.Err() != nil {
 		return f.unreadable(ctx, k, err)
 	}
-	f.proceeds(k)
+	f.reportProgress(k)
 	if judged.Asked || err != nil {
 		f.put(k, object, judged, err)
 	}
 	return nil
 }
 
-// missed notes what keeps the result from being whole, once.
-func (f *findings) missed(format string, args ...any) {
+// addMissing records, once, why the result is incomplete.
+func (f *findings) addMissing(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(f.missing, text) {
 		f.missing = append(f.missing, text)
 	}

@@ -8,29 +8,29 @@ import (
 	"sallyport.dev/sallyport/fair"
 )
 
-// Audits are under way side by side, so that a policy that takes its time costs the others none: atOnce of them read or judge at a time,
-// and the others wait for their turn, which lasts a slice.
+// Up to underWay audits take turns, so that a slow policy does not delay the others: atOnce of them read or evaluate at a time, each for
+// a slice.
 const (
 	underWay = 32
 	atOnce   = 2
 	slice    = 2 * time.Second
 )
 
-// errTooLong is why an audit ends by itself.
+// errTooLong ends an audit whose turns together exceed patience.
 var errTooLong = fmt.Errorf("the audit took longer than %v", patience)
 
-// turn is that of one audit. Waiting for it does not count as time that the audit took.
+// turn measures the time of one audit. Time spent waiting for a slot does not count.
 type turn struct {
 	slots  *fair.Slots
 	policy string
 	end    context.CancelCauseFunc // of the audit
 
-	left  time.Duration // of its patience, beyond the slice that it has
-	timer *time.Timer   // of that; nil while it waits
-	began time.Time     // the slice
+	left  time.Duration // of patience, when the current slice began
+	timer *time.Timer   // fires after left; nil while the audit waits for a slot
+	began time.Time     // of the slice
 }
 
-// inTurn takes part in the audit of a policy when it is its turn.
+// inTurn runs part once the audit has a slot.
 func (r *Reconciler) inTurn(ctx context.Context, f *findings, part func(context.Context) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -65,7 +65,7 @@ func (t *turn) over() {
 	}
 }
 
-// yield lets others have their turn if this one has lasted for a slice.
+// yield releases the slot and waits for the next one, if the slice is over.
 func (t *turn) yield(ctx context.Context) error {
 	if time.Since(t.began) < slice {
 		return nil

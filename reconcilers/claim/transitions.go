@@ -88,7 +88,7 @@ func Lost(status *v1alpha1.VirtualMachineStatus, id string) bool {
 	return slices.ContainsFunc(status.Undoing, func(u v1alpha1.UndoingOperation) bool { return u.ID == id })
 }
 
-// Take gives the claim to a new holder. The holders in yield, whether they have claimed the machine or wait for it, go to
+// Take transfers the claim to a new holder. The holders in yield, whether they have claimed the machine or wait for it, go to
 // undoing as superseded; the present holder must be among them. If next already has the claim, nothing changes, so that a pass
 // after a lost reply continues where the last one was.
 func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, now metav1.MicroTime) error {

@@ -88,7 +88,7 @@ func (l *view) record() {
 }
 
 // ensureDisk creates or grows the disk. A disk that is created at once is reported without another observation,
-// unless the observation must tell what it is a copy of.
+// unless only an observation can show its source.
 func (l *view) ensureDisk(ctx context.Context) {
 	d, id := runtime.DiskOf(l.VirtualDisk), ""
 	d.Source = l.source

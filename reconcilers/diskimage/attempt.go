@@ -55,7 +55,7 @@ const checksumError = "ChecksumError"
 const progressGrain = time.Minute
 
 // begin persists that an attempt starts. The next pass creates its DataVolume.
-func (r *Reconciler) begin(ctx context.Context, l *look, number int32) error {
+func (r *Reconciler) begin(ctx context.Context, l *view, number int32) error {
 	if l.noVolumes || l.noSnapshots {
 		l.unserved()
 		return nil
@@ -80,7 +80,7 @@ func (r *Reconciler) begin(ctx context.Context, l *look, number int32) error {
 }
 
 // attempt advances the current attempt.
-func (r *Reconciler) attempt(ctx context.Context, l *look) error {
+func (r *Reconciler) attempt(ctx context.Context, l *view) error {
 	a := l.Status.Attempt
 	// A process that wrongly considered itself the leader can have created an object of an earlier attempt.
 	if none, err := r.remove(ctx, l, func(attempt int32) bool { return attempt != a.Number }); !none || err != nil {
@@ -115,7 +115,7 @@ func (r *Reconciler) attempt(ctx context.Context, l *look) error {
 }
 
 // wanted returns the DataVolume of the current attempt.
-func (l *look) wanted() *cdiv1.DataVolume {
+func (l *view) wanted() *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: l.meta(map[string]string{bindImmediately: "true", deleteAfterCompletion: "false"}),
 		Spec: cdiv1.DataVolumeSpec{
@@ -129,7 +129,7 @@ func (l *look) wanted() *cdiv1.DataVolume {
 }
 
 // meta returns the metadata of an object of the current attempt.
-func (l *look) meta(annotations map[string]string) metav1.ObjectMeta {
+func (l *view) meta(annotations map[string]string) metav1.ObjectMeta {
 	annotations[v1alpha1.AnnotationDiskImageName] = l.Name
 	return metav1.ObjectMeta{
 		Namespace: l.Namespace, Name: childName(l.UID, l.Status.Attempt.Number), Annotations: annotations,
@@ -140,7 +140,7 @@ func (l *look) meta(annotations map[string]string) metav1.ObjectMeta {
 	}
 }
 
-func (l *look) source() *cdiv1.DataVolumeSource {
+func (l *view) source() *cdiv1.DataVolumeSource {
 	secret := ""
 	if l.Spec.SecretRef != nil {
 		secret = l.Spec.SecretRef.Name
@@ -163,7 +163,7 @@ func pointer(text string) *string {
 }
 
 // create creates an object of the current attempt.
-func (r *Reconciler) create(ctx context.Context, l *look, o client.Object, about v1alpha1.ConditionType) error {
+func (r *Reconciler) create(ctx context.Context, l *view, o client.Object, about v1alpha1.ConditionType) error {
 	err := r.Client.Create(ctx, o)
 	switch {
 	case err == nil:
@@ -185,7 +185,7 @@ func (r *Reconciler) create(ctx context.Context, l *look, o client.Object, about
 
 // unaltered reports whether the DataVolume has the source of the image. If not, it was created by another client, or
 // the API server dropped the checksum, which a CDI before 1.65 does not support.
-func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
+func (l *view) unaltered(volume *cdiv1.DataVolume) bool {
 	want, got := l.source(), volume.Spec.Source.DeepCopy()
 	if equality.Semantic.DeepEqual(want, got) {
 		return true
@@ -202,7 +202,7 @@ func (l *look) unaltered(volume *cdiv1.DataVolume) bool {
 }
 
 // follow reports the progress of CDI, and ends the attempt where CDI would retry for ever.
-func (l *look) follow(volume *cdiv1.DataVolume) {
+func (l *view) follow(volume *cdiv1.DataVolume) {
 	a := l.Status.Attempt
 	// Users who may edit DataVolumes can write it too: avoid an overflow.
 	a.RestartCount = min(max(a.RestartCount, volume.Status.RestartCount), maxRestarts)
@@ -292,7 +292,7 @@ func public(text string) string { return secretParts.ReplaceAllString(text, "$1$
 
 // stalled records the progress, and reports whether there was none for too long. An importer without readable
 // progress does not count as stalled while it runs.
-func (l *look) stalled(volume *cdiv1.DataVolume) bool {
+func (l *view) stalled(volume *cdiv1.DataVolume) bool {
 	a, now := l.Status.Attempt, string(volume.Status.Progress)
 	if volume.Status.Phase != cdiv1.ImportInProgress && volume.Status.Phase != cdiv1.Paused {
 		a.ProgressAt = nil
@@ -320,7 +320,7 @@ func percent(progress string) (float64, bool) {
 }
 
 // snapshot creates and follows the snapshot of the claim.
-func (r *Reconciler) snapshot(ctx context.Context, l *look) error {
+func (r *Reconciler) snapshot(ctx context.Context, l *view) error {
 	l.Status.Phase = v1alpha1.VMDiskImageImporting
 	claim := of(l, l.claims)
 	if claim == nil || claim.UID != l.Status.Claim.UID || !claim.DeletionTimestamp.IsZero() {
@@ -383,7 +383,7 @@ func snapshotText(s *snapshotv1.VolumeSnapshot) string {
 }
 
 // watchOver reports whether an imported image still has its claim and its snapshot.
-func (l *look) watchOver() {
+func (l *view) watchOver() {
 	claim, s := of(l, l.claims), of(l, l.snapshots)
 	there := func(o client.Object, child *v1alpha1.VMDiskImageChild) bool {
 		return child != nil && o.GetUID() == child.UID && o.GetDeletionTimestamp().IsZero()

@@ -21,8 +21,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// look is an image as one pass has read it. It is modified in place and discarded after the first write.
-type look struct {
+// view is an image as one pass has read it. It is modified in place and discarded after the first write.
+type view struct {
 	*v1alpha1.VMDiskImage
 	read *v1alpha1.VMDiskImageStatus // the status as read
 	now  time.Time
@@ -56,7 +56,7 @@ func attemptOf(image types.UID, child client.Object) int32 {
 
 // observe lists the objects of the image. Of a ready image, only those of its attempt count, which are listed by name: the API server then
 // reads one object, and not all claims of the namespace.
-func (l *look) observe(ctx context.Context, live client.Reader) error {
+func (l *view) observe(ctx context.Context, live client.Reader) error {
 	var volumes cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var snapshots snapshotv1.VolumeSnapshotList
@@ -94,7 +94,7 @@ func isUnserved(err error) bool { return meta.IsNoMatchError(err) || apierrors.I
 func of[T any, P interface {
 	*T
 	client.Object
-}](l *look, all []T) P {
+}](l *view, all []T) P {
 	for i := range all {
 		if o := P(&all[i]); l.Status.Attempt != nil && attemptOf(l.UID, o) == l.Status.Attempt.Number {
 			return o
@@ -104,7 +104,7 @@ func of[T any, P interface {
 }
 
 // newest returns the number of the latest attempt that created an object, or 0.
-func (l *look) newest() (newest int32) {
+func (l *view) newest() (newest int32) {
 	for _, o := range l.children() {
 		newest = max(newest, attemptOf(l.UID, o))
 	}
@@ -113,7 +113,7 @@ func (l *look) newest() (newest int32) {
 
 // children returns the objects of the image in the order in which they are deleted: a claim stays until its snapshots
 // are gone, and CDI would recreate it while the DataVolume exists.
-func (l *look) children() (all []client.Object) {
+func (l *view) children() (all []client.Object) {
 	for i := range l.snapshots {
 		all = append(all, &l.snapshots[i])
 	}
@@ -141,7 +141,7 @@ func kindOf(o client.Object) string {
 func allAttempts(int32) bool { return true }
 
 // remove deletes the objects of the selected attempts, one kind after the other, and reports whether none is left.
-func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int32) bool) (none bool, err error) {
+func (r *Reconciler) remove(ctx context.Context, l *view, which func(attempt int32) bool) (none bool, err error) {
 	first, sent := "", false
 	for _, o := range l.children() {
 		switch kind := kindOf(o); {
@@ -170,7 +170,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look, which func(attempt int
 }
 
 // setDeletionWait reports what the deletion of the image waits for.
-func (l *look) setDeletionWait(o client.Object) {
+func (l *view) setDeletionWait(o client.Object) {
 	text := fmt.Sprintf("waiting until %s %s is deleted; it has the finalizers %s", kindOf(o), o.GetName(), strings.Join(o.GetFinalizers(), ", "))
 	if l.deletion = text; l.now.Sub(o.GetDeletionTimestamp().Time) >= slow && !l.DeletionTimestamp.IsZero() {
 		l.blocks(v1alpha1.ReasonChildrenRemain, text)

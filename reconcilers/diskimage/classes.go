@@ -22,7 +22,7 @@ const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
 // classesFit reports whether volumes of the StorageClass can be snapshotted, and reports what is missing. It is
 // checked before the import, which would be useless otherwise.
-func (r *Reconciler) classesFit(ctx context.Context, l *look) (bool, error) {
+func (r *Reconciler) classesFit(ctx context.Context, l *view) (bool, error) {
 	l.again = pause
 	_, reason, text, err := r.snapshotClass(ctx, l, l.Spec.StorageClass)
 	if text != "" {
@@ -34,7 +34,7 @@ func (r *Reconciler) classesFit(ctx context.Context, l *look) (bool, error) {
 // snapshotClass returns the VolumeSnapshotClass for a claim of that StorageClass, or why there is none. If
 // spec.snapshotClass is empty, it is chosen here, because the snapshot controller waits for ever if no class of the
 // driver is marked as default.
-func (r *Reconciler) snapshotClass(ctx context.Context, l *look, storage string) (name string, reason v1alpha1.ConditionReason, missing string, err error) {
+func (r *Reconciler) snapshotClass(ctx context.Context, l *view, storage string) (name string, reason v1alpha1.ConditionReason, missing string, err error) {
 	class, err := r.storageClass(ctx, storage)
 	switch {
 	case err != nil:

@@ -77,7 +77,7 @@ func (m *Metrics) countAttempt(result v1alpha1.ConditionReason, took time.Durati
 }
 
 // reportImages reports the gauges. No label has a value that users choose: reasons are those of this package.
-func reportImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
+func reportImages(list *v1alpha1.VMDiskImageList, report gauge.Tell) {
 	type state struct{ phase, reason string }
 	states, references := map[state]int{}, 0
 	notReady, unreferenced, terminating := gauge.Groups{}, gauge.Groups{}, gauge.Groups{}
@@ -106,10 +106,10 @@ func reportImages(list *v1alpha1.VMDiskImageList, tell gauge.Tell) {
 		}
 	}
 	for of, number := range states {
-		tell(imagesDesc, number, of.phase, of.reason)
+		report(imagesDesc, number, of.phase, of.reason)
 	}
-	tell(referencesDesc, references)
-	notReady.Tell(nil, notReadySinceDesc, tell)
-	unreferenced.Tell(unreferencedDesc, unreferencedSinceDesc, tell)
-	terminating.Tell(terminatingDesc, terminatingSinceDesc, tell)
+	report(referencesDesc, references)
+	notReady.Tell(nil, notReadySinceDesc, report)
+	unreferenced.Tell(unreferencedDesc, unreferencedSinceDesc, report)
+	terminating.Tell(terminatingDesc, terminatingSinceDesc, report)
 }

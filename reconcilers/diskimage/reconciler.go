@@ -95,12 +95,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Live.Get(ctx, request.NamespacedName, image); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	l := &look{VMDiskImage: image, read: image.Status.DeepCopy(), now: r.Now()}
+	l := &view{VMDiskImage: image, read: image.Status.DeepCopy(), now: r.Now()}
 	err := r.act(ctx, l)
 	return persist.Result(l.again, client.IgnoreNotFound(err))
 }
 
-func (r *Reconciler) act(ctx context.Context, l *look) error {
+func (r *Reconciler) act(ctx context.Context, l *view) error {
 	if held, err := persist.Hold(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer); !held {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 }
 
 // pass takes the next step of an image, and reports whether a deleted image has nothing left.
-func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
+func (r *Reconciler) pass(ctx context.Context, l *view) (gone bool, err error) {
 	deleted := !l.DeletionTimestamp.IsZero()
 	if err := r.count(ctx, l); err != nil {
 		return false, err
@@ -155,7 +155,7 @@ func (r *Reconciler) pass(ctx context.Context, l *look) (gone bool, err error) {
 }
 
 // proceed takes the next step of an image that is not being deleted.
-func (r *Reconciler) proceed(ctx context.Context, l *look) error {
+func (r *Reconciler) proceed(ctx context.Context, l *view) error {
 	attempt := l.Status.Attempt
 	switch {
 	case l.Status.Phase == v1alpha1.VMDiskImageLost:
@@ -186,7 +186,7 @@ func (r *Reconciler) proceed(ctx context.Context, l *look) error {
 }
 
 // save writes the status if it has changed, and records the events of the pass.
-func (r *Reconciler) save(ctx context.Context, l *look) error {
+func (r *Reconciler) save(ctx context.Context, l *view) error {
 	l.completeStatus()
 	if l.again <= 0 {
 		l.again = wait.Jitter(resync, 0.2)
@@ -199,7 +199,7 @@ func (r *Reconciler) save(ctx context.Context, l *look) error {
 }
 
 // recordEvents records what a pass has changed, as events and metrics.
-func (r *Reconciler) recordEvents(l *look) {
+func (r *Reconciler) recordEvents(l *view) {
 	before, after := v1alpha1.ConditionReady.In(l.read.Conditions), v1alpha1.ConditionReady.In(l.Status.Conditions)
 	if l.failure != "" || warns(after.Reason) && (before == nil || before.Reason != after.Reason) {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, after.Reason, "Import", "%s", after.Message)

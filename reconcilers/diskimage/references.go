@@ -70,7 +70,7 @@ func onDisks() handler.EventHandler {
 }
 
 // count counts the disks that reference the image, from the cache.
-func (r *Reconciler) count(ctx context.Context, l *look) error {
+func (r *Reconciler) count(ctx context.Context, l *view) error {
 	var disks v1alpha1.VirtualDiskList
 	err := r.Client.List(ctx, &disks, client.MatchingFields{v1alpha1.FieldUsedDiskImage: string(l.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Reconciler) count(ctx context.Context, l *look) error {
 
 // unused reports whether no disk references the image, past the cache. A disk persists its reference before it reads
 // the image live: either this list contains the disk, or the disk reads an image that is being deleted.
-func (r *Reconciler) unused(ctx context.Context, l *look) (bool, error) {
+func (r *Reconciler) unused(ctx context.Context, l *view) (bool, error) {
 	if l.Status.References.Count > 0 {
 		return false, nil
 	}
@@ -104,7 +104,7 @@ func (r *Reconciler) unused(ctx context.Context, l *look) (bool, error) {
 
 // released reports whether the data of a deleted image may be deleted, and otherwise reports the disks that reference
 // it.
-func (r *Reconciler) released(ctx context.Context, l *look) (bool, error) {
+func (r *Reconciler) released(ctx context.Context, l *view) (bool, error) {
 	unused, err := r.unused(ctx, l)
 	if err != nil || unused {
 		return unused, err
@@ -116,7 +116,7 @@ func (r *Reconciler) released(ctx context.Context, l *look) (bool, error) {
 }
 
 // setReferences writes the users of the image into its status.
-func (l *look) setReferences(disks []v1alpha1.VirtualDisk) {
+func (l *view) setReferences(disks []v1alpha1.VirtualDisk) {
 	refs := &v1alpha1.VMDiskImageReferences{Count: int32(len(disks))}
 	for i := range disks {
 		if disks[i].Namespace != l.Namespace {
@@ -167,13 +167,13 @@ func usersText(refs *v1alpha1.VMDiskImageReferences) string {
 }
 
 // blocks records why a requested deletion is blocked.
-func (l *look) blocks(reason v1alpha1.ConditionReason, message string) {
+func (l *view) blocks(reason v1alpha1.ConditionReason, message string) {
 	l.deletion, l.blockade = message, &deletionBlock{reason, message}
 }
 
 // clock maintains status.unreferencedSince. A time in the future, as after a restore or a clock change, counts as
 // now.
-func (l *look) clock() {
+func (l *view) clock() {
 	since := &l.Status.UnreferencedSince
 	switch {
 	case l.Status.Phase != v1alpha1.VMDiskImageReady || l.Status.References.Count > 0:
@@ -184,7 +184,7 @@ func (l *look) clock() {
 }
 
 // expire deletes an image that has been unreferenced for its TTL, if its spec says so.
-func (r *Reconciler) expire(ctx context.Context, l *look) error {
+func (r *Reconciler) expire(ctx context.Context, l *view) error {
 	l.clock()
 	since := l.Status.UnreferencedSince
 	if since == nil || l.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
@@ -226,7 +226,7 @@ func (r *Reconciler) expire(ctx context.Context, l *look) error {
 }
 
 // wake requeues the image after that time or earlier.
-func (l *look) wake(after time.Duration) {
+func (l *view) wake(after time.Duration) {
 	if l.again <= 0 || after < l.again {
 		l.again = after
 	}

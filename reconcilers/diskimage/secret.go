@@ -22,7 +22,7 @@ import (
 // secretAllowed reports whether CDI may send the credentials of the image to the host of its source: whether the administrator lists the
 // host in SecretHosts, or the owner of the Secret in an annotation of it. If not, it says what to do. The user who created the image could
 // get the Secret, but could send it to any host. Only the metadata of the Secret is read.
-func (r *Reconciler) secretAllowed(ctx context.Context, l *look) (bool, error) {
+func (r *Reconciler) secretAllowed(ctx context.Context, l *view) (bool, error) {
 	if l.Spec.SecretRef == nil {
 		return true, nil
 	}
@@ -53,7 +53,7 @@ func (r *Reconciler) secretAllowed(ctx context.Context, l *look) (bool, error) {
 	case to.in(strings.Split(hosts, ",")):
 		return true, nil
 	}
-	// Without --overwrite, so that it does not replace hosts that somebody adds meanwhile.
+	// Without --overwrite, so that the command does not replace hosts that another user adds meanwhile.
 	remedy := commands.Line(append(append([]string{"kubectl", "annotate"}, commands.Object("secrets", l.Namespace, of)...),
 		v1alpha1.AnnotationAllowedHosts+"="+to.String())...)
 	if hosts != "" {

@@ -15,11 +15,11 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-func (l *look) deadline() time.Duration { return limit(l.Spec.Import.Deadline, defaultDeadline) }
+func (l *view) deadline() time.Duration { return limit(l.Spec.Import.Deadline, defaultDeadline) }
 
-func (l *look) stallTimeout() time.Duration { return limit(l.Spec.Import.StallTimeout, defaultStall) }
+func (l *view) stallTimeout() time.Duration { return limit(l.Spec.Import.StallTimeout, defaultStall) }
 
-func (l *look) retryLimit() int32 { return ptr.Deref(l.Spec.Import.RetryLimit, defaultRetryLimit) }
+func (l *view) retryLimit() int32 { return ptr.Deref(l.Spec.Import.RetryLimit, defaultRetryLimit) }
 
 func limit(set *metav1.Duration, otherwise time.Duration) time.Duration {
 	if set == nil {
@@ -29,32 +29,32 @@ func limit(set *metav1.Duration, otherwise time.Duration) time.Duration {
 }
 
 // time returns the time of the pass with the precision of a status.
-func (l *look) time() metav1.Time { return metav1.NewTime(l.now.Truncate(time.Second)) }
+func (l *view) time() metav1.Time { return metav1.NewTime(l.now.Truncate(time.Second)) }
 
-func (l *look) overdue() bool { return l.now.Sub(l.Status.Attempt.StartedAt.Time) >= l.deadline() }
+func (l *view) overdue() bool { return l.now.Sub(l.Status.Attempt.StartedAt.Time) >= l.deadline() }
 
-func (l *look) overdueText() string { return fmt.Sprintf("not complete within %v", l.deadline()) }
+func (l *view) overdueText() string { return fmt.Sprintf("not complete within %v", l.deadline()) }
 
-func (l *look) says(about v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
+func (l *view) says(about v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
 	v1alpha1.SetCondition(&l.Status.Conditions, about.Condition(status, reason, l.Generation, message), l.now)
 }
 
-func (l *look) imported(status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
+func (l *view) imported(status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
 	l.says(v1alpha1.ConditionImported, status, reason, message)
 }
 
 // importing reports the progress of the current attempt.
-func (l *look) importing(text string) {
+func (l *view) importing(text string) {
 	l.imported(metav1.ConditionFalse, v1alpha1.ReasonImporting, fmt.Sprintf("attempt %d: %s", l.Status.Attempt.Number, text))
 	l.noSnapshotYet()
 }
 
-func (l *look) noSnapshotYet() {
+func (l *view) noSnapshotYet() {
 	l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "waiting for the import")
 }
 
 // unserved reports which kinds an import waits for.
-func (l *look) unserved() {
+func (l *view) unserved() {
 	l.again = pause
 	if l.noVolumes {
 		l.imported(metav1.ConditionFalse, v1alpha1.ReasonImportsNotServed, "the cluster does not serve DataVolumes of cdi.kubevirt.io/v1beta1: install CDI; the import then starts")
@@ -65,20 +65,20 @@ func (l *look) unserved() {
 }
 
 // attemptEnded reports whether the conditions describe the end of an attempt, which must stay visible.
-func (l *look) attemptEnded() bool {
+func (l *view) attemptEnded() bool {
 	return l.Status.Snapshot != nil || l.Status.Phase == v1alpha1.VMDiskImageFailed || l.Status.Attempt != nil && l.Status.Attempt.RetryAt != nil
 }
 
 // disabled reports that images are not imported, and how to enable it.
-func (l *look) disabled() {
+func (l *view) disabled() {
 	l.idle(v1alpha1.ReasonImportsDisabled, "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true")
 }
 
 // readOnly reports that nothing is imported or deleted for now.
-func (l *look) readOnly() { l.idle(v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly)) }
+func (l *view) readOnly() { l.idle(v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly)) }
 
 // idle reports why nothing is imported or deleted.
-func (l *look) idle(reason v1alpha1.ConditionReason, text string) {
+func (l *view) idle(reason v1alpha1.ConditionReason, text string) {
 	if !l.DeletionTimestamp.IsZero() {
 		l.blocks(reason, "the data cannot be deleted: "+text)
 	}
@@ -88,7 +88,7 @@ func (l *look) idle(reason v1alpha1.ConditionReason, text string) {
 }
 
 // setReadError reports a missing permission to read or delete the objects of the image.
-func (l *look) setReadError(err error) {
+func (l *view) setReadError(err error) {
 	l.deletion = err.Error()
 	if apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero() {
 		l.blocks(v1alpha1.ReasonPermissionDenied, err.Error())
@@ -100,7 +100,7 @@ func (l *look) setReadError(err error) {
 
 // fail ends the current attempt and schedules the next one, unless it was the last. Objects of the attempt are
 // deleted by later passes, once this is persisted.
-func (l *look) fail(reason v1alpha1.ConditionReason, text string, last bool) {
+func (l *view) fail(reason v1alpha1.ConditionReason, text string, last bool) {
 	a := l.Status.Attempt
 	used := a.RetriesUsed + a.RestartCount + 1
 	l.failure = reason
@@ -126,7 +126,7 @@ func (l *look) fail(reason v1alpha1.ConditionReason, text string, last bool) {
 }
 
 // completeStatus derives the rest of the status.
-func (l *look) completeStatus() {
+func (l *view) completeStatus() {
 	s := &l.Status
 	s.ObservedGeneration = l.Generation
 	s.Phase = cmp.Or(s.Phase, v1alpha1.VMDiskImagePending)
@@ -151,7 +151,7 @@ func (l *look) completeStatus() {
 }
 
 // setUsage sets the conditions about references and deletion of the image.
-func (l *look) setUsage() {
+func (l *view) setUsage() {
 	if refs := l.Status.References; refs != nil {
 		if refs.Count > 0 {
 			l.says(v1alpha1.ConditionInUse, metav1.ConditionTrue, v1alpha1.ReasonImageReferenced, "used by "+usersText(refs))

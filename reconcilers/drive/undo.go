@@ -57,7 +57,7 @@ func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 		t.Later()
 		return e.Waits(ctx, v1alpha1.ReasonInProgress, undoWaitMessage(former, seen))
 	}
-	return true, t.settle(ctx, e, &seen)
+	return true, t.endFormer(ctx, e, &seen)
 }
 
 // takingOver reports whether another process may still send requests. A task in flight may then belong to a holder
@@ -100,8 +100,8 @@ func (t *Turn) cancel(ctx context.Context, task string) (runtime.Observation, er
 	return t.observed.seen, t.observed.err
 }
 
-// settle ends the former holder that has been undone for longest.
-func (t *Turn) settle(ctx context.Context, e Ender, seen *runtime.Observation) error {
+// endFormer ends the former holder that has been undone for longest.
+func (t *Turn) endFormer(ctx context.Context, e Ender, seen *runtime.Observation) error {
 	entry := t.VM.Status.Undoing[0]
 	if err := e.End(ctx, &entry); err != nil {
 		return err

@@ -29,7 +29,7 @@ type Collector[List client.ObjectList] struct {
 	// Match are the indexes of the cache that select the objects. If it is nil, all objects of the kind are listed.
 	Match client.MatchingFields
 	// Of reports the values for a list. Its objects belong to the cache and must not be modified.
-	Of func(list List, tell Tell)
+	Of func(list List, report Tell)
 }
 
 // Describe sends the descriptions of the metrics.
@@ -78,12 +78,12 @@ func (g Groups) Add(label string, since time.Time) {
 	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
 }
 
-// Tell tells the size of each group, and since when its oldest object is in it, in seconds since 1970. If number is nil, it omits the sizes.
-func (g Groups) Tell(number, since *prometheus.Desc, tell Tell) {
+// Tell reports the size of each group, and since when its oldest object is in it, as Unix time. If number is nil, it omits the sizes.
+func (g Groups) Tell(number, since *prometheus.Desc, report Tell) {
 	for label, of := range g {
 		if number != nil {
-			tell(number, of.number, label)
+			report(number, of.number, label)
 		}
-		tell(since, of.since, label)
+		report(since, of.since, label)
 	}
 }

@@ -1,5 +1,5 @@
-// Package persist writes what reconcilers change of an object: its finalizers and its status. Each write is over the object as it was
-// read: if another client has changed it, the write fails with a conflict, and the reconciler reads again.
+// Package persist writes the finalizers and the status of an object. If another client has changed the object since it was read, the write
+// fails with a conflict, and the reconciler reads it again.
 package persist
 
 import (

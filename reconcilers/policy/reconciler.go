@@ -82,8 +82,8 @@ type Catalog interface {
 type Checker interface {
 	// Check compiles policies, each with the libraries among them, and returns the errors by policy name.
 	Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error
-	// RunTests runs the tests of a policy in the given world. refused is why it must not be applied, err why the
-	// tests could not be run.
+	// RunTests runs the tests of a policy in the given world. The first error is why the policy must not be applied,
+	// the second why the tests could not run.
 	RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error)
 }
 

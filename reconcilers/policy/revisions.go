@@ -27,7 +27,7 @@ const (
 	// keptRevisions is the number of stored revisions per policy.
 	keptRevisions = 3
 	// maxRevision is the highest accepted revision number. Above the highest possible number nothing could be stored,
-	// and whoever wrote it would determine the policy of every replica that starts.
+	// and its author would determine the policy of every replica that starts.
 	maxRevision = 1 << 53
 )
 

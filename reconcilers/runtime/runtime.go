@@ -299,7 +299,7 @@ type Observation struct {
 	InstanceID string
 	// Power is whether the instance is on, off or paused.
 	Power v1alpha1.PowerState
-	// Incarnation is a value of the runtime that is new with every power-on, whoever requested it. It is empty until the first
+	// Incarnation is a value of the runtime that is new with every power-on, by any client. It is empty until the first
 	// power-on. Compare it only between moments at which the instance was on: equal values mean that it was not off in between. Its
 	// format depends on the runtime.
 	Incarnation string
@@ -313,7 +313,7 @@ type Observation struct {
 	Disks []v1alpha1.AttachedDisk
 	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference
-	// InFlight are the tasks of the machine that the runtime runs or has accepted, whoever requested them. A guest shutdown is not one
+	// InFlight are the tasks of the machine that the runtime runs or has accepted, from any client. A guest shutdown is not one
 	// of them.
 	InFlight []Task
 	// LastFailure is the error message of the machine's last task if it failed and the runtime still knows it. It is for users; no

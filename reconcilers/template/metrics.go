@@ -77,7 +77,7 @@ func (m *Metrics) observeImport(took time.Duration, err error) {
 }
 
 // reportDomains reports the number of failure domains by reason.
-func reportDomains(list *v1alpha1.VSphereTemplateList, tell gauge.Tell) {
+func reportDomains(list *v1alpha1.VSphereTemplateList, report gauge.Tell) {
 	count := map[string]int{}
 	for i := range list.Items {
 		for j := range list.Items[i].Status.FailureDomains {
@@ -87,6 +87,6 @@ func reportDomains(list *v1alpha1.VSphereTemplateList, tell gauge.Tell) {
 		}
 	}
 	for reason, n := range count {
-		tell(domainsDesc, n, reason)
+		report(domainsDesc, n, reason)
 	}
 }

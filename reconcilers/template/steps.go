@@ -144,8 +144,8 @@ func (w *wanted) create(v View) step {
 	return step{do: fetch}
 }
 
-// replace gives the name to a complete item. The current template keeps it if the name under which it would be kept
-// is taken.
+// replace assigns the template's name to a complete item. The current template keeps the name if the one to which it
+// would be renamed is taken.
 func (w *wanted) replace(v View, present, fresh *Item) step {
 	if present.Busy && !w.overdue {
 		return step{do: hold, item: present, why: blocked(templateInUse,

@@ -137,7 +137,7 @@ func (h *claimHolder) finish(ctx context.Context) (bool, error) {
 	return did, err
 }
 
-// withdraw releases the claim without success: what was begun is undone.
+// withdraw releases the claim without success, so that the unfinished change is undone.
 func (h *claimHolder) withdraw(ctx context.Context, end v1alpha1.UndoEnd) (bool, error) {
 	if err := claim.Withdraw(&h.VM.Status, h.active().ID, end); err != nil {
 		return false, fmt.Errorf("withdrawing the claim on VirtualMachine %s: %w", h.Key(), err)

@@ -49,16 +49,16 @@ func (r *Reconciler) addMetrics(mgr ctrl.Manager) error {
 func collector(machines client.Reader, elected <-chan struct{}) prometheus.Collector {
 	return &gauge.Collector[*v1alpha1.VirtualMachineList]{
 		Cache: machines, Elected: elected, Descs: []*prometheus.Desc{waitingDesc, waitingSinceDesc}, Match: client.MatchingFields{byWaiting: forImage},
-		New: func() *v1alpha1.VirtualMachineList { return &v1alpha1.VirtualMachineList{} }, Of: tellWaiting,
+		New: func() *v1alpha1.VirtualMachineList { return &v1alpha1.VirtualMachineList{} }, Of: reportWaiting,
 	}
 }
 
-func tellWaiting(list *v1alpha1.VirtualMachineList, tell gauge.Tell) {
+func reportWaiting(list *v1alpha1.VirtualMachineList, report gauge.Tell) {
 	waiting := gauge.Groups{}
 	for i := range list.Items {
 		if c := v1alpha1.ConditionImageReady.In(list.Items[i].Status.Conditions); c != nil {
 			waiting.Add(c.Reason, c.LastTransitionTime.Time)
 		}
 	}
-	waiting.Tell(waitingDesc, waitingSinceDesc, tell)
+	waiting.Tell(waitingDesc, waitingSinceDesc, report)
 }

@@ -19,7 +19,7 @@ type Source interface {
 	// Origin returns the origin of its claims.
 	Origin() v1alpha1.ClaimOrigin
 	// Wants returns the change that a machine needs in its observed state, or nil. It is called in each pass while
-	// the source holds the machine: as soon as it returns nil or another type, what it has begun is undone.
+	// the source holds the machine: as soon as it returns nil or another type, its unfinished change is undone.
 	Wants(*v1alpha1.VirtualMachine, *runtime.Observation) *drive.Intent
 }
 

@@ -14,17 +14,17 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// What policies need is bounded for each by [engine.MostWeight], and here for all of them together: they stay in memory for as long as
-// they decide. Compilation is bounded in time: it can neither be cancelled nor given
-// a limit of memory in this process, where what comes has passed a child process that can, or at least the estimates of [engine.Compile].
+// Active policies stay in memory: [engine.MostWeight] limits each of them, and MostWeight all together. The time of a compilation is
+// limited here, but not its memory, and it cannot be cancelled. A policy has passed a child process with both limits before, or at
+// least the estimates of [engine.Compile].
 
-// MostWeight is what all policies may need together, in bytes, as [engine.Policy.Weight] estimates it.
+// MostWeight limits the sum of all [engine.Policy.Weight], in bytes.
 const MostWeight = 192 << 20
 
-// patience is long, because a policy must not be broken by how busy a machine is.
+// patience limits a compilation. It is long, so that a busy machine does not break a policy.
 const patience = 10 * time.Second
 
-// Weight is what the policy needs; 0 if it is broken.
+// Weight returns the estimated memory of the policy, 0 if it is broken.
 func (p *Policy) Weight() int64 {
 	if p.Policy == nil {
 		return 0
@@ -32,7 +32,7 @@ func (p *Policy) Weight() int64 {
 	return p.Policy.Weight()
 }
 
-// CheckWeight tells whether there is room for a policy beside others, if all may need so much.
+// CheckWeight returns an error if a policy and the others together weigh more than most.
 func CheckWeight(name string, weight, others, most int64) error {
 	if weight+others <= most {
 		return nil
@@ -42,7 +42,7 @@ func CheckWeight(name string, weight, others, most int64) error {
 		name, engine.Mebibytes(weight), engine.Mebibytes(others), engine.Mebibytes(most))
 }
 
-// byAge gives the positions of objects, the oldest first; by name where they are of one age, as they come.
+// byAge returns the indexes of objects, the oldest first. Objects of the same age keep their order, which is by name.
 func byAge(objects []v1alpha1.RegoPolicy) []int {
 	order := make([]int, len(objects))
 	for i := range order {
@@ -54,23 +54,23 @@ func byAge(objects []v1alpha1.RegoPolicy) []int {
 	return order
 }
 
-// errOverrun is what is wrong with what takes too long to compile.
+// errOverrun means that a compilation takes too long.
 var errOverrun = errors.New("overrun")
 
-// late are the compilations of this process that took too long, by what is compiled. Each goes on, since nothing can end it: nobody begins it
-// a second time beside it, and what it gives in the end is used by the first who asks. A slow machine is late with a policy, no more.
+// late has the compilations of this process that took too long, by their input. They cannot be cancelled, so they continue: the same input
+// is not compiled a second time, and the first later call uses the result. On a slow machine a policy is therefore late, not broken.
 var late sync.Map
 
-// keepLate is how long a late result is kept for somebody who asks.
+// keepLate is the time after which an unused late result is dropped.
 const keepLate = 10 * time.Minute
 
-// leftBehind counts the compilations that nobody waits for any more.
+// leftBehind counts the compilations that took too long and still run.
 var leftBehind atomic.Int64
 
-// LeftBehind is how many compilations took too long and still run.
+// LeftBehind returns the number of compilations that took too long and still run.
 func LeftBehind() int64 { return leftBehind.Load() }
 
-// attempt is a compilation, and who is to be told when it ends.
+// attempt is a compilation with the functions to call when it ends.
 type attempt[T any] struct {
 	done   chan struct{}
 	result T
@@ -79,11 +79,11 @@ type attempt[T any] struct {
 	wanted []func()
 }
 
-// await waits for work, and not longer than a compilation may take. For what is late already it does not wait at all.
+// await runs work and waits for its result, at most for patience. If the same work is late already, it does not wait.
 func await[T any](c *Catalog, what any, work func() T) (result T, inTime bool) {
 	begun := &attempt[T]{done: make(chan struct{})}
 	if known, is := late.Load(what); is {
-		return known.(*attempt[T]).take(c, what)
+		return known.(*attempt[T]).poll(c, what)
 	}
 	go func() {
 		defer close(begun.done)
@@ -101,14 +101,14 @@ func await[T any](c *Catalog, what any, work func() T) (result T, inTime bool) {
 	go func() {
 		<-begun.done
 		leftBehind.Add(-1)
-		begun.tell()
+		begun.notify()
 		time.AfterFunc(keepLate, func() { late.CompareAndDelete(what, begun) })
 	}()
-	return begun.take(c, what)
+	return begun.poll(c, what)
 }
 
-// take gives the result of a late attempt, if it has ended; else the catalog is told when it does.
-func (a *attempt[T]) take(c *Catalog, what any) (result T, ended bool) {
+// poll returns the result of a late attempt if it has ended. Otherwise Late of the catalog is called when it ends.
+func (a *attempt[T]) poll(c *Catalog, what any) (result T, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
@@ -123,24 +123,24 @@ func (a *attempt[T]) take(c *Catalog, what any) (result T, ended bool) {
 	return result, false
 }
 
-func (a *attempt[T]) tell() {
+func (a *attempt[T]) notify() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, tell := range a.wanted {
-		tell()
+	for _, notify := range a.wanted {
+		notify()
 	}
 	a.wanted = nil
 }
 
 func (c *Catalog) patience() time.Duration { return cmp.Or(c.Patience, patience) }
 
-// compiled is what compiling gives.
+// compiled is the result of a compilation.
 type compiled struct {
 	policy *engine.Policy
 	err    error
 }
 
-// within compiles, but not for longer than a compilation may take.
+// within compiles a policy or library, and fails if that takes too long.
 func (c *Catalog) within(name string, key [sha256.Size]byte, modules []engine.Module, compile func() (*engine.Policy, error)) (*engine.Policy, error) {
 	if !slices.ContainsFunc(modules, parsing) {
 		result, inTime := await(c, key, func() (r compiled) {
@@ -155,7 +155,7 @@ func (c *Catalog) within(name string, key [sha256.Size]byte, modules []engine.Mo
 		"if there is none, make its rules and comprehensions shorter and less nested", name, errOverrun, c.patience())
 }
 
-// parsing tells whether a module is late that a compilation would begin with.
+// parsing reports whether a late attempt to parse the module still runs: a compilation would begin with the same.
 func parsing(m engine.Module) bool {
 	known, is := late.Load(m)
 	if !is {
@@ -169,7 +169,7 @@ func parsing(m engine.Module) bool {
 	}
 }
 
-// sketchWithin is sketch, but not for longer than a compilation may take. Late gives nil, as what does not parse, and is not remembered.
+// sketchWithin is sketch with a time limit. If it is late, the outline is nil, as for a module that does not parse, and must not be cached.
 func (c *Catalog) sketchWithin(m engine.Module) (outline *engine.Outline, inTime bool) {
 	return await(c, m, func() *engine.Outline { return sketch(m) })
 }

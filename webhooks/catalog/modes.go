@@ -60,7 +60,7 @@ func (r regime) of(set labels.Set) v1alpha1.PolicyMode {
 	return r.mode
 }
 
-// strictestOf gives the mode for a namespace whose labels a request changes: the strictest that it has before or after.
+// strictestOf returns the strictest mode of several label sets: a request may change the labels of the namespace.
 func (r regime) strictestOf(sets homes) v1alpha1.PolicyMode {
 	mode := v1alpha1.ModeAudit
 	for _, set := range sets {
@@ -69,7 +69,7 @@ func (r regime) strictestOf(sets homes) v1alpha1.PolicyMode {
 	return mode
 }
 
-// strictest gives the mode for a namespace of whose labels nothing is known.
+// strictest returns the strictest mode that any namespace may have.
 func (r regime) strictest() v1alpha1.PolicyMode {
 	mode := r.mode
 	for _, n := range r.namespaces {
@@ -78,7 +78,7 @@ func (r regime) strictest() v1alpha1.PolicyMode {
 	return mode
 }
 
-// byLabels tells whether the mode follows from a namespace's labels.
+// byLabels reports whether the mode depends on the labels of namespaces.
 func (r regime) byLabels() bool {
 	return slices.ContainsFunc(r.namespaces, func(n namespaceMode) bool { return n.selector != nil })
 }

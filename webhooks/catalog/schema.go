@@ -23,9 +23,9 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// conforms holds spec.parameters against spec.parametersSchema, as the API server holds a custom resource against the schema of
-// its definition. The error is [engine.CompileErrors], which name fields. A field that the schema does not have is an error, too:
-// the API server would leave it out, and whoever misspelt it would never know.
+// conforms validates spec.parameters by spec.parametersSchema, as the API server validates a custom resource by the schema in its
+// CustomResourceDefinition. The error is [engine.CompileErrors], which name fields. Unlike the API server, which drops unknown fields, it
+// rejects them, so that users notice misspelt names.
 func (s *Source) conforms() error {
 	if len(s.ParametersSchema) == 0 {
 		return nil
@@ -133,7 +133,7 @@ func newSchema(text []byte) (*schema, error) {
 	return &schema{structural, values, cel.NewValidator(structural, false, celconfig.PerCallLimit)}, nil
 }
 
-// defaults tells whether a schema has a default anywhere.
+// defaults reports whether a schema has a default at any depth.
 func defaults(s *structuralschema.Structural) (found bool) {
 	v := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
 		found = found || s.Default.Object != nil
@@ -163,7 +163,7 @@ func (s *schema) problems(parameters map[string]any) []string {
 	return slices.Compact(all)
 }
 
-// unknown gives the fields that the schema does not have.
+// unknown returns the paths of the fields that the schema lacks.
 func (s *schema) unknown(parameters map[string]any) []string {
 	named := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}
 	return pruning.PruneWithOptions(runtime.DeepCopyJSON(parameters), s.structural, false, named)

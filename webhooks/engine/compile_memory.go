@@ -16,23 +16,23 @@ const (
 	MostWeight = 32 << 20
 )
 
-// WeightError is told to a policy, or a library, that would need too much memory for as long as it is there.
+// WeightError means that a policy or library would need too much memory.
 type WeightError struct {
 	Name         string
 	Weight, Most int64
 }
 
-// Error says what would help.
+// Error returns the message with the remedy.
 func (e *WeightError) Error() string {
 	return fmt.Sprintf("%s needs about %s of memory, but the limit for one policy or library is %s: "+
 		"make its modules, imported libraries or parameters smaller, or split it into several policies",
 		e.Name, Mebibytes(e.Weight), Mebibytes(e.Most))
 }
 
-// Mebibytes writes down a number of bytes.
+// Mebibytes formats a number of bytes.
 func Mebibytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
 
-// weigh estimates what modules and parameters need. It depends on nothing but their text, so that whoever asks gets the same.
+// weigh estimates the memory of modules and parameters from their text alone, so that every process computes the same value.
 func weigh(src Source, modules []*ast.Module) int64 {
 	weight := int64(alone) + perByte*int64(len(src.Parameters))
 	nodes := int64(0)
@@ -46,6 +46,5 @@ func weigh(src Source, modules []*ast.Module) int64 {
 	return weight + perNode*nodes
 }
 
-// Weight is an estimate of the memory that the policy needs for as long as it is there, in bytes. It is the same for the same source,
-// wherever it is compiled.
+// Weight returns the estimated memory of the compiled policy, in bytes. It depends only on the source.
 func (p *Policy) Weight() int64 { return p.weight }

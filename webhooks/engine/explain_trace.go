@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxFrames bounds what is kept of an evaluation, however much it does.
+	// maxFrames limits the recorded frames of an evaluation.
 	maxFrames = 200_000
-	// maxStops is how many of the things are told apart for which an expression does not hold.
+	// maxStops limits the recorded failures of one expression.
 	maxStops = 50
-	// maxDepth is how far an explanation goes from a rule into those that it asks.
+	// maxDepth limits the depth of rules that an explanation follows.
 	maxDepth = 5
 )
 
-// trace keeps of an evaluation how far each rule got, and what the expressions were asked with at which it stopped.
+// trace records how far each rule got in an evaluation, and the values of the expressions at which it stopped.
 type trace struct {
 	tracer
 	frames map[uint64]*frame
@@ -229,8 +229,8 @@ func (s *explainer) because(at *stop, depth int) *Unmet {
 	return s.describe(f, depth)
 }
 
-// below is what stopped of that which an expression asks: what was evaluated for it, or what is remembered of a rule that was
-// evaluated before.
+// below returns the frame that stopped an expression: one that was evaluated for it or, if OPA had cached the rule's result, one of an
+// earlier evaluation of the rule.
 func (s *explainer) below(at *stop) *frame {
 	if f := furthest(at.inner); f != nil {
 		return f
@@ -326,7 +326,7 @@ func (s *explainer) nameOf(body ast.Body, v ast.Var, asked *ast.Expr) string {
 		return string(original)
 	}
 	for _, e := range body {
-		if gives(e, v) && e != asked {
+		if assigns(e, v) && e != asked {
 			return written(e)
 		}
 	}
@@ -336,8 +336,8 @@ func (s *explainer) nameOf(body ast.Body, v ast.Var, asked *ast.Expr) string {
 	return string(v)
 }
 
-// gives tells whether an expression is one by which a variable gets its value: an equality, or a call with it as the result.
-func gives(e *ast.Expr, v ast.Var) bool {
+// assigns reports whether an expression assigns a value to a variable: an equality, or a call with the variable as its result.
+func assigns(e *ast.Expr, v ast.Var) bool {
 	switch operands := e.Operands(); {
 	case e.IsEquality():
 		return operands[0].Value.Compare(v) == 0
@@ -347,7 +347,7 @@ func gives(e *ast.Expr, v ast.Var) bool {
 	return false
 }
 
-// refName is a reference as it is written. Whole tells that it is not only the beginning of it.
+// refName returns a reference as in the source. whole is false for the beginning of a longer one.
 func (s *explainer) refName(ref ast.Ref, whole bool, t *ast.Term) string {
 	if whole && t.Location != nil && len(t.Location.Text) > 0 {
 		return string(t.Location.Text)
@@ -358,8 +358,8 @@ func (s *explainer) refName(ref ast.Ref, whole bool, t *ast.Term) string {
 	return ref.String()
 }
 
-// groundOf gives what a reference refers to, if that can be asked by itself, which what is a function's cannot: up to the first
-// variable that has no value.
+// groundOf returns the reference with values for its variables, up to the first variable without one. ok is false if it cannot be
+// evaluated by itself, as for a function.
 func (s *explainer) groundOf(ref ast.Ref, at *stop) (ground ast.Ref, ok bool) {
 	if !ref.HasPrefix(ast.InputRootRef) && !ref.HasPrefix(ast.DefaultRootRef) {
 		return nil, false

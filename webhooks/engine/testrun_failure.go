@@ -10,13 +10,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// A test that fails is run once more, to tell of each of its rules, or rows, the expression that did not hold, and what stood on its sides.
+// A failed test is run again with a trace, to report for each of its rules or rows the expression that was false, and its operands.
 
 // attempt is one run through the body of a test, or one row of a table, that did not reach its end.
 type attempt struct {
 	row  string
 	rule *ast.Rule
-	expr *ast.Expr // that did not hold, with values for its variables
+	expr *ast.Expr // that was false, with values for its variables
 }
 
 // attempts returns those of a test, in the order of its rules.
@@ -78,14 +78,14 @@ func (at *stop) plug(t *ast.Term) *ast.Term {
 	return t
 }
 
-// most of what is told of a test: lines, and bytes of each value.
+// Limits of the message for a test: lines, and bytes of each value and statement.
 const (
 	maxDifferences = 5
 	maxGot         = 400
 	maxStatement   = 120
 )
 
-// differences are lines that say what a test got and wanted.
+// differences returns lines that say what a test got and wanted.
 func (s *suite) differences(ctx context.Context, t test, rows []string) string {
 	seen := newTrace()
 	if _, err := s.evaluate(ctx, t, &printer{}, seen, s.heard.option(new([]error))); err != nil {
@@ -140,12 +140,12 @@ func (s *suite) difference(ctx context.Context, a *attempt) string {
 	return line + "does not hold"
 }
 
-// comparisons are what is said before the right side of one, which is not just what was wanted.
+// comparisons has the words before the right operand, by operator.
 var comparisons = map[string]string{
 	"eq": "", "equal": "", "neq": "anything but ", "lt": "less than ", "lte": "at most ", "gt": "more than ", "gte": "at least ",
 }
 
-// called tells what a call gives that was to give its last operand.
+// called describes the result of a call whose last operand is the wanted result.
 func (s *suite) called(ctx context.Context, e *ast.Expr) string {
 	terms := e.Terms.([]*ast.Term)
 	call := slices.Clone(terms)
@@ -160,7 +160,7 @@ func (s *suite) called(ctx context.Context, e *ast.Expr) string {
 	return fmt.Sprintf("got %s, want %s", got, s.valueOf(ctx, terms[len(terms)-1], e.With))
 }
 
-// valueOf gives the value of a term, as text.
+// valueOf returns the value of a term as text.
 func (s *suite) valueOf(ctx context.Context, t *ast.Term, with []*ast.With) string {
 	if ast.IsConstant(t.Value) {
 		return brief(t)
@@ -173,14 +173,14 @@ func (s *suite) valueOf(ctx context.Context, t *ast.Term, with []*ast.With) stri
 	return s.query(ctx, e)
 }
 
-// query gives what the variable got becomes.
+// query returns the value of the variable got as text.
 func (s *suite) query(ctx context.Context, e *ast.Expr) string {
-	hear := func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
-		said, _ := s.heard.hear(operands) // what is wrong has been told
+	check := func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
+		said, _ := s.heard.checkCall(operands) // the first run has reported the error
 		return next(said)
 	}
 	found, err := topdown.NewQuery(ast.NewBody(e)).WithCompiler(s.compiler).WithStore(s.store).WithTransaction(s.txn).
-		WithBuiltins(map[string]*topdown.Builtin{saidName: {Decl: saidBuiltin[saidName], Func: hear}}).Run(ctx)
+		WithBuiltins(map[string]*topdown.Builtin{saidName: {Decl: saidBuiltin[saidName], Func: check}}).Run(ctx)
 	switch {
 	case err != nil:
 		return "an error: " + err.Error()
@@ -190,7 +190,7 @@ func (s *suite) query(ctx context.Context, e *ast.Expr) string {
 	return brief(found[0][ast.Var(reserved+"got")])
 }
 
-// brief is a value as Rego has it, cut if it is long.
+// brief returns a value in Rego syntax, cut to maxGot bytes.
 func brief(t *ast.Term) string { return cutAt(t.String(), maxGot) }
 
 func cutAt(text string, most int) string {

@@ -119,7 +119,7 @@ func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 // option returns the builtin that checks values; values that the engine rejects are added to unusable.
 func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 	return rego.FunctionDyn(saidFunction, func(_ rego.BuiltinContext, operands []*ast.Term) (*ast.Term, error) {
-		said, err := l.hear(operands)
+		said, err := l.checkCall(operands)
 		if err != nil {
 			*unusable = append(*unusable, err)
 		}
@@ -127,8 +127,8 @@ func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 	})
 }
 
-// hear implements the builtin.
-func (l *interceptor) hear(operands []*ast.Term) (*ast.Term, error) {
+// checkCall implements the builtin.
+func (l *interceptor) checkCall(operands []*ast.Term) (*ast.Term, error) {
 	return l.check(text(operands[0]), operands[1], onlyElement(operands[2]), onlyElement(operands[3]))
 }
 

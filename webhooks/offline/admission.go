@@ -102,13 +102,13 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, endpoint string, all [
 		}
 	}
 	if len(asked) == 0 && len(skipped) == 0 {
-		r.noteUnsent(ctx, p, speaks)
+		r.addUnsentNote(ctx, p, speaks)
 	}
 	return asked, r.explain(ctx, p, endpoint, asked, skipped)
 }
 
-// noteUnsent notes policies that match a request which the API server sends to no webhook.
-func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*catalog.Policy) bool) {
+// addUnsentNote adds a note about policies that match a request which the API server sends to no webhook.
+func (r *Reviewer) addUnsentNote(ctx context.Context, p *pending, speaks func(*catalog.Policy) bool) {
 	review, err := p.review()
 	if err != nil {
 		return
@@ -209,7 +209,7 @@ func (r *Reviewer) evaluate(ctx context.Context, p *pending, endpoint string, by
 	}
 	response, said := decision.Response(), verdictsOf(decision)
 	p.result.Policies = append(p.result.Policies, said...)
-	p.noteForeign(said)
+	p.addForeignNote(said)
 	if open := decision.OpenOverride(); open != "" { // a cluster knows whether it counts
 		response.Warnings = slices.DeleteFunc(response.Warnings, func(w string) bool { return w == open })
 		p.addNote(AboutRequest, "the override was not judged: %s", open)
@@ -226,8 +226,8 @@ func (r *Reviewer) evaluate(ctx context.Context, p *pending, endpoint string, by
 	return response, nil
 }
 
-// noteForeign notes what is not checked if policies match a kind without a schema.
-func (p *pending) noteForeign(said []PolicyVerdict) {
+// addForeignNote adds a note about what is not checked if policies match a kind without a schema.
+func (p *pending) addForeignNote(said []PolicyVerdict) {
 	if p.kind.schema != nil || len(said) == 0 {
 		return
 	}

@@ -19,28 +19,28 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Document is an object as somebody wrote it down.
+// Document is an object in a file.
 type Document struct {
 	Object map[string]any
-	// File and Line are where it begins.
+	// File and Line are where the object begins.
 	File string
 	Line int
 
-	from piece // that it was read from; nothing if it was not read
+	from piece // of the file; zero if the object was not read from one
 }
 
-// Place is where the document begins, for messages.
+// Place returns the file and line of the document, for messages.
 func (d *Document) Place() string { return fmt.Sprintf("%s:%d", d.File, d.Line) }
 
-// errorf is an error about the document.
+// errorf returns an error with the place of the document.
 func (d *Document) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", d.Place(), fmt.Errorf(format, args...))
 }
 
-// Stdin is how a path says standard input.
+// Stdin is the path of standard input.
 const Stdin = "-"
 
-// FileOf is how messages say a path.
+// FileOf returns a path for messages.
 func FileOf(path string) string {
 	if path == Stdin {
 		return "<stdin>"
@@ -48,7 +48,7 @@ func FileOf(path string) string {
 	return path
 }
 
-// extensions of the files that are read from a folder, as kubectl has them.
+// extensions of the files that are read from a folder, as in kubectl.
 var extensions = []string{".json", ".yaml", ".yml"}
 
 // Files reads documents.
@@ -61,13 +61,13 @@ type Files struct {
 	spent bool
 }
 
-// Read gives the documents of files and folders in their order, with lists taken apart. The error joins all that is wrong and
-// names files and lines.
+// Read returns the documents of files and folders in order, with the items of lists as separate documents. The error joins all errors, with
+// their files and lines.
 func (f *Files) Read(paths ...string) ([]Document, error) {
 	return together(paths, f.readPath)
 }
 
-// together gives the documents of all, and joins what is wrong with each.
+// together returns the documents of all paths or pieces, and joins their errors.
 func together[T any](all []T, read func(T) ([]Document, error)) (documents []Document, err error) {
 	var errs []error
 	for _, one := range all {
@@ -260,7 +260,7 @@ func (p piece) syntaxError(file string, err error) error {
 
 func unknownLines() []int { return nil }
 
-// flatten gives the objects of a list, or the document itself. Items begin at lines, as far as these are known.
+// flatten returns the items of a list as documents, or the document itself. itemLines returns the lines of the items that are known.
 func (d Document) flatten(itemLines func() []int) ([]Document, error) {
 	kind, err := d.text("kind")
 	if err != nil {

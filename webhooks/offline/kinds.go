@@ -27,7 +27,7 @@ type kind struct {
 	schema.GroupVersionKind
 	resource   schema.GroupVersionResource
 	namespaced bool
-	// guessed tells that resource and scope are not known but taken to be as is usual.
+	// guessed is set if resource and scope are unknown, and derived from the kind by convention.
 	guessed bool
 	// schema is nil for kinds that are not ours.
 	schema *kindSchema
@@ -140,7 +140,7 @@ func newKindSchema(version *apiextensionsv1.CustomResourceDefinitionVersion) (*k
 	}, nil
 }
 
-// of gives the kind of a document.
+// of returns the kind of a document.
 func (k *Kinds) of(d *Document) (*kind, error) {
 	apiVersion, err := d.text("apiVersion")
 	if err != nil {

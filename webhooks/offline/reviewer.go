@@ -141,7 +141,7 @@ func (p *pending) conclude(err error) error {
 	case p.undecided:
 		p.result.Verdict = Undecided
 	}
-	p.noteUnchecked()
+	p.addUncheckedNotes()
 	if p.object != nil && p.connection.Empty() {
 		p.result.Object = p.object.Object
 		p.result.Name = p.object.GetName()
@@ -150,8 +150,8 @@ func (p *pending) conclude(err error) error {
 	return nil
 }
 
-// noteUnchecked notes what an admission does not cover.
-func (p *pending) noteUnchecked() {
+// addUncheckedNotes adds notes about what an admission does not cover.
+func (p *pending) addUncheckedNotes() {
 	if p.assumed {
 		p.addNote(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
 	}
@@ -348,7 +348,7 @@ func (r *Reviewer) validateChange(ctx context.Context, p *pending) error {
 	s := p.kind.schema
 	p.object.SetGeneration(p.old.GetGeneration())
 	if s != nil && s.status {
-		s.keepStatus(p)
+		s.preserveStatus(p)
 	}
 	if !sameButMetadata(p.object.Object, p.old.Object) {
 		p.object.SetGeneration(p.old.GetGeneration() + 1)
@@ -374,8 +374,8 @@ func (r *Reviewer) validateChange(ctx context.Context, p *pending) error {
 	return nil
 }
 
-// keepStatus restores the status, which has a subresource of its own.
-func (s *kindSchema) keepStatus(p *pending) {
+// preserveStatus restores the status, which has a subresource of its own.
+func (s *kindSchema) preserveStatus(p *pending) {
 	sent, said := p.object.Object["status"]
 	status, had := p.old.Object["status"]
 	delete(p.object.Object, "status")

@@ -80,7 +80,7 @@ func (k *Kinds) CheckNew(ctx context.Context, d *Document) error {
 	return is.schema.validateNew(ctx, is, u).ToAggregate()
 }
 
-// validateNew says what is wrong with an object that is to be created.
+// validateNew validates an object before its creation.
 func (s *kindSchema) validateNew(ctx context.Context, k *kind, u *unstructured.Unstructured) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, apivalidation.NameIsDNSSubdomain, metadata)
@@ -94,8 +94,7 @@ func (s *kindSchema) validateNew(ctx context.Context, k *kind, u *unstructured.U
 	return errs
 }
 
-// validateChange says what is wrong with an object that is to take the place of another. What was wrong before and does not
-// change is let pass.
+// validateChange validates the update of an object. Errors in unchanged fields are ignored (ratcheting).
 func (s *kindSchema) validateChange(ctx context.Context, k *kind, u, old *unstructured.Unstructured) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	correlated := common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s.structural})
@@ -176,7 +175,7 @@ func finalizerWarnings(u, old *unstructured.Unstructured) (warnings []string) {
 
 var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, "kubernetes"}
 
-// sameButMetadata tells whether two objects differ in nothing but metadata; else their generation does.
+// sameButMetadata reports whether two objects differ only in metadata. Otherwise the API server increments the generation.
 func sameButMetadata(a, b map[string]any) bool {
 	without := func(object map[string]any) map[string]any {
 		rest := map[string]any{}

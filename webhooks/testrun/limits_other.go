@@ -2,5 +2,5 @@
 
 package testrun
 
-// take does nothing: outside Linux, which clusters use, a test run is limited in time only.
-func (Limits) take() error { return nil }
+// apply does nothing: outside Linux, which clusters use, a test run is limited in time only.
+func (Limits) apply() error { return nil }

@@ -47,8 +47,8 @@ type Options struct {
 	Process Process
 	// Within is the time limit of a test run that a request waits for.
 	Within time.Duration
-	// Match checks spec.match of a policy: refused are entries that keep the API server from calling the policy's webhook, unserved
-	// those that the cluster does not serve; one line each, which begins with the field. Nil skips the check.
+	// Match checks spec.match of a policy. It returns the entries for which the API server would never call the policy's webhook, and those
+	// that the cluster does not serve; one line each, which begins with the field. Nil skips the check.
 	Match func(ctx context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string)
 	// Hint is appended to errors.
 	Hint string

@@ -24,7 +24,7 @@ func (o *Options) addAudit(
 	mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
 ) (*audit.Reconciler, error) {
 	r := &audit.Reconciler{
-		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: judge{gate, kept},
+		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: evaluator{gate, kept},
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
 		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Nameless: !o.AuditNames, Now: time.Now,
 		MayRead: reads.Allow,
@@ -38,26 +38,26 @@ func (o *Options) addAudit(
 	return r, nil
 }
 
-// judge adapts the gate to the audit, which does not depend on the webhooks.
-type judge struct {
+// evaluator adapts the gate to the audit, which does not depend on the webhooks.
+type evaluator struct {
 	gate *webhooks.Gate
 	kept *keeper.Keeper
 }
 
 // Judge evaluates the policy for an object.
-func (j judge) Judge(
+func (e evaluator) Judge(
 	ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured,
 ) (audit.Judgement, error) {
-	audited, err := j.gate.Audit(ctx, policy, resource, object)
-	judged := audit.Judgement{Asked: audited.Asked, Mode: audited.Mode}
+	audited, err := e.gate.Audit(ctx, policy, resource, object)
+	result := audit.Judgement{Asked: audited.Asked, Mode: audited.Mode}
 	for _, d := range audited.Denials {
-		judged.Against = append(judged.Against, audit.Objection{Reason: d.Reason, Message: d.Message})
+		result.Against = append(result.Against, audit.Objection{Reason: d.Reason, Message: d.Message})
 	}
-	return judged, err
+	return result, err
 }
 
 // Revision returns the hash of the active revision of a policy.
-func (j judge) Revision(policy string) string {
-	state, _ := j.kept.State(policy)
+func (e evaluator) Revision(policy string) string {
+	state, _ := e.kept.State(policy)
 	return state.ActiveHash
 }

@@ -36,7 +36,7 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 	c := &connection{conn, d, address}
 	if gone := d.enter(c); gone != nil {
-		gone.Conn.Close() // its server notices, and closes it for good
+		gone.Conn.Close() // its server then releases it
 	}
 	return c, nil
 }

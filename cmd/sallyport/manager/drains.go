@@ -17,8 +17,8 @@ import (
 // evictions is the channel of machine Pods whose eviction was denied for now.
 type evictions chan event.GenericEvent
 
-// tell never blocks, because a request waits for it. Clients retry evictions.
-func (e evictions) tell(pod types.NamespacedName) {
+// send never blocks, because a request waits for it. Clients retry evictions.
+func (e evictions) send(pod types.NamespacedName) {
 	select {
 	case e <- event.GenericEvent{Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}}:
 	default:
@@ -31,7 +31,7 @@ func (o *Options) addDrains(mgr ctrl.Manager, recorder *webhooks.Recorder) error
 		return nil
 	}
 	putOff := make(evictions, 64)
-	recorder.PutOffBy(putOff.tell)
+	recorder.PutOffBy(putOff.send)
 	drains := &drain.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(eventSource), Now: time.Now, Evictions: putOff,
 		Verified: o.ClientCAFile != "",

@@ -108,9 +108,9 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err := o.addPolicies(mgr, gate, store, reads, namespace, served.replica); err != nil {
 		return err
 	}
-	told := make(changes)
+	changed := make(changes)
 	if runtimes == nil {
-		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), templateTenants(gate), told.tell)}
+		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), templateTenants(gate), changed.send)}
 		defer connected.Close()
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		all := machines{vcenters: connected, pods: pods}
 		runtimes = &Runtimes{Machine: all.runtime, Disk: all.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
 	}
-	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
+	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), changed, locks); err != nil {
 		return err
 	}
 	return served.run(ctx, mgr)

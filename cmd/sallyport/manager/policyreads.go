@@ -42,8 +42,8 @@ func (p *policyReads) Allow(policy, group, resource string) bool {
 	return allowed
 }
 
-// Reconcile reads the list. It is empty if the first read finds no ConfigMap. Later the list stays as it is while there is none: `helm
-// upgrade --force-replace` and Argo's Replace delete the ConfigMap and create it again.
+// Reconcile reads the list. It is empty if the first read finds no ConfigMap. If the ConfigMap is missing later, the list does not change:
+// `helm upgrade --force-replace` and Argo's Replace delete the ConfigMap and create it again.
 func (p *policyReads) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	cm := &corev1.ConfigMap{}
 	err := p.reader.Get(ctx, p.configMap, cm)

@@ -198,7 +198,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 
 // addReconcilers adds the reconcilers of operations, machines, disks, images, templates and pools to the manager. Operations and machines share
 // a driver and its locks.
-func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
+func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, changed changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	if o.ReadOnly {
 		runtimes = runtimes.readOnly()
@@ -215,7 +215,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
 	machines := &virtualmachine.Reconciler{
-		Driver: driver, Events: events, Changes: told, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
+		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
 		Metrics: ctrlmetrics.Registry,
 	}
 	if err := machines.SetupWithManager(mgr); err != nil {

@@ -35,7 +35,7 @@ func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1
 // changes is the channel of changes that runtimes report. Senders block until a change is received.
 type changes chan event.TypedGenericEvent[runtime.Change]
 
-func (c changes) tell(ctx context.Context, of runtime.Change) {
+func (c changes) send(ctx context.Context, of runtime.Change) {
 	select {
 	case c <- event.TypedGenericEvent[runtime.Change]{Object: of}:
 	case <-ctx.Done():
@@ -49,7 +49,7 @@ func tenants(gate *webhooks.Gate) vsphere.Tenants {
 		for _, path := range placement.Datastores {
 			datastores = append(datastores, v1alpha1.InventoryPath(path))
 		}
-		return datastores, judged("machine", placement.Ruling, err)
+		return datastores, locationError("machine", placement.Ruling, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func tenants(gate *webhooks.Gate) vsphere.Tenants {
 func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
 	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
 		ruling, err := gate.AdmitsDisk(ctx, d)
-		return judged("disk", ruling, err)
+		return locationError("disk", ruling, err)
 	}
 }
 
@@ -65,11 +65,11 @@ func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
 func templateTenants(gate *webhooks.Gate) vsphere.TemplateTenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 		ruling, err := gate.AdmitsTemplate(ctx, t)
-		return judged("template", ruling, err)
+		return locationError("template", ruling, err)
 	}
 }
 
-func judged(what string, ruling webhooks.Ruling, err error) error {
+func locationError(what string, ruling webhooks.Ruling, err error) error {
 	switch {
 	case err != nil:
 		return runtime.NewUnavailable(errors.Unwrap(err), "policies could not decide whether the %s may use its location: %v", what, err)

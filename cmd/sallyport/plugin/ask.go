@@ -84,7 +84,7 @@ func (c *cluster) ask(ctx context.Context, about subject, requests []answer) []a
 		all.Go(func() {
 			ctx, warned := keepWarnings(ctx)
 			err := about.try(ctx, a)
-			a.Verdict, a.Reasons = judge(err)
+			a.Verdict, a.Reasons = parseResponse(err)
 			if a.Verdict == refused && apierrors.IsForbidden(err) && a.Reasons[0].Policy == "" && c.lacks(ctx, about.right(a)) {
 				a.Verdict = forbidden
 			}
@@ -100,7 +100,7 @@ func (c *cluster) ask(ctx context.Context, about subject, requests []answer) []a
 // wayOut prints the operations that all policies allow, if several policies denied one. Each denial only lists what its own policy
 // allows.
 func (p *plugin) wayOut(ctx context.Context, c *cluster, name string, err error) {
-	said, reasons := judge(err)
+	said, reasons := parseResponse(err)
 	several := slices.ContainsFunc(reasons, func(o objection) bool { return o.Policy != reasons[0].Policy })
 	machine := &v1alpha1.VirtualMachine{}
 	if said != refused || !several || c.Get(ctx, c.key(name), machine) != nil {
@@ -163,8 +163,8 @@ func (c *cluster) lacks(ctx context.Context, right *authorizationv1.ResourceAttr
 // noDryRun is part of the error of the API server if a webhook does not support dry runs.
 const noDryRun = "does not support dry run"
 
-// judge returns the verdict and the reasons of a response: the causes from policies, otherwise the message.
-func judge(err error) (verdict, []objection) {
+// parseResponse returns the verdict and the reasons of a response: the causes from policies, otherwise the message.
+func parseResponse(err error) (verdict, []objection) {
 	if err == nil {
 		return accepted, nil
 	}

@@ -139,7 +139,7 @@ func (a *auditNow) run(command *cobra.Command, args []string) error {
 		worst = codeViolators
 	}
 	if worst != 0 {
-		return coded{errTold, worst}
+		return coded{errReported, worst}
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
-// errTold ends a command that has already printed its errors.
-var errTold = errors.New("already printed")
+// errReported ends a command that has already printed its errors.
+var errReported = errors.New("already printed")
 
 // usage adds a reference to --help to an error of the command line.
 func usage(command *cobra.Command, err error) error {

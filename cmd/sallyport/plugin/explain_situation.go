@@ -115,7 +115,7 @@ func (s *situation) compile() {
 func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
 	if err := s.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
-		s.note("the last good revision of a broken policy is active, but cannot be read: %v", err)
+		s.addNote("the last good revision of a broken policy is active, but cannot be read: %v", err)
 		return nil
 	}
 	good, number := map[string]catalog.Revision{}, map[string]int64{}
@@ -139,7 +139,7 @@ func (s *situation) has(policy types.UID) bool {
 	return false
 }
 
-func (s *situation) note(format string, args ...any) {
+func (s *situation) addNote(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
@@ -152,10 +152,10 @@ func (s *situation) readHooks() (err error) {
 		for _, into := range []client.Object{&m, &v} {
 			switch err := s.Get(s.ctx, client.ObjectKey{Name: name}, into); {
 			case apierrors.IsForbidden(err):
-				s.note("cannot read which requests the API server sends to policies; assuming the defaults of the chart: %v", err)
+				s.addNote("cannot read which requests the API server sends to policies; assuming the defaults of the chart: %v", err)
 				return nil
 			case apierrors.IsNotFound(err):
-				s.note("%v: the API server calls no webhook of it", err)
+				s.addNote("%v: the API server calls no webhook of it", err)
 			case err != nil:
 				return fmt.Errorf("reading the webhook configurations: %w", err)
 			}
@@ -258,7 +258,7 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		s.note("assuming that %s %s does not exist: %v", gvk.Kind, key.Name, err)
+		s.addNote("assuming that %s %s does not exist: %v", gvk.Kind, key.Name, err)
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -155,7 +155,7 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 	}
 	failed := len(created) < len(names)
 	if o.wait && !o.await(command.Context(), c, created) || failed {
-		return errTold
+		return errReported
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (o *operate) advise(ctx context.Context, c *cluster, name string, err error
 	if past == nil {
 		o.wayPast(ctx, c, err)
 	}
-	if said, _ := judge(err); said == unknown {
+	if said, _ := parseResponse(err); said == unknown {
 		o.warnUnserved(ctx, c)
 	}
 }

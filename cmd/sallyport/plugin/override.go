@@ -34,7 +34,7 @@ func overrideOf(flag string, now time.Time) (*v1alpha1.Override, error) {
 // wayPast prints how to override the only policy that denied an operation, if the user may override it. An override does not help if
 // the object does not exist or the request is invalid.
 func (p *plugin) wayPast(ctx context.Context, c *cluster, err error) {
-	said, reasons := judge(err)
+	said, reasons := parseResponse(err)
 	if said != refused || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
 		return
 	}

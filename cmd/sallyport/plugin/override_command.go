@@ -102,7 +102,7 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 		fmt.Fprintf(p.Out, "%s annotated%s: requests by %s override policy %s until %s\n", object.name(), dryRuns[o.dryRun], who.Username, policy, written.Until.UTC().Format(time.RFC3339))
 	}
 	if failed {
-		return errTold
+		return errReported
 	}
 	return nil
 }

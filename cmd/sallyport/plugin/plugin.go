@@ -81,7 +81,7 @@ func (p *plugin) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	if !errors.Is(err, errTold) {
+	if !errors.Is(err, errReported) {
 		fmt.Fprintln(p.ErrOut, describe(err))
 	}
 	if c := (coded{}); errors.As(err, &c) {

@@ -117,7 +117,7 @@ func (r *reset) run(command *cobra.Command, args []string) error {
 		r.await(ctx, c, changed)
 	}
 	if failed {
-		return errTold
+		return errReported
 	}
 	if r.all && len(changed) == 0 {
 		fmt.Fprintf(r.Out, "Nothing to reset: all %d policies are unchanged from release %s\n", len(chosen), shipped.release)
@@ -189,8 +189,8 @@ type shippedPolicies struct {
 	release  string
 }
 
-// shipped finds the ConfigMap of the installed release, in one namespace or in all, and reads it. With an error it gives what
-// could be read of it, and nil if there is none.
+// shipped finds and reads the ConfigMap of the installed release, in one namespace or in all. After an error it returns the part that it
+// could read, nil if there is none.
 func (c *cluster) shipped(ctx context.Context, namespace string) (*shippedPolicies, error) {
 	name, _, err := c.nameOfChart(ctx)
 	if err != nil {

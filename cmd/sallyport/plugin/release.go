@@ -79,10 +79,10 @@ func (r *release) run(ctx context.Context) error {
 		return err
 	}
 	j := &releasing{release: r, cluster: c, from: *r.flags.Namespace}
-	if err := j.look(ctx); err != nil {
+	if err := j.gather(ctx); err != nil {
 		return err
 	}
-	j.tellPlan()
+	j.printPlan()
 	if err := j.object(); err != nil {
 		return err
 	}
@@ -93,12 +93,12 @@ func (r *release) run(ctx context.Context) error {
 		fmt.Fprintln(r.Out, "Nothing was changed (dry run)")
 		return nil
 	}
-	for _, do := range []func(context.Context) error{j.stop, j.lookAgain, j.unregister, j.mark, j.strip, j.stayed} {
+	for _, do := range []func(context.Context) error{j.stop, j.recheck, j.unregister, j.mark, j.strip, j.stayed} {
 		if err := do(ctx); err != nil {
 			return j.unfinished(err)
 		}
 	}
-	j.tellEnd()
+	j.printEnd()
 	return nil
 }
 
@@ -120,8 +120,8 @@ type releasing struct {
 	orphans []string
 }
 
-// look reads the state before the first change.
-func (j *releasing) look(ctx context.Context) (err error) {
+// gather reads the state before the first change.
+func (j *releasing) gather(ctx context.Context) (err error) {
 	if j.installed, err = j.findInstallation(ctx, j.from); err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (j *releasing) look(ctx context.Context) (err error) {
 	return err
 }
 
-// lookAgain checks for operations that started before the manager stopped.
-func (j *releasing) lookAgain(ctx context.Context) (err error) {
+// recheck checks for operations that started before the manager stopped.
+func (j *releasing) recheck(ctx context.Context) (err error) {
 	if j.force || j.dryRun != dryRunNone {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (j *releasing) object() error {
 	if len(j.busy) == 0 {
 		return nil
 	}
-	j.tellBusy()
+	j.printBusy()
 	if j.force {
 		return nil
 	}

@@ -15,33 +15,32 @@ import (
 )
 
 const (
-	// product is the name under which the chart labels what it makes, unless it was told another, and that of the webhook
-	// configurations, always.
+	// product is the name of the webhook configurations, and the default of the chart's name label.
 	product = "sallyport"
-	// chartReplicas is how many replicas the chart runs, unless it was told otherwise.
+	// chartReplicas is the chart's default number of replicas.
 	chartReplicas = 2
 )
 
-// The labels and annotations that Helm and its charts put on what they make.
+// Labels and annotations of objects that Helm and its charts create.
 const (
 	nameLabel               = "app.kubernetes.io/name"
 	helmNameAnnotation      = "meta.helm.sh/release-name"
 	helmNamespaceAnnotation = "meta.helm.sh/release-namespace"
 )
 
-// installation is the part of an installation that a release needs.
+// installation is the part of an installation that `release` needs.
 type installation struct {
 	// deployment of the manager, nil if there is none.
 	deployment *appsv1.Deployment
-	// replicas are how many it had when it was found.
+	// replicas is the desired number when the Deployment was read.
 	replicas int32
-	// helmName and helmNamespace are those of Helm's release, empty if it was not Helm that installed it.
+	// helmName and helmNamespace are those of the Helm release, empty if Helm did not install it.
 	helmName, helmNamespace string
-	// judged is whether requests to our kinds are sent to webhooks.
-	judged bool
+	// hasWebhooks reports whether the API server sends requests about Sallyport's kinds to webhooks.
+	hasWebhooks bool
 }
 
-// called is the Deployment as kubectl calls it.
+// called returns the name of the Deployment as kubectl prints it.
 func (i *installation) called() string { return "deployment.apps/" + i.deployment.Name }
 
 // findInstallation finds the only Deployment of a manager, in one namespace or in all.
@@ -60,7 +59,7 @@ func (c *cluster) findInstallation(ctx context.Context, namespace string) (insta
 	}
 	var marked metav1.ObjectMeta
 	if configuration != nil {
-		found.judged, marked = true, configuration.ObjectMeta
+		found.hasWebhooks, marked = true, configuration.ObjectMeta
 	}
 	if len(list.Items) == 1 {
 		found.deployment = &list.Items[0]
@@ -72,7 +71,7 @@ func (c *cluster) findInstallation(ctx context.Context, namespace string) (insta
 	return found, nil
 }
 
-// wanted is how many replicas a Deployment is to have.
+// wanted returns the desired number of replicas.
 func wanted(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
@@ -80,8 +79,7 @@ func wanted(d *appsv1.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// nameOfChart is what the chart's objects are labelled with: the webhook configuration, of which there is only one under a
-// fixed name, has that label too.
+// nameOfChart returns the name label of the chart's objects. It reads it from the webhook configuration, whose name is fixed.
 func (c *cluster) nameOfChart(ctx context.Context) (string, *admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	err := c.Get(ctx, client.ObjectKey{Name: product}, configuration)
@@ -94,7 +92,7 @@ func (c *cluster) nameOfChart(ctx context.Context) (string, *admissionregistrati
 	return cmp.Or(configuration.Labels[nameLabel], product), configuration, nil
 }
 
-// finding says what was looked for in all namespaces, and that one would do.
+// finding wraps an error of a search. If listing all namespaces is forbidden, it suggests -n.
 func finding(what, namespace string, err error) error {
 	if namespace == "" && apierrors.IsForbidden(err) {
 		return fmt.Errorf("finding %s: %w (use -n to search a single namespace)", what, err)
@@ -102,7 +100,7 @@ func finding(what, namespace string, err error) error {
 	return fmt.Errorf("finding %s: %w", what, err)
 }
 
-// onlyOne refuses to choose between several.
+// onlyOne returns an error if there are several objects.
 func onlyOne[T client.Object](what string, found []T) error {
 	if len(found) < 2 {
 		return nil
@@ -115,7 +113,7 @@ func onlyOne[T client.Object](what string, found []T) error {
 	return fmt.Errorf("found several %s: %s; select one with -n NAMESPACE", what, strings.Join(names, ", "))
 }
 
-// pointers is for what is done with objects in place.
+// pointers returns pointers to the items.
 func pointers[T any](items []T) []*T {
 	all := make([]*T, len(items))
 	for i := range items {

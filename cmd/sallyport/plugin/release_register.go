@@ -21,14 +21,15 @@ import (
 // Sallyport's.
 const policiesConfiguration = product + "-policies"
 
-// registration is one of them, with the policies in it.
+// registration is one of these configurations, with its policies.
 type registration struct {
 	resource string
 	object   client.Object
 	policies []string
 }
 
-// findRegistrations finds those that have any policies. One that may not be looked at is left to the uninstallation.
+// findRegistrations returns the configurations that have policies. One that the user cannot read is skipped, because uninstalling the chart
+// deletes it anyway.
 func (c *cluster) findRegistrations(ctx context.Context) ([]registration, error) {
 	meta := metav1.ObjectMeta{Name: policiesConfiguration}
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta}
@@ -51,9 +52,9 @@ func (c *cluster) findRegistrations(ctx context.Context) ([]registration, error)
 	return slices.DeleteFunc(found, func(r registration) bool { return len(r.policies) == 0 }), nil
 }
 
-// registered is the policy of an entry.
+// registered returns the policy of an entry.
 func registered(entry string) string {
-	for _, suffix := range []string{".policies.", ".namespaces."} { // the one that is about Namespaces alone
+	for _, suffix := range []string{".policies.", ".namespaces."} { // the second is that of entries for Namespaces
 		entry = strings.TrimSuffix(entry, suffix+v1alpha1.GroupName)
 	}
 	return entry

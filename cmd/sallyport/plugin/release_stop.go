@@ -103,7 +103,7 @@ func (j *releasing) scale(ctx context.Context, replicas int32) error {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: j.installed.deployment.Namespace, Name: j.installed.deployment.Name}}
 	err := writer(j, j.dryRun).SubResource("scale").Patch(ctx, d, patch)
 	if apierrors.IsNotFound(err) && replicas == 0 {
-		return nil // deleted meanwhile: what is left of it is waited for
+		return nil // deleted meanwhile: awaitEnd waits for its Pods
 	}
 	return err
 }
@@ -163,8 +163,8 @@ func kindsOf(alive []string) string {
 	return strings.Join(kinds, ", ")
 }
 
-// alive says what shows that a manager runs or will: Pods, those that are yet to come, and Leases. A process outside of the
-// cluster shows in its Leases only, so these are looked for in all namespaces.
+// alive lists what shows that a manager runs or will run: Pods, a Deployment whose controller has yet to act, and Leases in all namespaces.
+// A process outside of the cluster has only Leases.
 func (j *releasing) alive(ctx context.Context, seen *signs) ([]string, error) {
 	var found []string
 	if d := j.installed.deployment; d != nil {
@@ -190,8 +190,8 @@ func (j *releasing) alive(ctx context.Context, seen *signs) ([]string, error) {
 	return found, nil
 }
 
-// podsOf are the Pods of a Deployment that run or could, and the Deployment if its controller has not heard yet that there are
-// to be none. Where no controller runs it never does, and there are no Pods.
+// podsOf lists the Pods of a Deployment that have not finished, and the Deployment if its controller has not observed yet that it is scaled
+// to 0. A cluster without that controller has no status and no Pods.
 func (j *releasing) podsOf(ctx context.Context, d *appsv1.Deployment) ([]string, error) {
 	var found []string
 	current := &appsv1.Deployment{}
@@ -232,8 +232,7 @@ func (j *releasing) stayed(ctx context.Context) error {
 	return nil
 }
 
-// signs tells which Leases are held. Clocks differ, so it is not the time in a Lease that counts but that it is renewed, as for
-// those who want to take it.
+// signs determines which Leases are held. Because clocks differ, it observes renewals instead of comparing times, as leader election does.
 type signs struct {
 	now    func() time.Time
 	leases map[types.UID]replicas.Sighting

@@ -28,33 +28,33 @@ import (
 )
 
 const (
-	// finalizers of ours begin like this.
+	// ourFinalizers is the prefix of Sallyport's finalizers.
 	ourFinalizers = v1alpha1.GroupName + "/"
-	// machines are the kind whose objects stand for something outside of the cluster.
+	// machines is the resource whose objects represent machines outside of the cluster.
 	machines = "virtualmachines"
-	// passes is how often it is looked for objects with a finalizer of ours, if there always are some.
+	// passes limits the passes over all objects if finalizers of Sallyport keep reappearing.
 	passes = 10
-	// fieldManager is who has changed something, as managed fields show it.
+	// fieldManager is the field manager of the plugin's writes.
 	fieldManager = "kubectl-sallyport"
-	// together is how many patches are under way at a time, and stripQPS how many are sent in a second.
+	// together limits concurrent patches, and stripQPS patches per second.
 	together, stripQPS = 16, 200
-	// shownErrors is how many objects with the same trouble are named.
+	// shownErrors limits the objects that an error names.
 	shownErrors = 10
 )
 
-// releasable is a kind of our group whose objects can have finalizers.
+// releasable is a kind of Sallyport's group, whose objects can have finalizers.
 type releasable struct {
 	schema.GroupVersionResource
-	// singular is what one of its objects is called.
+	// singular is the singular name of the resource.
 	singular string
-	// total and held count its objects, and those with a finalizer of ours.
+	// total counts its objects, held those with a finalizer of Sallyport.
 	total, held int
-	// released are those of which finalizers were taken.
+	// released are the objects whose finalizers were removed.
 	released map[types.UID]bool
 }
 
-// discover finds the kinds of our group that this cluster has, whatever release they are from, each in the version that it prefers; none
-// if the definitions are gone. A definition that is being deleted can have its objects patched, but shows only that they can be listed.
+// discover returns the kinds of Sallyport's group that the cluster serves, of any release, each in the preferred version. It requires only
+// the verb list: while a CustomResourceDefinition is being deleted, discovery no longer reports patch, although patches still work.
 func (j *releasing) discover() ([]releasable, error) {
 	asked, err := discovery.NewDiscoveryClientForConfig(j.config)
 	if err != nil {
@@ -70,7 +70,7 @@ func (j *releasing) discover() ([]releasable, error) {
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil || !ours(version) {
-			continue // that of another group is for others to mend
+			continue // errors of other groups do not matter here
 		}
 		for _, r := range list.APIResources {
 			found = append(found, releasable{
@@ -89,7 +89,7 @@ func (j *releasing) objects() (metadata.Interface, error) {
 	return metadata.NewForConfig(config)
 }
 
-// each calls for all objects of a kind, page by page, one after the other. A kind that has gone has none.
+// each calls do for each object of a kind, sequentially. A kind that is no longer served has none.
 func each(ctx context.Context, c metadata.Interface, k *releasable, do func(*metav1.PartialObjectMetadata)) error {
 	return paged(ctx, k.Resource, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.Resource(k.GroupVersionResource).List(ctx, o)
@@ -186,7 +186,7 @@ func (j *releasing) strip(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
-			case <-time.After(lookAgain):
+			case <-time.After(watchPause):
 			}
 		}
 		s := &stripper{releasing: j, client: c}
@@ -212,13 +212,13 @@ type stripper struct {
 	client metadata.Interface
 
 	mu      sync.Mutex
-	seen    int     // with a finalizer of ours
-	failed  int     // for good
-	errs    []error // why, the first of them
-	passing error   // one that may be gone at the next pass
+	seen    int     // objects with a finalizer of Sallyport
+	failed  int     // objects with a permanent error
+	errs    []error // the first permanent errors
+	passing error   // the last temporary error
 }
 
-// err is why finalizers stay.
+// err returns why finalizers remain.
 func (s *stripper) err() error {
 	err := errors.Join(s.errs...)
 	if more := s.failed - len(s.errs); more > 0 {
@@ -239,15 +239,16 @@ func (s *stripper) kind(ctx context.Context, k *releasable) error {
 			return
 		}
 		all.Go(func() error {
-			s.note(k, o, rest, s.patch(ctx, k, o, rest))
+			s.record(k, o, rest, s.patch(ctx, k, o, rest))
 			return nil
 		})
 	})
-	_ = all.Wait() // what went wrong is noted
+	_ = all.Wait() // record has the errors
 	return err
 }
 
-// patch takes finalizers off an object as it was read. It changes nothing else, so no webhook is asked.
+// patch removes finalizers from an object, unless it has changed since it was read. It changes nothing else, so that the API server calls no
+// webhook.
 func (s *stripper) patch(ctx context.Context, k *releasable, o *metav1.PartialObjectMetadata, rest []string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": rest},
@@ -263,8 +264,8 @@ func (s *stripper) patch(ctx context.Context, k *releasable, o *metav1.PartialOb
 	return err
 }
 
-// note takes down what became of a patch.
-func (s *stripper) note(k *releasable, o *metav1.PartialObjectMetadata, rest []string, err error) {
+// record records the result of a patch.
+func (s *stripper) record(k *releasable, o *metav1.PartialObjectMetadata, rest []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen++
@@ -274,7 +275,7 @@ func (s *stripper) note(k *releasable, o *metav1.PartialObjectMetadata, rest []s
 		if k.Resource == machines && o.DeletionTimestamp != nil && len(rest) == 0 {
 			s.orphans = append(s.orphans, o.Namespace+"/"+o.Name)
 		}
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is looked at again
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the next pass reads it again
 	case passing(err):
 		s.passing = fmt.Errorf("%s %s/%s: %w", k.Resource, o.Namespace, o.Name, err)
 	default:

@@ -13,8 +13,8 @@ import (
 // shownNames is how many objects of a sort are named.
 const shownNames = 20
 
-// tellPlan prints the plan.
-func (j *releasing) tellPlan() {
+// printPlan prints the plan.
+func (j *releasing) printPlan() {
 	p := newPage(j.Out, j.now())
 	i := &j.installed
 	switch {
@@ -49,8 +49,8 @@ func (j *releasing) counted(of func(*releasable) int, prefix string) string {
 	return prefix + strings.Join(texts, ", ")
 }
 
-// tellBusy lists the machines with an operation or a deletion in progress.
-func (j *releasing) tellBusy() {
+// printBusy lists the machines with an operation or a deletion in progress.
+func (j *releasing) printBusy() {
 	p := newPage(j.ErrOut, j.now())
 	p.line("In progress:")
 	for _, b := range j.busy[:min(len(j.busy), shownNames)] {
@@ -62,8 +62,8 @@ func (j *releasing) tellBusy() {
 	p.flush()
 }
 
-// tellEnd prints the result and the next commands.
-func (j *releasing) tellEnd() {
+// printEnd prints the result and the next commands.
+func (j *releasing) printEnd() {
 	done := j.counted(func(k *releasable) int { return len(k.released) }, "")
 	fmt.Fprintf(j.Out, "Finalizers removed: %s%s\n", cmp.Or(done, "none"), dryRuns[j.dryRun])
 	if n := len(j.orphans); n > 0 {
@@ -85,7 +85,7 @@ func (j *releasing) tellEnd() {
 	if len(j.kinds) > 0 {
 		p.row("", "the CustomResourceDefinitions of Sallyport, which Helm keeps")
 	}
-	if j.installed.judged {
+	if j.installed.hasWebhooks {
 		p.row("Until then:", "the API server denies changes to Sallyport's objects because the webhooks do not run")
 	}
 	j.next(p)
@@ -100,7 +100,7 @@ func (j *releasing) next(p *page) {
 		p.row("Uninstall:", commands.Line("helm", "uninstall", i.helmName, "-n", i.helmNamespace))
 	case i.deployment != nil:
 		p.row("Uninstall:", fmt.Sprintf("use the tool that installed Deployment %s in namespace %s (not Helm)", i.deployment.Name, i.deployment.Namespace))
-	case i.judged:
+	case i.hasWebhooks:
 		p.row("Uninstall:", commands.Line("kubectl", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", product))
 	}
 	if i.deployment != nil {

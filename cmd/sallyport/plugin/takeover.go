@@ -102,7 +102,7 @@ func (p *plugin) decideEarlier(ctx context.Context, e earlier, which selection, 
 		}
 	}
 	if failed {
-		return errTold
+		return errReported
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ func (p *page) answers(requests []answer, text func(*answer, objection) string) 
 	}
 }
 
-// blame prints the commands that show the problems of policies that failed to decide.
-func (p *page) blame(what string, requests []answer) {
+// diagnose prints the commands that show the problems of policies that failed to decide.
+func (p *page) diagnose(what string, requests []answer) {
 	var policies []string
 	for i := range requests {
 		for _, o := range requests[i].Reasons {

@@ -41,7 +41,7 @@ func (r *machineReport) text(p *page) {
 	p.row("Power intent:", r.intent(p))
 	p.deletion(&m.ObjectMeta, abandon(m)...)
 	p.answers(r.Requests, shortText)
-	p.blame("machine", r.Requests)
+	p.diagnose("machine", r.Requests)
 }
 
 // abandon returns how to delete a machine without its instance, if its runtime blocks the deletion.

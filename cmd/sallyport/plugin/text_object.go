@@ -64,7 +64,7 @@ func (r *objectReport) text(p *page) {
 	p.row("Events:", strings.Join(events, "\n"))
 	p.row("Unknown:", strings.Join(r.Unknown, "\n"))
 	p.answers(r.Requests, wholeText)
-	p.blame(strings.ToLower(o.Kind), r.Requests)
+	p.diagnose(strings.ToLower(o.Kind), r.Requests)
 }
 
 // guards lists the labels and annotations that protect an object.

@@ -22,8 +22,8 @@ import (
 const (
 	// afterDeadline is how much longer than the deadline of the operation --wait waits.
 	afterDeadline = time.Minute
-	// lookAgain is the pause before a watch restarts.
-	lookAgain = time.Second
+	// watchPause is the pause before a watch restarts.
+	watchPause = time.Second
 )
 
 var (
@@ -58,11 +58,11 @@ func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.
 type waiter struct {
 	client    client.WithWatch
 	out       io.Writer
-	operation *v1alpha1.VirtualMachineOperation // as it was last seen
+	operation *v1alpha1.VirtualMachineOperation // in its last known state
 	// from is the resource version to watch from, so that no event is missed between two watches. It is empty if that version has
 	// expired.
-	from string
-	told string
+	from    string
+	printed string
 }
 
 // wait returns nil only if the operation succeeded.
@@ -70,10 +70,10 @@ func (w *waiter) wait(ctx context.Context, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		ended, err := w.look(limited)
+		ended, err := w.watch(limited)
 		switch {
 		case ended:
-			return w.verdict(err)
+			return w.result(err)
 		case ctx.Err() != nil:
 			return w.goesOn("stopped waiting for")
 		case limited.Err() != nil:
@@ -81,17 +81,17 @@ func (w *waiter) wait(ctx context.Context, timeout time.Duration) error {
 		case err != nil && !passing(err):
 			return errors.Join(fmt.Errorf("reading operation %s: %w", w.operation.Name, err), w.goesOn("cannot wait for"))
 		case err != nil:
-			w.tell(fmt.Sprintf("temporarily unreachable, retrying: %v", err))
+			w.print(fmt.Sprintf("temporarily unreachable, retrying: %v", err))
 		}
 		select {
 		case <-limited.Done():
-		case <-time.After(lookAgain):
+		case <-time.After(watchPause):
 		}
 	}
 }
 
-// look watches the operation until it finishes or the watch ends. An expired watch is not an error.
-func (w *waiter) look(ctx context.Context) (ended bool, err error) {
+// watch follows the operation until it finishes or the watch ends. An expired watch is not an error.
+func (w *waiter) watch(ctx context.Context) (ended bool, err error) {
 	only := []client.ListOption{
 		client.InNamespace(w.operation.Namespace), client.MatchingFields{metav1.ObjectNameField: w.operation.Name},
 	}
@@ -157,21 +157,21 @@ func (w *waiter) change(event watch.Event) (ended bool, err error) {
 func (w *waiter) see(operation *v1alpha1.VirtualMachineOperation) bool {
 	w.operation = operation
 	if !operation.Finished() {
-		w.tell(state(operation))
+		w.print(state(operation))
 	}
 	return operation.Finished()
 }
 
-func (w *waiter) tell(text string) {
-	if text == w.told {
+func (w *waiter) print(text string) {
+	if text == w.printed {
 		return
 	}
-	w.told = text
+	w.printed = text
 	fmt.Fprintf(w.out, "%s: %s\n", w.operation.Name, text)
 }
 
-// verdict returns the result of the operation as an error, and prints a success.
-func (w *waiter) verdict(err error) error {
+// result returns an error unless the operation succeeded, and prints a success.
+func (w *waiter) result(err error) error {
 	o := w.operation
 	if err == nil {
 		err = outcome(o)

@@ -67,7 +67,7 @@ func gatherCertificate(ctx context.Context, c *cluster, now time.Time) (report, 
 	r := &certificateReport{Namespace: service.Namespace, Replicas: map[string]string{}, issued: service.Name + "-tls"}
 	flags := map[string]string{}
 	installed, err := c.findInstallation(ctx, service.Namespace)
-	r.note(err)
+	r.addUnknown(err)
 	if installed.deployment != nil {
 		for _, container := range installed.deployment.Spec.Template.Spec.Containers {
 			for _, arg := range container.Args {
@@ -88,7 +88,7 @@ func gatherCertificate(ctx context.Context, c *cluster, now time.Time) (report, 
 	return r, nil
 }
 
-func (r *certificateReport) note(err error) {
+func (r *certificateReport) addUnknown(err error) {
 	if err != nil {
 		r.Unknown = append(r.Unknown, err.Error())
 	}
@@ -99,8 +99,8 @@ func (c *cluster) trusted(ctx context.Context, r *certificateReport) map[string]
 	all := map[string]*x509.CertPool{}
 	for _, name := range []string{product, policiesConfiguration} {
 		validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-		r.note(client.IgnoreNotFound(c.Get(ctx, client.ObjectKey{Name: name}, validating)))
-		r.note(client.IgnoreNotFound(c.Get(ctx, client.ObjectKey{Name: name}, mutating)))
+		r.addUnknown(client.IgnoreNotFound(c.Get(ctx, client.ObjectKey{Name: name}, validating)))
+		r.addUnknown(client.IgnoreNotFound(c.Get(ctx, client.ObjectKey{Name: name}, mutating)))
 		for i := range validating.Webhooks {
 			all["ValidatingWebhookConfiguration "+name] = authoritiesOf(validating.Webhooks[i].ClientConfig.CABundle)
 		}
@@ -124,7 +124,7 @@ func (r *certificateReport) secret(ctx context.Context, c *cluster, name, host s
 	case apierrors.IsNotFound(err):
 		return
 	case err != nil:
-		r.note(err)
+		r.addUnknown(err)
 		return
 	}
 	s := certificateSecret{Name: name}
@@ -156,7 +156,7 @@ func (r *certificateReport) secret(ctx context.Context, c *cluster, name, host s
 func (r *certificateReport) served(ctx context.Context, c *cluster, now time.Time) {
 	leases := &coordinationv1.LeaseList{}
 	if err := c.List(ctx, leases, client.InNamespace(r.Namespace), client.MatchingLabels{replicas.Label: "true"}); err != nil {
-		r.note(err)
+		r.addUnknown(err)
 		return
 	}
 	seen := newSigns(func() time.Time { return now })
@@ -192,7 +192,7 @@ func (r *certificateReport) certManager(ctx context.Context, c *cluster) {
 		case meta.IsNoMatchError(err) && r.Mode == "cert-manager":
 			r.CertManager = noCertManager
 		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-			r.note(err)
+			r.addUnknown(err)
 		}
 		return
 	}

@@ -8,15 +8,15 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// How many reports there are of a policy, and how many results are in one and in all of them. What is beyond that is counted. As the
-// texts are no longer than those in the status of a RegoPolicy, the largest report is about half of what etcd takes.
+// Limits of the reports of a policy: reports, results of one and results of all. The rest is only counted. With texts as short as in the
+// status of a RegoPolicy, the largest report has about half of etcd's limit.
 const (
 	maxReports = 500
 	maxResults = 200
 	maxOfAll   = 5000
 )
 
-// Book is the reports of a policy as they were when its audit began. What another client has written since is not overwritten.
+// Book has the versions of a policy's reports from before its audit. A report that another client has written since is not overwritten.
 type Book struct {
 	writer *Writer
 	policy string
@@ -29,13 +29,13 @@ type Page struct {
 	kept    int               // results
 }
 
-// tally is what was found in a namespace.
+// tally has the results of a namespace.
 type tally struct {
 	summary openreports.ReportSummary
 	results []openreports.ReportResult
 }
 
-// found is how many results there are, with those that are left out.
+// found returns the number of results, including those that are left out.
 func (t *tally) found() int { return t.summary.Fail + t.summary.Warn + t.summary.Error }
 
 func (p *Page) of(namespace string) *tally {
@@ -51,7 +51,7 @@ func (p *Page) of(namespace string) *tally {
 // Passes counts compliant objects of a namespace.
 func (p *Page) Passes(namespace string, count int) { p.of(namespace).summary.Pass += count }
 
-// Passed is how many those are.
+// Passed returns the number of compliant objects.
 func (p *Page) Passed() (count int) {
 	for _, t := range p.tallies {
 		count += t.summary.Pass
@@ -59,7 +59,7 @@ func (p *Page) Passed() (count int) {
 	return count
 }
 
-// LeftOut counts what the policy has against an object, without saying what.
+// LeftOut counts violations of an object without adding results.
 func (p *Page) LeftOut(namespace string, mode v1alpha1.PolicyMode, count int) {
 	if mode == v1alpha1.ModeEnforce {
 		p.of(namespace).summary.Fail += count
@@ -68,23 +68,23 @@ func (p *Page) LeftOut(namespace string, mode v1alpha1.PolicyMode, count int) {
 	}
 }
 
-// Fails notes what the policy has against an object. Only where it is enforced that is scored.
+// Fails adds a violation of an object. It is scored only if the policy is enforced there.
 func (p *Page) Fails(object corev1.ObjectReference, mode v1alpha1.PolicyMode, reason, message string) {
 	p.LeftOut(object.Namespace, mode, 1)
 	if mode == v1alpha1.ModeEnforce {
-		p.note(object, mode, openreports.ReportResult{Rule: reason, Result: "fail", Scored: true, Description: message})
+		p.add(object, mode, openreports.ReportResult{Rule: reason, Result: "fail", Scored: true, Description: message})
 		return
 	}
-	p.note(object, mode, openreports.ReportResult{Rule: reason, Result: "warn", Description: message})
+	p.add(object, mode, openreports.ReportResult{Rule: reason, Result: "warn", Description: message})
 }
 
-// Undecided notes that an object could not be judged.
+// Undecided adds an object that could not be evaluated.
 func (p *Page) Undecided(object corev1.ObjectReference, mode v1alpha1.PolicyMode, message string) {
 	p.of(object.Namespace).summary.Error++
-	p.note(object, mode, openreports.ReportResult{Result: "error", Scored: mode == v1alpha1.ModeEnforce, Description: message})
+	p.add(object, mode, openreports.ReportResult{Result: "error", Scored: mode == v1alpha1.ModeEnforce, Description: message})
 }
 
-func (p *Page) note(object corev1.ObjectReference, mode v1alpha1.PolicyMode, result openreports.ReportResult) {
+func (p *Page) add(object corev1.ObjectReference, mode v1alpha1.PolicyMode, result openreports.ReportResult) {
 	t := p.of(object.Namespace)
 	if len(t.results) == maxResults || p.kept == maxOfAll {
 		return

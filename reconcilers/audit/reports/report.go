@@ -15,13 +15,13 @@ import (
 
 // Annotations of reports.
 const (
-	// leftOutAnnotation is how many results are counted in the summary and not in the report, because there are too many.
+	// leftOutAnnotation has the number of results that exceed the limits: the summary counts them, and the report omits them.
 	leftOutAnnotation = "sallyport.dev/results-left-out"
-	// incompleteAnnotation is why not all objects were looked at.
+	// incompleteAnnotation says why not all objects were evaluated.
 	incompleteAnnotation = "sallyport.dev/incomplete"
 )
 
-// report gives that of a place. A ClusterReport has the same fields.
+// report returns the report for a place. A ClusterReport has the same fields.
 func (b *Book) report(policy *v1alpha1.RegoPolicy, at place, t *tally, incomplete string) *openreports.Report {
 	now := b.writer.Now()
 	r := &openreports.Report{
@@ -53,7 +53,7 @@ func (b *Book) report(policy *v1alpha1.RegoPolicy, at place, t *tally, incomplet
 	return r
 }
 
-// keepTimes has results that there were keep the time at which they were found first.
+// keepTimes copies the timestamps of results that the existing report has too, so that they say when a result was first found.
 func keepTimes(is, want *openreports.Report) {
 	times := make(map[string]metav1.Timestamp, len(is.Results))
 	for i := range is.Results {
@@ -68,20 +68,20 @@ func keepTimes(is, want *openreports.Report) {
 
 func withoutTime(r openreports.ReportResult) string {
 	r.Timestamp = metav1.Timestamp{}
-	text, _ := json.Marshal(r) // texts and a number can be encoded
+	text, _ := json.Marshal(r) // strings and a number: this cannot fail
 	return string(text)
 }
 
-// content is all that we write into a report.
+// content returns everything that we write into a report, for comparison.
 func content(r *openreports.Report) string {
-	text, _ := json.Marshal([]any{ // texts and numbers can be encoded
+	text, _ := json.Marshal([]any{ // strings and numbers: this cannot fail
 		r.Source, r.Summary, r.Results, r.Configuration, r.Annotations[leftOutAnnotation], r.Annotations[incompleteAnnotation],
 		r.Labels[managedByLabel], r.Labels[policyLabel],
 	})
 	return string(text)
 }
 
-// same reports whether a report says all that it should. What others have added may stay.
+// same reports whether a report has the wanted content. Fields of other clients are ignored.
 func same(is, want *openreports.Report) bool {
 	return slices.Contains(is.OwnerReferences, want.OwnerReferences[0]) && content(is) == content(want)
 }

@@ -21,21 +21,21 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Who reports, in the reports and to the API server.
+// The source in reports, and the field owner of our writes.
 const source, fieldOwner = "sallyport", "sallyport"
 
 // The labels by which reports are found.
 const (
 	// managedByLabel has the value sallyport on every report.
 	managedByLabel = "app.kubernetes.io/managed-by"
-	// policyLabel is the name of the policy.
+	// policyLabel has the name of the policy.
 	policyLabel = "sallyport.dev/policy"
 )
 
 var (
-	// ErrNotServed says that the cluster does not have the kinds of reports.
+	// ErrNotServed means that the cluster does not serve the report kinds.
 	ErrNotServed = errors.New("the cluster does not have the kinds Report and ClusterReport of " + openreports.GroupVersion.String())
-	// ErrChanged says that a report has changed since the book was opened: what was found may be older than what it says.
+	// ErrChanged means that a report has changed since the book was opened, and may be newer than our results.
 	ErrChanged = errors.New("reports were written by another client in the meantime")
 )
 
@@ -43,19 +43,19 @@ var (
 type Writer struct {
 	// Client writes.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads without a cache.
 	Live client.Reader
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// place is where a report is; of a policy there is one in each.
+// place is the kind and namespace of a report. A policy has at most one report in each.
 type place struct {
 	kind      string
 	namespace string
 }
 
-// placeOf is where the results of a namespace are reported, "" for objects that are in none.
+// placeOf returns the place of the results of a namespace; "" is for cluster-scoped objects.
 func placeOf(namespace string) place {
 	if namespace == "" {
 		return place{kind: "ClusterReport"}
@@ -67,10 +67,10 @@ func (p place) gvk() schema.GroupVersionKind {
 	return schema.GroupVersion(openreports.GroupVersion).WithKind(p.kind)
 }
 
-// nameOf is what the reports of a policy are called.
+// nameOf returns the name of every report of a policy.
 func nameOf(policy string) string { return source + "-" + policy }
 
-// Open begins a book of a policy with the reports as they are. It is ErrNotServed where there cannot be any.
+// Open reads which reports a policy has. It returns ErrNotServed if the cluster does not serve the report kinds.
 func (w *Writer) Open(ctx context.Context, policy string) (*Book, error) {
 	b := &Book{writer: w, policy: policy, before: map[place]metav1.ObjectMeta{}}
 	for _, kind := range []string{"Report", "ClusterReport"} {
@@ -87,7 +87,7 @@ func (w *Writer) Open(ctx context.Context, policy string) (*Book, error) {
 	return b, nil
 }
 
-// Served is nil if the cluster has the kinds of reports.
+// Served returns nil if the cluster serves the report kinds.
 func (w *Writer) Served(ctx context.Context) error {
 	for _, kind := range []string{"Report", "ClusterReport"} {
 		if _, err := w.list(ctx, kind, client.Limit(1)); err != nil {
@@ -122,11 +122,11 @@ func (w *Writer) Remove(ctx context.Context, policy string) error {
 	return b.clear(ctx, nil)
 }
 
-// Written tells what became of a book.
+// Written is the result of writing a book.
 type Written struct {
-	// Reports and Results are how many there are, and the others how many are left out because there are too many.
+	// Reports and Results count what the reports contain; ReportsLeftOut and ResultsLeftOut what exceeds the limits.
 	Reports, Results, ReportsLeftOut, ResultsLeftOut int
-	// Taken are objects of somebody else's that have the name of a report, Refused what the API server did not let us write.
+	// Taken are objects of other owners with the name of a report. Refused are the reports that the API server rejected.
 	Taken, Refused []string
 }
 
@@ -144,7 +144,7 @@ func (b *Book) Write(ctx context.Context, policy *v1alpha1.RegoPolicy, p *Page, 
 	return written, b.clear(ctx, wanted)
 }
 
-// chosen gives the namespaces in which there is to be a report, "" for none, and notes what is left out.
+// chosen returns the namespaces that need a report, "" for a ClusterReport, and counts what exceeds the limits.
 func (p *Page) chosen(written *Written) (namespaces []string) {
 	for _, namespace := range slices.Sorted(maps.Keys(p.tallies)) {
 		switch t := p.of(namespace); {
@@ -160,7 +160,7 @@ func (p *Page) chosen(written *Written) (namespaces []string) {
 	return namespaces
 }
 
-// put has a report say what it should.
+// put creates or updates one report.
 func (b *Book) put(ctx context.Context, at place, want *openreports.Report, written *Written) error {
 	name := strings.TrimPrefix(at.namespace+"/", "/") + want.Name
 	live := &unstructured.Unstructured{}
@@ -169,7 +169,7 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	before, listed := b.before[at]
 	switch {
 	case apierrors.IsNotFound(err) && !listed:
-		err = b.apply(ctx, want) // not by force: somebody else may be making one
+		err = b.apply(ctx, want) // without force: another client may be creating it
 	case apierrors.IsNotFound(err):
 		return ErrChanged
 	case err != nil:
@@ -190,15 +190,15 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err) && listed:
 		return ErrChanged
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // the namespace goes, and its objects with it
+		return nil // the namespace is terminating, or gone
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		written.Refused = append(written.Refused, fmt.Sprintf("%s %s: %v", at.kind, name, err)) // others may go in
+		written.Refused = append(written.Refused, fmt.Sprintf("%s %s: %v", at.kind, name, err)) // others may succeed
 		return nil
 	}
 	return fmt.Errorf("writing %s %s: %w", at.kind, name, err)
 }
 
-// amend writes an existing report, unless it is what it should be.
+// amend updates an existing report, if its content differs.
 func (b *Book) amend(ctx context.Context, live *unstructured.Unstructured, want *openreports.Report) error {
 	is, err := decode(live)
 	if err == nil {
@@ -206,7 +206,7 @@ func (b *Book) amend(ctx context.Context, live *unstructured.Unstructured, want 
 		if same(is, want) {
 			return nil
 		}
-	} // else it cannot be ours, and is written as a whole
+	} // a report that cannot be decoded is overwritten
 	want.UID, want.ResourceVersion = live.GetUID(), live.GetResourceVersion()
 	return b.apply(ctx, want, client.ForceOwnership)
 }
@@ -219,7 +219,7 @@ func (b *Book) apply(ctx context.Context, want *openreports.Report, options ...c
 	return b.writer.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(encoded), append(options, client.FieldOwner(fieldOwner))...)
 }
 
-// clear deletes the reports that there were and that are not wanted.
+// clear deletes the existing reports that are not wanted.
 func (b *Book) clear(ctx context.Context, wanted map[place]bool) error {
 	for at, before := range b.before {
 		if wanted[at] {

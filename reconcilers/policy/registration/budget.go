@@ -10,18 +10,17 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// All policies share one object for each kind of webhook, and the API server stores no object above 1.5 MiB. Both are measured as JSON.
+// Limits in bytes of JSON. All policies share one object for each kind of webhook, and the API server stores no object above 1.5 MiB.
 const (
-	// mostBytes is what one policy may add to a webhook configuration, without the address and the authority of Sallyport.
+	// mostBytes limits the entries of one policy, without their client configuration.
 	mostBytes = 64 << 10
-	// mostBytesTogether is what all entries of a webhook configuration may need.
+	// mostBytesTogether limits all entries of a webhook configuration.
 	mostBytesTogether = 1 << 20
 )
 
-// fit leaves out of the entries those for which there is no room, and gives the reasons by the policies' names: a policy that is too
-// large, and changes of those that would make the configuration too large. The oldest policies come first. What has an entry already
-// keeps it, whatever others grow to.
-func (l *look) fit(s *side, next map[string]*entry) map[string]string {
+// fit replaces entries that exceed a limit by the policy's current ones, if any, and returns the reasons by policy name. The oldest
+// policies come first. The current entries of all policies are counted first, so that no policy can displace another's.
+func (l *pass) fit(s *side, next map[string]*entry) map[string]string {
 	byPolicy := map[string][]*entry{}
 	for _, e := range next {
 		byPolicy[e.policy] = append(byPolicy[e.policy], e)
@@ -62,7 +61,7 @@ func (l *look) fit(s *side, next map[string]*entry) map[string]string {
 	return left
 }
 
-// tooLarge says why the entries of one policy are too large, "" if they are not.
+// tooLarge returns why the entries of one policy are too large, "" if they are not.
 func (s *side) tooLarge(entries []*entry) string {
 	if n := s.bytes(entries); n > mostBytes {
 		return fmt.Sprintf("%s: its webhook in the %s needs %s, but the limit for one policy is %s: name fewer resources, users and groups, or write shorter conditions",
@@ -71,7 +70,7 @@ func (s *side) tooLarge(entries []*entry) string {
 	return ""
 }
 
-// bytes is what entries need for what is the policy's own.
+// bytes returns the size of entries without their client configuration.
 func (s *side) bytes(entries []*entry) (n int) {
 	for _, e := range entries {
 		own := e.ValidatingWebhook
@@ -81,7 +80,7 @@ func (s *side) bytes(entries []*entry) (n int) {
 	return n
 }
 
-// bytesInAll is what entries need with the address that they are to have, whichever they have.
+// bytesInAll returns the size of entries with the chart's client configuration, whichever they have now.
 func (s *side) bytesInAll(entries []*entry) int {
 	n := s.bytes(entries)
 	if s.sample != nil {
@@ -93,7 +92,7 @@ func (s *side) bytesInAll(entries []*entry) int {
 func encoded(of any) int {
 	text, err := json.Marshal(of)
 	if err != nil {
-		return mostBytesTogether // no such thing can be written
+		return mostBytesTogether // it could not be written either
 	}
 	return len(text)
 }

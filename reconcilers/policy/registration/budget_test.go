@@ -74,7 +74,7 @@ func TestRoomInAConfiguration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &look{Reconciler: r, there: map[string]time.Time{}}
+			l := &pass{Reconciler: r, there: map[string]time.Time{}}
 			s := r.newSides()[0]
 			made := func(sizes map[string]int) map[string]*entry {
 				all := map[string]*entry{}

@@ -18,15 +18,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// mostConditions is how many matchConditions the API server takes of one webhook.
+// mostConditions is the API server's limit of matchConditions per webhook.
 const mostConditions = 64
 
-// matchPath is where a RegoPolicy says what it matches.
+// matchPath is the path of a RegoPolicy's match.
 var matchPath = field.NewPath("spec", "match")
 
-// Check tells what in spec.match keeps the API server from asking a policy: what it would refuse of the entries that the policy gets
-// beside the chart's webhooks, and what is never registered. Each line begins with the field. It needs no cluster, and of the
-// Reconciler nothing but the namespace and the paths.
+// Check returns why parts of spec.match cannot be registered: errors that the API server would return for the entries, and targets that
+// are never registered. Each line begins with the field. It uses only the namespace and the paths of the Reconciler, and no cluster.
 func (r *Reconciler) Check(
 	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
 	p *Policy,
@@ -35,8 +34,8 @@ func (r *Reconciler) Check(
 	for i := range p.Matches {
 		wrong = append(wrong, checkMatch(&p.Matches[i])...)
 	}
-	changes, judges, never := r.Preview(mutating, validating, []Policy{*p})
-	configurations, told := []client.Object{judges, changes}, len(wrong) > 0
+	changes, validates, never := r.Preview(mutating, validating, []Policy{*p})
+	configurations, invalid := []client.Object{validates, changes}, len(wrong) > 0
 	var lines []string
 	for i, s := range r.newSides() {
 		var entries []*entry
@@ -47,7 +46,7 @@ func (r *Reconciler) Check(
 			lines = append(lines, why)
 		}
 		for _, e := range entries {
-			if !told && len(lines) == 0 { // what is too large takes long
+			if !invalid && len(lines) == 0 { // checking too large an entry would take long
 				wrong = append(wrong, checkEntry(&e.ValidatingWebhook)...)
 			}
 		}
@@ -58,7 +57,7 @@ func (r *Reconciler) Check(
 	return unique(append(lines, never[p.Name]...))
 }
 
-// checkMatch looks at the fields of spec.match as they are written. Label selectors are looked at where they are read.
+// checkMatch checks the fields of spec.match except the label selectors, which checkEntry checks.
 func checkMatch(match *v1alpha1.PolicyMatch) (wrong field.ErrorList) {
 	for i := range match.Resources {
 		wrong = append(wrong, checkResources(&match.Resources[i], matchPath.Child("resources").Index(i))...)
@@ -77,7 +76,7 @@ func checkMatch(match *v1alpha1.PolicyMatch) (wrong field.ErrorList) {
 	return wrong
 }
 
-// checkResources does what the API server does to a rule, and holds groups and versions against what they can be.
+// checkResources applies the API server's validation of rules, and also checks the syntax of groups and versions.
 func checkResources(r *v1alpha1.PolicyResources, path *field.Path) (wrong field.ErrorList) {
 	for i, group := range r.APIGroups {
 		switch {
@@ -98,7 +97,7 @@ func checkResources(r *v1alpha1.PolicyResources, path *field.Path) (wrong field.
 	}
 	for i, resource := range r.Resources {
 		for j, o := range r.Resources {
-			if (j > i || j < i && resource == "*/*") && swallows(resource, o) { // the API server minds the order
+			if (j > i || j < i && resource == "*/*") && swallows(resource, o) { // in the order that the API server checks
 				wrong = append(wrong, field.Invalid(path.Child("resources").Index(i), resource, fmt.Sprintf("it includes %q, which the API server does not accept beside it: remove that", o)))
 			}
 		}
@@ -106,7 +105,7 @@ func checkResources(r *v1alpha1.PolicyResources, path *field.Path) (wrong field.
 	return wrong
 }
 
-// swallows reports whether the API server does not take another resource beside one with a wildcard.
+// swallows reports whether the API server rejects other beside the wildcard, because that includes it.
 func swallows(wild, other string) bool {
 	name, part, is := strings.Cut(wild, "/")
 	otherName, otherPart, otherIs := strings.Cut(other, "/")
@@ -123,7 +122,7 @@ func swallows(wild, other string) bool {
 	return false
 }
 
-// celCompiler is the one that API servers compile matchConditions with.
+// celCompiler returns the compiler that API servers use for matchConditions.
 var celCompiler = sync.OnceValue(func() cel.Compiler {
 	return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 })
@@ -143,7 +142,7 @@ func checkExpression(text string, path *field.Path) *field.Error {
 	return nil
 }
 
-// checkEntry looks at an entry as a whole, and blames the field of spec.match that it was made of.
+// checkEntry checks an entry as a whole. Its errors name the fields of spec.match.
 func checkEntry(w *admissionregistrationv1.ValidatingWebhook) (wrong field.ErrorList) {
 	options := metav1validation.LabelSelectorValidationOptions{}
 	wrong = append(wrong, metav1validation.ValidateLabelSelector(w.NamespaceSelector, options, matchPath.Child("namespaceSelector"))...)

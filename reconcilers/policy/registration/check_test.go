@@ -145,7 +145,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 					next[e.Name] = e
 				}
 			}
-			refused, err := (&look{Reconciler: f.Reconciler}).put(t.Context(), s, next)
+			refused, err := (&pass{Reconciler: f.Reconciler}).put(t.Context(), s, next)
 			f.Must(err)
 			if (len(refused) > 0) != (tc.want != "") {
 				t.Errorf("the API server says %v", refused)

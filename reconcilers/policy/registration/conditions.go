@@ -11,15 +11,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// What keeps a request from being asked about. An expression that errs refuses the request under Fail, without anybody having
-// been asked: whatever may be missing, be it that an object has no metadata, is guarded.
+// matchConditions of all entries. If an expression fails and failurePolicy is Fail, the API server denies the request without calling the
+// webhook. So every field that may be missing is guarded, even metadata.
 const (
 	isNotTerminating = `oldObject == null || !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp)`
-	// The API server itself makes roles, Services and configuration of its own when it starts.
+	// The API server writes its own roles, Services and configuration when it starts.
 	isNotTheAPIServers = `request.userInfo.?username.orValue("") != "system:apiserver"`
 	isNoNamespace      = `request.resource.group != "" || request.resource.resource != "namespaces"`
-	// Controllers keep books about objects in their status and their finalizers, also about those that a policy would not let be
-	// made now.
+	// Controllers must be able to write the status and finalizers of existing objects, even those that a policy would deny today.
 	changesMore = `request.operation != "UPDATE" || oldObject == null || object == null` +
 		` || object.exists(k, !(k in ["apiVersion", "kind", "metadata", "status"]) && object[k] != oldObject[?k].orValue(null))` +
 		` || oldObject.exists(k, !(k in ["apiVersion", "kind", "metadata", "status"]) && !(k in object))` +
@@ -28,14 +27,14 @@ const (
 	bookkeeping = `["finalizers", "generation", "managedFields", "resourceVersion"]`
 )
 
-// Names of those that are made of a field of spec.match.
+// Names of matchConditions that come from a field of spec.match.
 const (
 	notByUser   = "is-not-by-an-excluded-user"
 	notByGroup  = "is-not-by-an-excluded-group"
 	notExcluded = "is-not-an-excluded-namespace"
 )
 
-// conditionsOf leave out what must pass in any case, and whose requests a policy does not judge.
+// conditionsOf returns the matchConditions: they exclude requests that must always pass, and the users and groups that spec.match excludes.
 func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionregistrationv1.MatchCondition {
 	all := []admissionregistrationv1.MatchCondition{{Name: "is-not-the-api-servers-own", Expression: isNotTheAPIServers}}
 	add := func(name, expression string) {
@@ -66,7 +65,7 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 	return append(all, ownConditions(matches)...)
 }
 
-// ownConditions are those of the policy itself.
+// ownConditions returns spec.match.conditions.
 func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv1.MatchCondition) {
 	for i := range matches {
 		for _, c := range matches[i].Conditions {
@@ -79,9 +78,9 @@ func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv
 	return all
 }
 
-// saying has the conditions of the policy itself end with a comment that says whose they are: of one that cannot be evaluated the API
-// server tells who is refused nothing but the expression.
-func saying(policy string, conditions []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
+// annotated appends a CEL comment with the policy's name to its own conditions: if one cannot be evaluated, the API server's denial contains
+// only the expression.
+func annotated(policy string, conditions []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
 	for i := range conditions {
 		if own, name, found := strings.Cut(conditions[i].Name, "."+v1alpha1.GroupName+"/"); found && strings.HasPrefix(own, "match-") {
 			conditions[i].Expression += fmt.Sprintf(" // RegoPolicy %s, spec.match.conditions: %s", policy, name)
@@ -90,7 +89,7 @@ func saying(policy string, conditions []admissionregistrationv1.MatchCondition) 
 	return conditions
 }
 
-// isNotNeeded leaves out of a wildcard what no policy is asked about by name.
+// isNotNeeded returns the condition that excludes the resources in never from a wildcard.
 func isNotNeeded() string {
 	var needed []string
 	for _, e := range never {
@@ -106,7 +105,7 @@ func isNotNeeded() string {
 	return "!(" + strings.Join(needed, " || ") + ")"
 }
 
-// listed is a list of texts in CEL, whose literals have the escapes of Go's.
+// listed returns a CEL list of strings. CEL's string literals have the same escapes as Go's.
 func listed(texts []string) string {
 	quoted := sorted(texts)
 	for i, t := range quoted {

@@ -8,12 +8,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// connections are the subresources by which somebody connects to something. Whichever verb of HTTP that is done with, API servers ask
-// webhooks about it as CONNECT, and about nothing else so. Discovery does not tell it.
+// connections are the subresources whose requests have the operation CONNECT, whatever their HTTP method. Discovery does not say so.
 var connections = []string{"nodes/proxy", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "services/proxy"}
 
-// operationsOf are those that API servers can ask about, as far as that is known of a resource without a cluster: aggregated API
-// servers may have connections of their own.
+// operationsOf returns the operations that a resource may have, as far as that is known without a cluster: aggregated API servers may
+// have CONNECT for subresources of their own.
 func operationsOf(group, resource string) []v1alpha1.MatchOperation {
 	changes := []v1alpha1.MatchOperation{v1alpha1.MatchCreate, v1alpha1.MatchUpdate, v1alpha1.MatchDelete}
 	_, part, _ := strings.Cut(resource, "/")
@@ -31,7 +30,7 @@ func askable(group, resource string, o v1alpha1.MatchOperation) bool {
 	return slices.Contains(operationsOf(group, resource), o)
 }
 
-// unasked says why API servers ask about none of the operations on a resource, nothing if they may.
+// unasked returns why a resource has none of the operations, "" if it may have one.
 func unasked(group, resource string, operations []v1alpha1.MatchOperation) string {
 	can := operationsOf(group, resource)
 	if slices.ContainsFunc(operations, func(o v1alpha1.MatchOperation) bool { return slices.Contains(can, o) }) {
@@ -48,8 +47,8 @@ func unasked(group, resource string, operations []v1alpha1.MatchOperation) strin
 	return fmt.Sprintf("it has no operation CONNECT; only these have it: %s", strings.Join(own, ", "))
 }
 
-// unselectable says why the API server would never ask the policy about a connection. It carries what was asked for, such as a
-// command, which is no object with labels, and to API servers that is no match of any selector.
+// unselectable returns why the policy never matches a CONNECT request, "" if it can. The object of such a request is an options object
+// without labels, and API servers match no objectSelector with requirements for it.
 func (p *Policy) unselectable() string {
 	if !slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool { return len(requirementsOf(m.ObjectSelector)) > 0 }) {
 		return ""

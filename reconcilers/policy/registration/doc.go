@@ -1,30 +1,28 @@
-// Package registration has the API server ask policies about kinds that are not Sallyport's own. It is what the replica that leads
-// does.
+// Package registration registers webhooks for the kinds of other API groups that policies match. It runs in the leader.
 //
-// For its own kinds the chart registers webhooks. It also makes a mutating and a validating configuration without entries, and
-// those are kept here in step with what the policies match that decide: one entry per policy, which the API server asks about that
-// policy alone. What the chart's webhooks cover already is not registered again.
+// The chart registers webhooks for Sallyport's own kinds. It also creates a mutating and a validating configuration without entries,
+// which this package keeps in step with the active policies: one entry per policy, at which the API server calls Sallyport for that
+// policy alone. Resources that the chart's webhooks cover are not registered again.
 //
 // # When an entry changes
 //
-// An entry appears or changes only when every live replica has reported that it decides by the same policies as this one: else the
-// policy would be enforced by chance. Until then the API server asks by the earlier entry, and the replicas evaluate what the policy
-// matches now. That failures are ignored is written immediately, and an entry whose policy is gone is removed immediately, whatever
-// replicas report: a replica that is asked about a policy that it does not know admits.
+// An entry is added or changed only when every live replica has reported the same active policies as the leader: until then, the replica
+// that receives a request would determine whether the policy is enforced. Meanwhile the API server uses the earlier entry, and the
+// replicas evaluate the current spec.match. Two changes do not wait, because neither denies more requests: an entry starts to ignore
+// failures, or is removed with its policy.
 //
-// A policy that is broken and has no good revision is not registered: a slip in a new policy must not stand in the way of a
-// whole cluster. One that was registered under its name before stays so, and its requests follow its onError.
+// A broken policy without a good revision is not registered, so that a mistake in a new policy cannot block a whole cluster. If a policy
+// of that name was registered before, the entry stays, and its requests follow onError.
 //
 // # What is never registered
 //
-// Nothing is asked about kube-system, nor about the namespace of Sallyport, so that it can be started whatever its policies say.
-// What a cluster needs in order to come back, or what nobody can be asked about, is refused, and the policy's condition says so:
-// see never. Terminating objects, the API server's own writes, and updates of nothing but a status or finalizers pass unasked.
+// Entries exclude kube-system and the namespace of Sallyport, so that Sallyport can start whatever its policies say. Resources that a
+// cluster needs to recover, or for which the API server calls no webhook, are rejected with a condition of the policy: see never.
+// Terminating objects, the API server's own writes, and updates of only the status or finalizers are excluded by matchConditions.
 //
-// # Nothing is remembered
+// # No state
 //
-// All that is done follows from the policies, the reports and the configurations as they are, so that the next leader goes on
-// where this one stopped. Two that believe for a moment that they lead hold each other up by the resourceVersion that a write
-// names, and the one that really leads puts right what the other has written. The configurations are the chart's: when they are
-// gone, nothing makes them anew.
+// Each pass depends only on the policies, the reports and the configurations, so that the next leader continues where the last one
+// stopped. If two replicas believe for a moment that they lead, the resourceVersion in their writes prevents lost updates, and the actual
+// leader corrects the entries. The configurations belong to the chart: if they are deleted, this package does not create them.
 package registration

@@ -15,27 +15,26 @@ import (
 )
 
 const (
-	// suffix of the entries' names, which begin with the policy's; suffixOnNamespaces that of those about Namespaces alone.
+	// suffix follows the policy's name in the name of an entry; suffixOnNamespaces in that of its entry for Namespaces.
 	suffix             = ".policies." + v1alpha1.GroupName
 	suffixOnNamespaces = ".namespaces." + v1alpha1.GroupName
-	// namespaceName is the label that every Namespace has, with its name, and nobody can change.
+	// namespaceName is a label of every Namespace, which has its name and is immutable.
 	namespaceName = "kubernetes.io/metadata.name"
-	// systemNamespace is where what a cluster is made of runs.
+	// systemNamespace is the namespace of the cluster's own components.
 	systemNamespace = "kube-system"
-	// longest is how long the API server waits at most.
+	// longest is the longest timeoutSeconds of an entry.
 	longest = 5
 )
 
-// entry is what the API server asks about one policy, as a validating webhook. A mutating one has the same fields, but for one that is
-// always the same here.
+// entry is the webhook of one policy, as a validating one. A mutating webhook has one more field, which is the same in all entries.
 type entry struct {
 	admissionregistrationv1.ValidatingWebhook
 	policy string
-	// onNamespaces tells that it is about Namespaces alone, and the policy's other entry about all else.
+	// onNamespaces is set for an entry that matches only Namespaces.
 	onNamespaces bool
 }
 
-// What is the same in every entry.
+// Values that are the same in every entry.
 var (
 	equivalent      = admissionregistrationv1.Equivalent
 	noneOnDryRun    = admissionregistrationv1.SideEffectClassNoneOnDryRun
@@ -46,7 +45,7 @@ var (
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete, admissionregistrationv1.Connect)
 )
 
-// nameOf is that of the webhook.
+// nameOf returns the name of an entry.
 func nameOf(policy string, onNamespaces bool) string {
 	if onNamespaces {
 		return policy + suffixOnNamespaces
@@ -62,7 +61,7 @@ func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 	}
 }
 
-// entryOf reads one; false if it is none of ours.
+// entryOf converts a webhook, and reports whether it is an entry of a policy.
 func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
 	policy, onNamespaces := strings.CutSuffix(w.Name, suffixOnNamespaces)
 	ours := onNamespaces
@@ -73,21 +72,22 @@ func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
 	return e.fixed(), ours
 }
 
-// fixed gives an entry what is the same in all.
+// fixed sets the fields that are the same in every entry.
 func (e *entry) fixed() *entry {
 	e.MatchPolicy, e.SideEffects, e.AdmissionReviewVersions = &equivalent, &noneOnDryRun, reviewVersions
 	return e
 }
 
-// same reports whether the API server does the same by two entries.
+// same reports whether two entries have the same effect.
 func (e *entry) same(other *entry) bool {
 	return other != nil && equality.Semantic.DeepEqual(e.ValidatingWebhook, other.ValidatingWebhook)
 }
 
-// newEntries makes those of a policy: one, or two if it selects namespaces by their labels and is about Namespaces itself. About
-// a Namespace the API server looks at the labels that it would have, so whoever takes the label off would not be judged: there the
-// policy's selector is one of the object, which selects it as it is or as it would be. So is a mutating one, because a Namespace
-// whose name is not made yet says what it likes of it.
+// newEntries returns the entries of a policy: one, or two if it also matches Namespaces and is mutating or has a namespaceSelector.
+// For a Namespace, the API server applies namespaceSelector to the new labels only, so a user could escape the policy by removing a label.
+// The entry for Namespaces therefore has the policy's namespaceSelector as objectSelector, which is applied to the old and the new object.
+// A mutating webhook needs its own entry without a namespaceSelector, because before the name is generated (generateName) a new Namespace
+// can have any value of the name label.
 func newEntries(
 	p *Policy, targets []target, mutating bool, client admissionregistrationv1.WebhookClientConfig, home string,
 ) (all []*entry) {
@@ -109,11 +109,11 @@ func newEntries(
 	return append(all, e)
 }
 
-// newEntry makes the one of a policy about some targets.
+// newEntry returns an entry of a policy for some targets.
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{policy: p.Name, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
-		NamespaceSelector: namespacesOf(p.Matches, home), ObjectSelector: objectsOf(p.Matches), MatchConditions: saying(p.Name, conditionsOf(p.Matches, targets)),
+		NamespaceSelector: namespacesOf(p.Matches, home), ObjectSelector: objectsOf(p.Matches), MatchConditions: annotated(p.Name, conditionsOf(p.Matches, targets)),
 	}}
 	if p.Refuses {
 		e.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
@@ -124,20 +124,20 @@ func newEntry(p *Policy, targets []target, client admissionregistrationv1.Webhoo
 	return e.fixed()
 }
 
-// timeoutOf leaves a policy its time, and what lies between the API server and it a second.
+// timeoutOf returns the timeout of an entry: the policy's, rounded up, and a second for the connection, at most longest.
 func timeoutOf(policy time.Duration) int32 {
 	seconds := int32((policy+time.Second-1)/time.Second) + 1
 	return min(seconds, longest)
 }
 
-// namespacesOf are those whose requests are judged, which never are kube-system and Sallyport's own.
+// namespacesOf returns the namespaceSelector, which also excludes kube-system and the namespace of Sallyport.
 func namespacesOf(matches []v1alpha1.PolicyMatch, home string) *metav1.LabelSelector {
 	return selectorOf(append(namespaceRequirements(matches), metav1.LabelSelectorRequirement{
 		Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(excludedNamespaces(matches, home)),
 	}))
 }
 
-// excludedNamespaces are those that a policy is never asked about, by name.
+// excludedNamespaces returns the names of the namespaces that a policy does not match.
 func excludedNamespaces(matches []v1alpha1.PolicyMatch, home string) []string {
 	without := []string{systemNamespace, home}
 	for i := range matches {
@@ -146,7 +146,7 @@ func excludedNamespaces(matches []v1alpha1.PolicyMatch, home string) []string {
 	return without
 }
 
-// namespaceRequirements are what policies want of the labels of a namespace.
+// namespaceRequirements returns the requirements of all namespaceSelectors.
 func namespaceRequirements(matches []v1alpha1.PolicyMatch) (requirements []metav1.LabelSelectorRequirement) {
 	for i := range matches {
 		requirements = append(requirements, requirementsOf(matches[i].NamespaceSelector)...)
@@ -158,7 +158,7 @@ func selectsNamespaces(matches []v1alpha1.PolicyMatch) bool {
 	return len(namespaceRequirements(matches)) > 0
 }
 
-// objectsOf are those whose requests are judged.
+// objectsOf returns the objectSelector.
 func objectsOf(matches []v1alpha1.PolicyMatch) *metav1.LabelSelector {
 	var requirements []metav1.LabelSelectorRequirement
 	for i := range matches {
@@ -177,7 +177,7 @@ func requirementsOf(s *metav1.LabelSelector) (all []metav1.LabelSelectorRequirem
 	return append(all, s.MatchExpressions...)
 }
 
-// selectorOf is one selector with all of them, in an order of its own.
+// selectorOf returns a selector with all requirements, sorted, so that equal sets give equal entries.
 func selectorOf(requirements []metav1.LabelSelectorRequirement) *metav1.LabelSelector {
 	slices.SortFunc(requirements, func(a, b metav1.LabelSelectorRequirement) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))

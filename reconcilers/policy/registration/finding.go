@@ -8,8 +8,8 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// findings puts into words what was found out about each policy.
-func (l *look) findings() map[string]Finding {
+// findings returns the finding of each policy.
+func (l *pass) findings() map[string]Finding {
 	all := map[string]Finding{}
 	for name, r := range l.reports {
 		f := r.finding(l.behind, len(l.of(name)) > 0, l.open)
@@ -19,7 +19,7 @@ func (l *look) findings() map[string]Finding {
 	return all
 }
 
-// finding is what is told of a policy: of several things the one that is worst.
+// finding returns the reason and message for the condition. Of several problems it reports the worst.
 func (r *report) finding(behind []string, registered bool, open *Opening) Finding {
 	asked := strings.Join(r.asked, "; ")
 	f := Finding{}

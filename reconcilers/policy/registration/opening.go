@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// LongestOpening is how long the gate can be open without another command.
+	// LongestOpening limits the time for which one command opens the gate.
 	LongestOpening = 24 * time.Hour
-	// openingSkew is by how much the clocks of a replica and of the API server may differ.
+	// openingSkew is the tolerated difference between the clocks of a replica and of the user who opens the gate.
 	openingSkew = 5 * time.Minute
-	// longestStated is how much of what people write is shown.
+	// longestStated limits the reason and name that are shown, in bytes.
 	longestStated = 256
 )
 
-// Opening is when the gate is open for requests about kinds that are not Sallyport's. It is in annotations of the
-// ValidatingWebhookConfiguration with the entries of policies: whoever may write these may also remove the entries.
+// Opening is the time until which the gate admits requests about kinds that are not Sallyport's. It is stored in annotations of the
+// ValidatingWebhookConfiguration with the entries of policies, because users with the right to write these could also remove the entries.
 type Opening struct {
 	Until time.Time
-	// Reason and By are what the writer of the annotations states. They are shown, and nothing depends on them.
+	// Reason and By are unverified statements of the user, for display only.
 	Reason, By string
 }
 
-// OpeningOf returns what the annotations of a configuration say, and false if they say nothing. A time that cannot be parsed is long past.
+// OpeningOf returns the opening in the annotations of a configuration, and false if there is none. A time that cannot be parsed is long past.
 func OpeningOf(configuration metav1.Object) (Opening, bool) {
 	all := configuration.GetAnnotations()
 	text, there := all[v1alpha1.AnnotationGateOpenUntil]
@@ -42,7 +42,7 @@ func OpeningOf(configuration metav1.Object) (Opening, bool) {
 	}, there
 }
 
-// Counts reports whether the gate is open. An end that is too far ahead opens nothing.
+// Counts reports whether the gate is open. An opening that ends too far in the future is ignored.
 func (o Opening) Counts(now time.Time) bool {
 	left := o.Until.Sub(now)
 	return left > 0 && left <= LongestOpening+openingSkew
@@ -73,8 +73,8 @@ func Close(configuration metav1.Object) {
 	configuration.SetAnnotations(all)
 }
 
-// Ease has the API server admit requests that no replica answers, except about Sallyport's kinds. It returns how many entries it has
-// changed. The leader restores them when the gate closes.
+// Ease sets failurePolicy Ignore in all entries except those for Sallyport's kinds, and returns the number of changed entries. The leader
+// restores them when the gate closes.
 func Ease(configuration client.Object) (changed int) {
 	one := func(rules []rule, policy **admissionregistrationv1.FailurePolicyType) {
 		if !aboutOwn(rules) && (*policy == nil || **policy != ignore) {
@@ -100,8 +100,8 @@ func aboutOwn(rules []rule) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.APIGroups, v1alpha1.GroupName) })
 }
 
-// opening reads whether the gate is open, and removes an opening that is over when the entries are written.
-func (l *look) opening() {
+// opening reads whether the gate is open. The annotations of an expired opening are removed with the next write.
+func (l *pass) opening() {
 	i := slices.IndexFunc(l.sides, func(s *side) bool { return !s.mutating })
 	if l.sides[i].own == nil {
 		return
@@ -115,10 +115,10 @@ func (l *look) opening() {
 	}
 }
 
-// tellOpening makes an event if the gate was opened or closed since the last look.
-func (l *look) tellOpening() {
-	was := l.told
-	l.told = l.open
+// recordOpening records an event if the gate was opened or closed since the last pass.
+func (l *pass) recordOpening() {
+	was := l.lastOpening
+	l.lastOpening = l.open
 	i := slices.IndexFunc(l.sides, func(s *side) bool { return !s.mutating })
 	on := l.sides[i].own
 	switch {

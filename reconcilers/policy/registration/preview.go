@@ -2,17 +2,17 @@ package registration
 
 import admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-// Preview returns the entries that policies get beside the chart's own webhooks, as soon as every replica decides by them, and what of
-// each policy is never registered, by its name. It needs no cluster, and of the Reconciler nothing but the namespace and the paths.
+// Preview returns the entries that policies get once every replica serves them, given the chart's configurations, and what of each policy
+// is never registered, by its name. It uses only the namespace and the paths of the Reconciler, and no cluster.
 func (r *Reconciler) Preview(
 	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
 	policies []Policy,
 ) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, map[string][]string) {
 	m, v := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	never := map[string][]string{}
-	l := &look{Reconciler: r}
+	l := &pass{Reconciler: r}
 	for i := range policies {
-		never[policies[i].Name] = policies[i].unheard(r.newSides())
+		never[policies[i].Name] = policies[i].neverEvaluated(r.newSides())
 	}
 	for _, s := range r.newSides() {
 		if s.mutating {

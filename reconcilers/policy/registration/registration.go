@@ -24,33 +24,33 @@ import (
 )
 
 const (
-	// soon is when to look again at what somebody else was faster with.
-	soon = 200 * time.Millisecond
-	// settle is how long API servers may take to learn of an entry.
-	settle = 2 * time.Second
-	// hopeful is how long is waited between two looks at whether the cluster has got what a policy is about.
-	hopeful = 30 * time.Second
-	// late is the longest that is waited between two looks at replicas that do not follow.
-	late = 5 * time.Second
+	// minPeriod is the shortest wait for replicas, and the wait after a conflict with another client.
+	minPeriod = 200 * time.Millisecond
+	// propagation is the time after which every API server uses a new entry.
+	propagation = 2 * time.Second
+	// servedPeriod is the time between checks whether the cluster serves a missing resource.
+	servedPeriod = 30 * time.Second
+	// maxPeriod is the longest time between checks of replicas that serve other policies.
+	maxPeriod = 5 * time.Second
 	// firstRetry and lastRetry bound the wait after an error.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 )
 
-// Catalog knows the policies that decide in this replica.
+// Catalog has the active policies of this replica.
 type Catalog interface {
-	// Active gives them, and a hash by which replicas compare them; an empty one as long as there are none.
+	// Active returns them, and a hash by which replicas compare them. The hash is empty until policies are loaded.
 	Active() (hash string, policies []Policy)
 }
 
 // Replicas are the processes that serve the webhooks.
 type Replicas interface {
-	// Policies gives the hash that each live replica has reported, by a name of its process; empty for one that has reported none.
+	// Policies returns the hash that each live replica has reported, by process; "" for a replica that has not reported any.
 	Policies(ctx context.Context) (map[string]string, error)
 }
 
-// Finding is what became of a policy's registration.
+// Finding is the state of a policy's registration.
 type Finding struct {
-	// Generation of the RegoPolicy that it is about.
+	// Generation of the RegoPolicy.
 	Generation int64
 	// Reason of the condition Registered; empty if there is nothing to register.
 	Reason v1alpha1.ConditionReason
@@ -58,43 +58,43 @@ type Finding struct {
 	Message string
 }
 
-// Reconciler keeps the entries.
+// Reconciler maintains the entries.
 type Reconciler struct {
-	// Client writes, and reads RegoPolicies from its cache. Live reads past every cache.
+	// Client writes, and reads RegoPolicies from its cache. Live reads without a cache.
 	Client client.Client
 	Live   client.Reader
-	// Namespace is the one that Sallyport is installed in.
+	// Namespace is the namespace of Sallyport.
 	Namespace string
-	// Configuration is the name of both configurations with the entries, Chart that of the chart's own, beside them.
+	// Configuration is the name of both configurations with the entries, Chart the name of the two with the chart's own webhooks.
 	Configuration, Chart string
-	// ValidatePath and MutatePath are where policies are asked; the name of one follows.
+	// ValidatePath and MutatePath are the paths of the webhooks, to which the name of a policy is appended.
 	ValidatePath, MutatePath string
-	// NeedsBundle tells that Sallyport's certificate is trusted by a caBundle, so that nothing can be registered without one.
+	// NeedsBundle is set if API servers verify Sallyport's certificate by a caBundle: without one nothing is registered.
 	NeedsBundle bool
 	Catalog     Catalog
-	// Served tells which resources the cluster has; nil takes it to have all.
+	// Served returns the resources that the cluster serves. If nil, it serves all.
 	Served func() (*Served, error)
 	// Changed receives an event whenever the policies of the catalog may have changed.
 	Changed  <-chan event.GenericEvent
 	Replicas Replicas
-	// Found is called with the name of each policy whose finding is another than before.
+	// Found is called with the name of each policy whose finding has changed.
 	Found func(policy string)
-	// Events receives when the gate is opened and closed; nil receives nothing.
+	// Events receives an event when the gate is opened or closed. It may be nil.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
 
-	told    *Opening  // the opening of the last look
-	awaited string    // the hash that replicas are waited for to report
-	since   time.Time // when that began
-	// changing are the policies that change objects, with when that was first seen.
+	lastOpening *Opening  // the opening at the last pass
+	awaited     string    // the hash that not every replica has reported
+	since       time.Time // when that wait began
+	// changing has the policies with complete mutating entries, with the time at which these were first seen.
 	changing map[string]time.Time
 
 	mu       sync.Mutex
-	findings map[string]Finding // nil until the first look
+	findings map[string]Finding // nil until the first pass
 }
 
-// Finding tells what became of a policy, and false if that is not known.
+// Finding returns the state of a policy's registration, and false if it is unknown.
 func (r *Reconciler) Finding(policy string) (Finding, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,35 +102,35 @@ func (r *Reconciler) Finding(policy string) (Finding, bool) {
 	return f, known
 }
 
-// look is one look at everything.
-type look struct {
+// pass is one evaluation of all policies, replicas and configurations.
+type pass struct {
 	*Reconciler
 	sides    []*side
 	policies []Policy
-	// there has the names of all RegoPolicies, with when they were created.
+	// there has the creation time of each RegoPolicy, by name.
 	there  map[string]time.Time
 	served *Served
 	// open is set while the gate is open.
 	open *Opening
-	// behind are the replicas that do not decide by these policies yet.
+	// behind are the replicas that do not serve these policies yet.
 	behind []string
-	// reports are by the policy's name.
+	// reports are by policy name.
 	reports map[string]*report
 }
 
-// report is what is found out about one policy.
+// report collects the results for one policy.
 type report struct {
 	generation int64
-	asked      []string // in words
-	refused    []string // what is never registered
-	lacking    []string // what the cluster does not have
+	asked      []string // registered targets, as text
+	refused    []string // targets that are never registered, with the reason
+	lacking    []string // resources that the cluster does not serve
 	waiting    bool     // for replicas
-	settling   bool     // for API servers that are to change objects first
+	settling   bool     // until API servers use the mutating entry
 	failed     []string
-	broken     bool // and not registered for that
+	broken     bool // and therefore not registered
 }
 
-// Reconcile puts the entries in step with the policies.
+// Reconcile updates the entries to match the policies.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if r.changing == nil {
 		r.changing = map[string]time.Time{}
@@ -139,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	l := &look{Reconciler: r, sides: r.newSides(), there: there, reports: map[string]*report{}}
+	l := &pass{Reconciler: r, sides: r.newSides(), there: there, reports: map[string]*report{}}
 	hash, policies := r.Catalog.Active()
 	l.policies = policies
 	var unknown error
@@ -158,13 +158,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	errs := []error{unknown}
 	for _, s := range l.sides {
-		err := l.settle(ctx, s, hash != "")
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // somebody was faster
-			return reconcile.Result{RequeueAfter: soon}, nil
+		err := l.update(ctx, s, hash != "")
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // written by another client since it was read
+			return reconcile.Result{RequeueAfter: minPeriod}, nil
 		}
 		errs = append(errs, err)
 	}
-	l.tellOpening()
+	l.recordOpening()
 	maps.DeleteFunc(r.changing, func(policy string, _ time.Time) bool { return !l.mutating().has(policy) })
 	if hash != "" {
 		r.publish(l.findings())
@@ -177,7 +177,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: wait}, errors.Join(errs...)
 }
 
-// discover finds out what the cluster has, nil if it is not to be known.
+// discover returns the resources that the cluster serves, nil if they are unknown.
 func (r *Reconciler) discover() (*Served, error) {
 	if r.Served == nil {
 		return nil, nil
@@ -185,7 +185,7 @@ func (r *Reconciler) discover() (*Served, error) {
 	return r.Served()
 }
 
-// there gives the names of all RegoPolicies, with when they were created.
+// there returns the creation time of each RegoPolicy, by name.
 func (r *Reconciler) there(ctx context.Context) (map[string]time.Time, error) {
 	list := &v1alpha1.RegoPolicyList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -198,7 +198,7 @@ func (r *Reconciler) there(ctx context.Context) (map[string]time.Time, error) {
 	return names, nil
 }
 
-// Behind returns the names of the live replicas that serve other policies than this one.
+// Behind returns the names of the live replicas whose policies differ from this replica's.
 func (r *Reconciler) Behind(ctx context.Context) ([]string, error) {
 	hash, _ := r.Catalog.Active()
 	if hash == "" {
@@ -207,7 +207,7 @@ func (r *Reconciler) Behind(ctx context.Context) ([]string, error) {
 	return r.lagging(ctx, hash)
 }
 
-// lagging names the replicas that do not decide by the policies with that hash. If they cannot be asked, nobody knows which do.
+// lagging returns the names of the replicas that have not reported this hash. If the reports cannot be read, it returns a text instead.
 func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error) {
 	all, err := r.Replicas.Policies(ctx)
 	if err != nil {
@@ -224,8 +224,8 @@ func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error)
 	return behind, nil
 }
 
-// settle writes one side. Without policies that decide nothing is known but which there are.
-func (l *look) settle(ctx context.Context, s *side, known bool) error {
+// update writes the entries of one side. If no policies are loaded (known is false), it only removes the entries of deleted policies.
+func (l *pass) update(ctx context.Context, s *side, known bool) error {
 	next := map[string]*entry{}
 	if !known {
 		for name, e := range s.have {
@@ -261,12 +261,12 @@ func (l *look) settle(ctx context.Context, s *side, known bool) error {
 	return err
 }
 
-// next gives the entries that a policy is to have now.
-func (l *look) next(s *side, p *Policy) (all []*entry) {
+// next returns the entries that the policy gets in this pass, and adds to its report.
+func (l *pass) next(s *side, p *Policy) (all []*entry) {
 	report := l.report(p.Name)
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
-	report.refused = unique(slices.Concat(p.unheard(l.sides), report.refused, refused))
+	report.refused = unique(slices.Concat(p.neverEvaluated(l.sides), report.refused, refused))
 	if len(p.Matches) > 0 {
 		report.lacking = l.served.Lacking(&p.Matches[0])
 	}
@@ -297,9 +297,9 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	return all
 }
 
-// kept returns the entries of a policy as they are, except for what cannot make the API server ask or deny more: how it reaches Sallyport,
-// and that it ignores failures. Of a broken policy that is registered only on the other side, they are those of that side.
-func (l *look) kept(s *side, p *Policy, want *entry) (all []*entry) {
+// kept returns the current entries of a policy, updated only where that cannot match or deny more requests: client configuration, timeout,
+// and failurePolicy Ignore. If a broken policy is registered only on the other side, it returns copies of those entries.
+func (l *pass) kept(s *side, p *Policy, want *entry) (all []*entry) {
 	have := s.of(p.Name)
 	if p.Broken && len(have) == 0 {
 		have = l.of(p.Name)
@@ -315,14 +315,14 @@ func (l *look) kept(s *side, p *Policy, want *entry) (all []*entry) {
 	return all
 }
 
-// ignores reports whether the API server has to ignore failures of an entry, whatever its policy says.
-func (l *look) ignores(s *side, e *entry) bool {
+// ignores reports whether an entry needs failurePolicy Ignore regardless of its policy.
+func (l *pass) ignores(s *side, e *entry) bool {
 	return s.ignores() || l.open != nil && !aboutOwn(e.Rules)
 }
 
-// targets are what is to be asked about on one side.
-func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
-	if !s.speaks(p) {
+// targets returns what to register on one side, and why the rest is never registered.
+func (l *pass) targets(s *side, p *Policy) (found []target, refused []string) {
+	if !s.applies(p) {
 		return nil, nil
 	}
 	if s.mutating {
@@ -331,8 +331,8 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 	return p.targets(s.covered, s.possible)
 }
 
-// want are the entries of a policy when nothing stands in its way.
-func (l *look) want(s *side, p *Policy, targets []target) []*entry {
+// want returns the entries of a policy once every replica serves it.
+func (l *pass) want(s *side, p *Policy, targets []target) []*entry {
 	all := newEntries(p, targets, s.mutating, s.client(p.Name), l.Namespace)
 	for _, e := range all {
 		if l.ignores(s, e) {
@@ -342,9 +342,9 @@ func (l *look) want(s *side, p *Policy, targets []target) []*entry {
 	return all
 }
 
-// changes reports whether the API servers have a policy change objects, if that is its business: it may refuse those that it has not
-// changed, and must not be asked about them before.
-func (l *look) changes(p *Policy) bool {
+// changes reports whether API servers already use the mutating entries of a policy, or it needs none. Its validating entries wait for
+// that, because the policy may deny an object that it has not patched.
+func (l *pass) changes(p *Policy) bool {
 	s := l.mutating()
 	targets, _ := l.targets(s, p)
 	if len(targets) == 0 {
@@ -357,16 +357,16 @@ func (l *look) changes(p *Policy) bool {
 	if _, known := l.changing[p.Name]; !known {
 		l.changing[p.Name] = l.Now()
 	}
-	return l.Now().Sub(l.changing[p.Name]) >= settle
+	return l.Now().Sub(l.changing[p.Name]) >= propagation
 }
 
-// mutating is the side on which objects are changed.
-func (l *look) mutating() *side {
+// mutating returns the side of the MutatingWebhookConfiguration.
+func (l *pass) mutating() *side {
 	return l.sides[slices.IndexFunc(l.sides, func(s *side) bool { return s.mutating })]
 }
 
-// of returns the entries of a policy, on whichever side.
-func (l *look) of(policy string) []*entry {
+// of returns the entries of a policy on the first side that has any.
+func (l *pass) of(policy string) []*entry {
 	for _, s := range l.sides {
 		if s.has(policy) {
 			return s.of(policy)
@@ -375,15 +375,15 @@ func (l *look) of(policy string) []*entry {
 	return nil
 }
 
-func (l *look) report(policy string) *report {
+func (l *pass) report(policy string) *report {
 	if l.reports[policy] == nil {
 		l.reports[policy] = &report{}
 	}
 	return l.reports[policy]
 }
 
-// log tells what has changed.
-func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
+// log logs the entries that were added, changed or removed.
+func (l *pass) log(ctx context.Context, s *side, next map[string]*entry) {
 	logger := log.FromContext(ctx).WithValues("configuration", l.Configuration, "kind", s.kind())
 	for name, e := range next {
 		if !e.same(s.have[name]) {
@@ -397,8 +397,8 @@ func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
 	}
 }
 
-// wait is how long nobody has to look again, if nothing changes that is watched. What replicas report is not.
-func (l *look) wait(hash string) time.Duration {
+// wait returns when to reconcile again if no watched object changes, 0 for never. Reports of replicas are not watched.
+func (l *pass) wait(hash string) time.Duration {
 	waiting, settling, lacking := false, false, false
 	for _, r := range l.reports {
 		waiting, settling, lacking = waiting || r.waiting, settling || r.settling && len(r.failed) == 0, lacking || len(r.lacking) > 0
@@ -407,21 +407,21 @@ func (l *look) wait(hash string) time.Duration {
 	switch {
 	case waiting && (l.awaited != hash || l.since.After(now)):
 		l.awaited, l.since = hash, now
-		return soon
+		return minPeriod
 	case waiting:
-		return min(max(now.Sub(l.since)/4, soon), late)
+		return min(max(now.Sub(l.since)/4, minPeriod), maxPeriod)
 	}
 	l.awaited = ""
 	switch {
 	case settling:
-		return settle
+		return propagation
 	case lacking:
-		return hopeful
+		return servedPeriod
 	}
 	return 0
 }
 
-// publish keeps the findings, and tells whose changed.
+// publish stores the findings, and calls Found for each that has changed.
 func (r *Reconciler) publish(findings map[string]Finding) {
 	r.mu.Lock()
 	before := r.findings

@@ -74,7 +74,7 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 	f.has()
 	f.finds("owners", v1alpha1.ReasonWaitingForReplicas, "CREATE of deployments.apps", "Not yet: sallyport-a, sallyport-b.")
 	f.now = f.now.Add(time.Hour)
-	if later := f.reconcile(); first != soon || later != late {
+	if later := f.reconcile(); first != minPeriod || later != maxPeriod {
 		t.Errorf("looks again after %v, and %v an hour later", first, later)
 	}
 	f.replicas["sallyport-b_2"] = "1"
@@ -330,7 +330,7 @@ func TestCrashes(t *testing.T) {
 					if _, err = f.Reconcile(t.Context(), reconcile.Request{}); err != nil {
 						break
 					}
-					f.now = f.now.Add(settle)
+					f.now = f.now.Add(propagation)
 				}
 				if !errors.Is(err, errCrash) {
 					t.Fatalf("got %v", err)
@@ -348,13 +348,13 @@ func TestCrashes(t *testing.T) {
 func TestChangesComeBeforeVerdicts(t *testing.T) {
 	f := newFixture(t)
 	f.decide("1", policy("a", on("C", "pods"), mutates))
-	if again := f.reconcile(); again != settle {
+	if again := f.reconcile(); again != propagation {
 		t.Errorf("looks again after %v", again)
 	}
 	f.has("mutating a Fail: CREATE of pods")
 	f.finds("a", v1alpha1.ReasonWaitingForReplicas, "Waiting for the mutating webhook to take effect")
 	f.reconcile() // which sees it
-	f.now = f.now.Add(settle - 1)
+	f.now = f.now.Add(propagation - 1)
 	f.reconcile()
 	f.has("mutating a Fail: CREATE of pods")
 	f.now = f.now.Add(1)
@@ -395,7 +395,7 @@ func TestTwoLeaders(t *testing.T) {
 		return err
 	}
 	f.decides = []Policy{policy("a", on("CD", "pods"))}
-	if again := f.reconcile(); again != soon {
+	if again := f.reconcile(); again != minPeriod {
 		t.Errorf("looks again after %v", again)
 	}
 	f.has("a Fail: CREATE, UPDATE of pods")

@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// The webhook API in short.
+// Short names of the webhook API.
 type (
 	rule      = admissionregistrationv1.RuleWithOperations
 	operation = admissionregistrationv1.OperationType
@@ -21,40 +21,39 @@ type (
 // all is the wildcard of rules.
 const all = "*"
 
-// Policy is what of a policy that decides concerns the API server.
+// Policy is the part of an active policy that determines its entries.
 type Policy struct {
-	// Name and Generation are those of the RegoPolicy.
+	// Name and Generation of the RegoPolicy.
 	Name       string
 	Generation int64
-	// Matches are what a request must meet, each of them; the first has every resource that can be met. Their selectors can be
-	// used: what of one cannot is left out.
+	// Matches must all match a request; the first has every resource that can match. Unusable parts of their selectors are left out.
 	Matches []v1alpha1.PolicyMatch
-	// Validates and Mutates tell where it has anything to say.
+	// Validates is set if the policy has deny or warn rules, Mutates if it has patch rules.
 	Validates, Mutates bool
 	// Refuses means that a request is denied if the policy cannot be evaluated.
 	Refuses bool
-	// Broken tells that nothing of it can be asked, so that what it matches follows its onError.
+	// Broken means that the policy cannot be evaluated, so that its requests follow onError.
 	Broken bool
-	// Timeout is how long it may take.
+	// Timeout limits an evaluation.
 	Timeout time.Duration
-	// Unheard says what else of it is never asked for, a line each that begins with a field.
+	// Unheard are further parts of the policy that are never evaluated, one line each, which begins with a field.
 	Unheard []string
 	// MayNotPatch says why the policy may not patch a resource of a group, "" if it may; nil lets it patch all.
 	MayNotPatch func(group, resource string) string
 }
 
-// target is what one rule of a policy asks about: resources of groups, with the operations.
+// target is the content of one webhook rule: resources of groups, with the operations.
 type target struct {
 	groups, versions, resources []string
 	operations                  []operation
 }
 
-// targets gives what a policy matches beyond what is covered, and in words what of it is never registered.
+// targets returns what to register for a policy, without what is covered, and why the rest is never registered.
 func (p *Policy) targets(covered []rule, possible []operation) (found []target, refused []string) {
 	return p.targetsBut(covered, possible, nil)
 }
 
-// targetsBut leaves out, if barred is not nil, also the resources of which that says why.
+// targetsBut is targets, and also leaves out the resources for which barred, if not nil, returns a reason.
 func (p *Policy) targetsBut(
 	covered []rule, possible []operation, barred func(group, resource string) string,
 ) (found []target, refused []string) {
@@ -98,7 +97,7 @@ func (p *Policy) targetsBut(
 		}
 		for _, t := range merged(own) {
 			t.versions = r.APIVersions
-			if slices.Contains(t.versions, all) { // beside which the API server takes no other
+			if slices.Contains(t.versions, all) { // the API server accepts no other version beside "*"
 				t.versions = []string{all}
 			}
 			found = append(found, t)
@@ -121,7 +120,7 @@ func joined(targets []target, group, resource string, operations []operation) []
 	return append(targets, target{groups: []string{group}, resources: []string{resource}, operations: operations})
 }
 
-// merged puts groups together that have the same resources.
+// merged joins the targets whose resources and operations are equal.
 func merged(targets []target) (fewer []target) {
 	for _, t := range targets {
 		i := slices.IndexFunc(fewer, func(f target) bool {
@@ -136,7 +135,7 @@ func merged(targets []target) (fewer []target) {
 	return fewer
 }
 
-// coveredBy reports whether rules have all of that, in whichever version: the API server converts what it asks about.
+// coveredBy reports whether rules include the resource and operation, in any version: the API server converts objects to it.
 func coveredBy(rules []rule, group, resource string, o operation) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool {
 		return has(r.APIGroups, group) && has(r.Resources, resource) && (has(r.Operations, o) || has(r.Operations, all))
@@ -154,7 +153,7 @@ func (t *target) rule() rule {
 	}}
 }
 
-// String names what is asked about, as kubectl does.
+// String returns the operations and resources, named as in kubectl.
 func (t *target) String() string {
 	var names []string
 	for _, resource := range t.resources {
@@ -173,12 +172,12 @@ func texts[T ~string](operations []T) []string {
 	return all
 }
 
-// wild reports whether it is about resources that nobody has named.
+// wild reports whether the target has a wildcard.
 func (t target) wild() bool {
 	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
 }
 
-// split gives the targets as far as they are about Namespaces, and tells whether they are about anything else.
+// split returns the parts of targets that match Namespaces, and whether they match anything else.
 func split(targets []target) (others bool, own []target) {
 	for _, t := range targets {
 		var resources []string
@@ -207,7 +206,7 @@ func split(targets []target) (others bool, own []target) {
 	return others, own
 }
 
-// marked tells that the policy is asked only about objects with a label that is Sallyport's, and that somebody has put there.
+// marked reports whether objectSelector requires a sallyport.dev label, so that users opt objects in.
 func (p *Policy) marked() bool {
 	return slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool {
 		return slices.ContainsFunc(requirementsOf(m.ObjectSelector), func(r metav1.LabelSelectorRequirement) bool {
@@ -217,7 +216,7 @@ func (p *Policy) marked() bool {
 	})
 }
 
-// called names a resource as kubectl does: the group goes before the subresource.
+// called returns the name of a resource as in kubectl, with the group before the subresource.
 func called(group, resource string) string {
 	if group == all && strings.HasPrefix(resource, all) {
 		return "everything"
@@ -232,7 +231,7 @@ func called(group, resource string) string {
 	return name
 }
 
-// exclusion is what no policy is asked about.
+// exclusion are resources that are never registered.
 type exclusion struct {
 	group string
 	// resources are by name, each with its subresources; nil means all of the group.
@@ -241,11 +240,11 @@ type exclusion struct {
 	why        string
 }
 
-// never are the kinds without which a cluster does not run or does not come back, so that a webhook which nobody serves, or a
-// policy that refuses too much, would be there for ever; and those about which the API server asks no webhook. Kyverno's
-// resourceFilters and the resources that Kubernetes leaves out of its own policies have been the model. What nodes and controllers
-// write on their way up and is in no namespace belongs here, because kube-system cannot be left out of it; what the API server writes
-// itself (APIServices, its FlowSchemas, the endpoints of its Service) passes as its own.
+// never has the kinds that a cluster needs to run or to recover, and those for which the API server calls no webhook. If one of the
+// former were denied, by a policy or because no replica answers, it might be impossible to repair the webhook. The list follows Kyverno's
+// resourceFilters and the resources that Kubernetes excludes from its own policies. It includes cluster-scoped objects that nodes and
+// controllers write when they start, because excluding kube-system does not exclude those. Objects that the API server writes itself
+// (APIServices, its FlowSchemas, the endpoints of its Service) are excluded by a matchCondition instead.
 var never = []exclusion{
 	{
 		group: "admissionregistration.k8s.io",
@@ -297,13 +296,13 @@ var never = []exclusion{
 	},
 }
 
-// neverParts are subresources that no policy is asked about, whichever they are of.
+// neverParts are subresources that are never registered, for any resource.
 var neverParts = map[string]string{
 	"status":   "a status reports what has happened, and denying it would not undo that; match the resource itself",
 	"finalize": "the deletion of an object must be able to finish",
 }
 
-// refusal says why an operation on a resource is not registered, nothing if it is. A wildcard is for what is marked.
+// refusal returns why an operation on a resource is never registered, "" if it can be. A wildcard is accepted only if marked.
 func refusal(group, resource string, o operation, marked bool) string {
 	name, part, _ := strings.Cut(resource, "/")
 	const reach = "a wildcard would match resources that a cluster cannot run without, now or later: name the %s, or require a label below %s/ in spec.match.objectSelector"
@@ -324,7 +323,7 @@ func refusal(group, resource string, o operation, marked bool) string {
 	return ""
 }
 
-// unique keeps the order.
+// unique removes duplicates and preserves the order.
 func unique(texts []string) (fewer []string) {
 	seen := make(map[string]bool, len(texts))
 	for _, t := range texts {

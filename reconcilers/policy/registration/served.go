@@ -14,29 +14,29 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Served is what resources a cluster has.
+// Served has the resources that a cluster serves.
 type Served struct {
-	resources map[schema.GroupResource]*served // subresources too, as deployments/scale
+	resources map[schema.GroupResource]*served // with subresources, such as deployments/scale
 	groups    map[string]bool
-	unknown   func(group string) bool // that does not say what it has
+	unknown   func(group string) bool // reports groups whose resources are unknown
 }
 
 // served is one resource.
 type served struct {
 	versions []string
-	verbs    []string // none: not known
+	verbs    []string // empty if unknown
 	names    []string // other names: the kind, the singular, the short ones
 }
 
-// Resource is one that is known to be served. One with a slash in its plural is a subresource.
+// Resource is a served resource, or a subresource if Plural has a slash.
 type Resource struct {
 	schema.GroupVersion
-	// Plural is its name, Names are others that people know it by, Verbs what can be done to it; none: not known.
+	// Plural is its name. Names are the kind, the singular and the short names. Verbs are empty if unknown.
 	Plural       string
 	Names, Verbs []string
 }
 
-// NewServed makes it of what is known. Of an unknown group everything is taken to be served.
+// NewServed returns the Served of known resources. Every resource of an unknown group counts as served.
 func NewServed(resources []Resource, unknown func(group string) bool) *Served {
 	s := &Served{resources: map[schema.GroupResource]*served{}, groups: map[string]bool{}, unknown: unknown}
 	for _, r := range resources {
@@ -51,7 +51,7 @@ func NewServed(resources []Resource, unknown func(group string) bool) *Served {
 	return s
 }
 
-// Discover asks the API server which resources there are. A group that does not answer is taken to have whatever is asked for.
+// Discover reads the resources from the API server. The groups whose discovery fails are unknown.
 func Discover(api discovery.ServerResourcesInterface) (*Served, error) {
 	_, lists, err := api.ServerGroupsAndResources()
 	silent := map[string]bool{}
@@ -78,8 +78,8 @@ func Discover(api discovery.ServerResourcesInterface) (*Served, error) {
 	return NewServed(all, func(group string) bool { return silent[group] }), nil
 }
 
-// Lacking says what spec.match of a policy names that there is not, a line each, which begins with the field and names
-// what may have been meant. Wildcards name nothing.
+// Lacking returns which resources, versions and operations of spec.match are not served, one line each, which begins with the field and
+// may suggest similar names. Wildcards are skipped.
 func (s *Served) Lacking(match *v1alpha1.PolicyMatch) (lacking []string) {
 	if s == nil || match == nil {
 		return nil
@@ -100,11 +100,10 @@ func (s *Served) Lacking(match *v1alpha1.PolicyMatch) (lacking []string) {
 	return lacking
 }
 
-// mostGuessed is for how many resources that there are not it is guessed what was meant: each is compared with all that there are.
+// mostGuessed limits the suggestions of one policy, since each compares a name with all resources.
 const mostGuessed = 16
 
-// lacks says why there are no requests as an entry of spec.match.resources wants them, nothing if there can be. It may guess what was
-// meant.
+// lacks returns why an entry of spec.match.resources can match no request for a resource, "" if it can. With guess it suggests names.
 func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources, guess bool) string {
 	is := s.resources[schema.GroupResource{Group: group, Resource: resource}]
 	name := called(group, resource)
@@ -120,7 +119,7 @@ func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources, gues
 		return why
 	case !slices.Contains(r.APIVersions, all) && !slices.ContainsFunc(r.APIVersions, func(v string) bool { return slices.Contains(is.versions, v) }):
 		return fmt.Sprintf("version %s of %s is not served; served: %s", strings.Join(r.APIVersions, ", "), name, strings.Join(unique(is.versions), ", "))
-	case len(is.verbs) > 0 && unasked(group, resource, r.Operations) == "": // else it is refused with that
+	case len(is.verbs) > 0 && unasked(group, resource, r.Operations) == "": // targets reports the other case
 		can := slices.DeleteFunc(operationsOf(group, resource), func(o v1alpha1.MatchOperation) bool { return !is.can(o) })
 		if slices.ContainsFunc(r.Operations, func(o v1alpha1.MatchOperation) bool { return slices.Contains(can, o) }) {
 			return ""
@@ -130,21 +129,21 @@ func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources, gues
 	return ""
 }
 
-// verbs are those by which something is done, but for CONNECT, which each resource has others for.
+// verbs has the verbs of each operation. CONNECT is missing, because its verbs differ between resources.
 var verbs = map[v1alpha1.MatchOperation][]string{
 	v1alpha1.MatchCreate: {"create"}, v1alpha1.MatchUpdate: {"update", "patch"}, v1alpha1.MatchDelete: {"delete", "deletecollection"},
 }
 
-// can reports whether something can be done to a resource, as far as that is known.
+// can reports whether a resource supports an operation. It is true if that is unknown.
 func (r *served) can(o v1alpha1.MatchOperation) bool {
 	return verbs[o] == nil || slices.ContainsFunc(verbs[o], func(verb string) bool { return slices.Contains(r.verbs, verb) })
 }
 
-// mostMeant is how many guesses are told.
+// mostMeant limits the suggestions for one name.
 const mostMeant = 3
 
-// Meant guesses what was meant by a resource that there is not: one that is called so in another way, or written almost so, or that
-// is in another group.
+// Meant suggests resources for a name that is not served: with that name as kind or short name, with a similar spelling, or in another
+// group.
 func (s *Served) Meant(group, resource string) (names []string) {
 	name, part, _ := strings.Cut(resource, "/")
 	nearest := 2*farthest(name) + 1
@@ -169,12 +168,12 @@ func (s *Served) Meant(group, resource string) (names []string) {
 	return names[:min(len(names), mostMeant)]
 }
 
-// near reports whether one group may be meant by another. One that the cluster does not have is most often not installed.
+// near reports whether written may stand for group. A group that the cluster lacks is more often not installed than misspelt.
 func (s *Served) near(written, group string) bool {
 	return written == group || s.groups[written] || !strings.Contains(written, ".") || levenshtein.ComputeDistance(written, group) <= farthest(written)
 }
 
-// distance is 0 for each name of a resource.
+// distance returns the edit distance to the plural, and 0 for any name of the resource.
 func (r *served) distance(plural, written string) int {
 	if strings.EqualFold(plural, written) || slices.ContainsFunc(r.names, func(n string) bool { return strings.EqualFold(n, written) }) {
 		return 0
@@ -182,7 +181,7 @@ func (r *served) distance(plural, written string) int {
 	return levenshtein.ComputeDistance(plural, strings.ToLower(written))
 }
 
-// farthest is by how many letters a name may be misspelt.
+// farthest returns the largest edit distance at which a name is suggested.
 func farthest(name string) int {
 	if len(name) < 5 {
 		return 1

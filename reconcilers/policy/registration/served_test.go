@@ -21,7 +21,7 @@ func TestWhatIsNotServed(t *testing.T) {
 	f.Served = func() (*Served, error) { return Discover(api) }
 	f.decide("one",
 		policy("guard", on("U", "deployments.apps", "deployments.apps/scale", "configmaps/scale", "widgets.example.com")), policy("plain", on("U", "pods")))
-	if again := f.reconcile(); again != hopeful {
+	if again := f.reconcile(); again != servedPeriod {
 		t.Errorf("looks again after %v", again)
 	}
 	f.finds("guard", v1alpha1.ReasonResourceNotServed,

@@ -19,15 +19,15 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// SetupWithManager registers the reconciler, for the replica that leads. The configurations are watched by their names, so that
-// nothing else of their kinds is read, or needs to be allowed.
+// SetupWithManager registers the reconciler. It runs in the leader. The configurations are watched by name, so that Sallyport needs no right
+// to read others.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	everything := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy-registration").
 		Watches(&v1alpha1.RegoPolicy{}, everything, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.Changed, everything)).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			queue.Add(reconcile.Request{}) // there may be nothing to see but entries
+			queue.Add(reconcile.Request{}) // without policies no watch triggers, but entries may be left over
 			return nil
 		})).
 		WithOptions(controller.Options{
@@ -51,8 +51,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// onlyLeading is a cache that nobody needs but the replica that leads.
+// onlyLeading is a cache that runs only in the leader.
 type onlyLeading struct{ cache.Cache }
 
-// NeedLeaderElection is for the manager.
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (onlyLeading) NeedLeaderElection() bool { return true }

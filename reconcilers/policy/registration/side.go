@@ -17,40 +17,40 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner is who writes the entries.
+// fieldOwner is the field owner of the entries.
 const fieldOwner = "sallyport-registration"
 
-// side is one of the two kinds of webhooks: its configuration, and that of the chart's own webhooks, which says how Sallyport is
-// reached and what need not be registered.
+// side is one of the two kinds of webhooks: our configuration, and the chart's, which has the address of Sallyport and the rules that
+// need no entry.
 type side struct {
 	mutating bool
 	path     string
-	// speaks tells whether a policy has anything to say here.
-	speaks func(*Policy) bool
-	// possible are the operations that can be asked about here.
+	// applies reports whether a policy has rules for this side.
+	applies func(*Policy) bool
+	// possible are the operations that entries of this side can have.
 	possible []operation
 
-	// own is the configuration as it was read, nil if it is not there, and have its entries.
+	// own is the configuration that was read, nil if it does not exist, and have its entries.
 	own  client.Object
 	have map[string]*entry
-	// closing has the annotations of an opening that is over removed.
+	// closing makes the next write remove the annotations of an expired opening.
 	closing bool
-	// sample is a webhook of the chart's, nil if there is none that can be used; why then says what is wrong.
+	// sample is a webhook of the chart. If it is nil, why says what is wrong with the chart's configuration.
 	sample *admissionregistrationv1.ValidatingWebhook
 	why    string
-	// covered is what the chart's webhooks ask about.
+	// covered are the rules of the chart's webhooks.
 	covered []rule
 }
 
 func (r *Reconciler) newSides() []*side {
 	return []*side{
-		{path: r.ValidatePath, speaks: func(p *Policy) bool { return p.Validates }, possible: possible},
-		// What is being deleted cannot be changed. What somebody connects to could be, and somebody would be elsewhere than they asked.
-		{mutating: true, path: r.MutatePath, speaks: func(p *Policy) bool { return p.Mutates }, possible: possibleChanges},
+		{path: r.ValidatePath, applies: func(p *Policy) bool { return p.Validates }, possible: possible},
+		// A patch has no effect on DELETE. On CONNECT it could redirect the user to another target.
+		{mutating: true, path: r.MutatePath, applies: func(p *Policy) bool { return p.Mutates }, possible: possibleChanges},
 	}
 }
 
-// of gives the entries of a policy.
+// of returns the entries of a policy.
 func (s *side) of(policy string) (entries []*entry) {
 	for _, onNamespaces := range []bool{false, true} {
 		if e := s.have[nameOf(policy, onNamespaces)]; e != nil {
@@ -62,7 +62,7 @@ func (s *side) of(policy string) (entries []*entry) {
 
 func (s *side) has(policy string) bool { return len(s.of(policy)) > 0 }
 
-// kind names it, for people.
+// kind returns the kind of the configuration.
 func (s *side) kind() string {
 	if s.mutating {
 		return "MutatingWebhookConfiguration"
@@ -78,8 +78,8 @@ func (s *side) object(name string) client.Object {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta}
 }
 
-// read reads both configurations, the own one first: whoever writes a new caBundle into all of them begins with the chart's, and
-// so an old one cannot be taken from there and written over a new one.
+// read reads both configurations, our own first. Package certs writes a new caBundle into the chart's first, so a bundle read here is
+// never older than the one in the entries, which it replaces.
 func (r *Reconciler) read(ctx context.Context, s *side) error {
 	own, err := r.get(ctx, s.object(r.Configuration))
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 	return nil
 }
 
-// sample takes from the chart's configuration how Sallyport is reached, and what need not be registered.
+// sample reads the address of Sallyport and the covered rules from the chart's configuration.
 func (r *Reconciler) sample(s *side, chart client.Object) {
 	s.sample, s.why, s.covered = nil, fmt.Sprintf("%s %s, which has the address of Sallyport, does not exist", s.kind(), r.Chart), nil
 	for _, w := range webhooksOf(chart) {
@@ -115,7 +115,7 @@ func (r *Reconciler) sample(s *side, chart client.Object) {
 	}
 }
 
-// get gives nil for what is not there.
+// get returns nil if the object does not exist.
 func (r *Reconciler) get(ctx context.Context, object client.Object) (client.Object, error) {
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(object), object)
 	switch {
@@ -127,7 +127,7 @@ func (r *Reconciler) get(ctx context.Context, object client.Object) (client.Obje
 	return object, nil
 }
 
-// webhooksOf gives what is in a configuration in terms of the validating ones.
+// webhooksOf returns the webhooks of either configuration as validating ones.
 func webhooksOf(configuration client.Object) []admissionregistrationv1.ValidatingWebhook {
 	switch c := configuration.(type) {
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
@@ -150,19 +150,19 @@ func asValidating(m *admissionregistrationv1.MutatingWebhook) admissionregistrat
 	}
 }
 
-// client gives how the API server reaches a policy here.
+// client returns the client configuration for a policy: the chart's, with the path of the policy.
 func (s *side) client(policy string) admissionregistrationv1.WebhookClientConfig {
 	client := *s.sample.ClientConfig.DeepCopy()
 	client.Service.Path = ptr.To(s.path + policy)
 	return client
 }
 
-// ignores tells that the chart has requests pass that nobody answers, which then counts for all.
+// ignores reports whether the chart's webhooks have failurePolicy Ignore, which then applies to all entries.
 func (s *side) ignores() bool {
 	return ptr.Deref(s.sample.FailurePolicy, admissionregistrationv1.Fail) == admissionregistrationv1.Ignore
 }
 
-// with gives the configuration with those entries and nothing else.
+// with returns the configuration with exactly those entries.
 func (s *side) with(entries map[string]*entry) client.Object {
 	after := s.own.DeepCopyObject().(client.Object)
 	if s.closing {
@@ -184,8 +184,8 @@ func (s *side) with(entries map[string]*entry) client.Object {
 	return after
 }
 
-// write gives the configuration those entries, if it is not so already, whatever else somebody has put there. If it was changed
-// since it was read, it is a conflict.
+// write replaces the entries of the configuration, including those of other clients, if they differ. It returns a conflict if the
+// configuration was changed since the read.
 func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*entry) error {
 	after := s.with(entries)
 	if equality.Semantic.DeepEqual(after, s.own) {
@@ -199,10 +199,10 @@ func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*ent
 	return nil
 }
 
-// put writes the entries that there are to be, and gives those that are not written, with the reason. If the API server has something
-// against all of them together, they are written one after the other, those of the oldest policy first: whatever it has against one
-// stands in the way of no other. One that is not written stays as it was.
-func (l *look) put(ctx context.Context, s *side, next map[string]*entry) (failed map[*entry]string, err error) {
+// put writes the entries and returns those that could not be written, with the reason. If the API server rejects all together, they are
+// written one by one, the oldest policy first, so that a rejected entry does not block the others. A rejected entry remains unchanged in
+// the configuration.
+func (l *pass) put(ctx context.Context, s *side, next map[string]*entry) (failed map[*entry]string, err error) {
 	if err = l.write(ctx, s, next); err == nil {
 		return nil, nil
 	}
@@ -243,7 +243,7 @@ func (l *look) put(ctx context.Context, s *side, next map[string]*entry) (failed
 	return failed, errors.Join(errs...)
 }
 
-// restore has an entry stay as it was; nil is for one that was not there.
+// restore replaces an entry by its previous version; nil removes it.
 func restore(entries map[string]*entry, e, was *entry) {
 	delete(entries, e.Name)
 	if was != nil {
@@ -251,24 +251,23 @@ func restore(entries map[string]*entry, e, was *entry) {
 	}
 }
 
-// older orders entries by the age of their policies.
-func (l *look) older(a, b *entry) int {
+// older compares entries by the creation of their policies.
+func (l *pass) older(a, b *entry) int {
 	return cmp.Or(l.there[a.policy].Compare(l.there[b.policy]), cmp.Compare(a.Name, b.Name))
 }
 
-// answered reports whether an error is what the API server says of a write, not that nobody knows what became of it, or that somebody
-// else was faster.
+// answered reports whether the API server rejected a write. If not, the result is unknown, or another client wrote first.
 func answered(err error) bool {
-	var status apierrors.APIStatus // also without a reason: that of etcd, for what is too large, comes without
+	var status apierrors.APIStatus // with any reason: etcd's error for too large an object has none
 	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
 }
 
-// isRefusal reports whether the API server has something against what was to be written, so that it is of no use to try again.
+// isRefusal reports whether the API server rejected the content of a write, so that a retry would fail too.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// brief is the API server's own part of a refusal.
+// brief returns the causes in an error of the API server, without the text around them.
 func brief(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {

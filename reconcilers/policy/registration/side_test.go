@@ -21,7 +21,7 @@ func TestWhatMayNotBePatchedIsNotAskedAbout(t *testing.T) {
 		}
 		return "no policy may patch it"
 	}}
-	l := &look{Reconciler: &Reconciler{}}
+	l := &pass{Reconciler: &Reconciler{}}
 	for _, s := range l.newSides() {
 		targets, refused := l.targets(s, p)
 		var asked []string

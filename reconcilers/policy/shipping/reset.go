@@ -21,14 +21,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Reset gives all fields of a policy back to the release: afterwards the spec is what is shipped, and owned by us
-// only. It creates a missing policy, and takes over one of a user. It needs the rights to get, patch and, if the
-// policy is missing, create it. (An empty list set by a user stays, because the API server does not track it as a
-// field; it means the same as none.)
+// Reset sets all fields of a policy to the shipped content: afterwards only Sallyport owns fields of the spec. It
+// creates a missing policy, and takes over one of a user. It needs the rights to get, patch and, if the policy is
+// missing, create it. (An empty list set by a user stays, because the API server does not track it as a field; it means
+// the same as none.)
 //
 // First one request changes the owner of all fields without changing their values, then a second one applies the
-// shipped content. So the policy decides as before until it decides as shipped. In between its release annotation is
-// "reset": whoever reads that completes the reset.
+// shipped content. So requests are decided by the earlier content until the shipped content applies. In between, the
+// release annotation is "reset", and a replica that finds it completes the reset.
 func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
 	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }

@@ -61,8 +61,8 @@ func Delete(ctx context.Context, c client.Client, live *unstructured.Unstructure
 	return c.Delete(ctx, live, client.Preconditions{UID: ptr.To(live.GetUID()), ResourceVersion: ptr.To(live.GetResourceVersion())})
 }
 
-// Disown gives up the ownership of a policy that is unchanged since it was read: Sallyport no longer manages it, and
-// its spec stays.
+// Disown removes Sallyport's label and field ownership from a policy that is unchanged since it was read. Its spec
+// stays.
 func Disown(ctx context.Context, c client.Client, live *unstructured.Unstructured) error {
 	entries := live.GetManagedFields()
 	kept := entries[:0:0]

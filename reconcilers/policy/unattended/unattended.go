@@ -20,14 +20,14 @@ import (
 
 const message = "No replica of Sallyport is running: this policy evaluates no requests."
 
-// Mark marks all policies if nobody reports that no replica is running. Policies that were written after they were
-// read stay unmarked: a replica that starts at the same time wins.
-func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, nobody func(context.Context) (bool, error)) error {
+// Mark marks all policies if noReplica returns true. Policies that another client has written since the read stay
+// unmarked: a replica that starts at the same time wins.
+func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, noReplica func(context.Context) (bool, error)) error {
 	all := &v1alpha1.RegoPolicyList{}
 	if err := from.List(ctx, all); err != nil {
 		return fmt.Errorf("listing RegoPolicies: %w", err)
 	}
-	if is, err := nobody(ctx); !is || err != nil {
+	if is, err := noReplica(ctx); !is || err != nil {
 		return err
 	}
 	var errs []error

@@ -31,7 +31,7 @@ func (s *Server) About(ctx context.Context) (about About, err error) {
 	return about, err
 }
 
-// Path returns the current inventory path of the machine, such as /DC0/vm/web/web-1, whoever its owner is. If there
+// Path returns the current inventory path of the machine, such as /DC0/vm/web/web-1, of any owner. If there
 // is no machine, it returns a NotFound error.
 func (r *Runtime) Path(ctx context.Context, m runtime.Machine) (path string, err error) {
 	s, _, err := r.find(ctx, m)

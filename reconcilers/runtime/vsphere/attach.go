@@ -252,7 +252,7 @@ func (r *Runtime) unplug(ctx context.Context, m runtime.Machine, s *sighting, of
 	if err := r.reconfigure(ctx, s, spec); err != nil {
 		return err
 	}
-	s, err = r.look(ctx, s.vm.Self)
+	s, err = r.readMachine(ctx, s.vm.Self)
 	if err != nil {
 		return r.notGone(err)
 	}

@@ -112,9 +112,9 @@ func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.
 	return nil
 }
 
-// takeOver gives the machine our mark and the instance UUID of a machine created for m, in one reconfiguration.
+// takeOver sets our mark and the instance UUID of a machine created for m, in one reconfiguration.
 func (r *Runtime) takeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) (instanceID string, err error) {
-	s, err := r.look(ctx, ref)
+	s, err := r.readMachine(ctx, ref)
 	if err != nil {
 		return "", r.notGone(err)
 	}

@@ -143,7 +143,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 	var unmarked *sighting
 	var foreign error
 	for _, p := range all {
-		s, err := r.lookAt(ctx, p)
+		s, err := r.readAt(ctx, p)
 		switch {
 		case err != nil:
 			return nil, false, err
@@ -195,8 +195,8 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 		"(docs/vsphere.md, What Sallyport leaves on a machine)", p.name, whose, wayOut, OwnerKey)
 }
 
-// lookAt reads the machine at that place, nil if there is none.
-func (r *Runtime) lookAt(ctx context.Context, p place) (*sighting, error) {
+// readAt reads the machine at a place, nil if there is none.
+func (r *Runtime) readAt(ctx context.Context, p place) (*sighting, error) {
 	var ref *types.ManagedObjectReference
 	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
 		ref, err = p.find(ctx, c)
@@ -205,7 +205,7 @@ func (r *Runtime) lookAt(ctx context.Context, p place) (*sighting, error) {
 	if err != nil || ref == nil || ref.Type != "VirtualMachine" {
 		return nil, err
 	}
-	s, err := r.look(ctx, *ref)
+	s, err := r.readMachine(ctx, *ref)
 	if runtime.IsNotFound(err) {
 		return nil, nil // it was removed in the meantime
 	}
@@ -220,9 +220,9 @@ var remedies = map[types.VirtualMachineConnectionState]string{
 	types.VirtualMachineConnectionStateOrphaned:     "register it on its host again, or remove it from the inventory",
 }
 
-// look reads the machine's tasks and then the machine, in two requests: vCenter also reads objects one after another
+// readMachine reads the machine's tasks and then the machine, in two requests: vCenter also reads objects one after another
 // within a request, in unknown order.
-func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*sighting, error) {
+func (r *Runtime) readMachine(ctx context.Context, ref types.ManagedObjectReference) (*sighting, error) {
 	s := &sighting{}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: []types.ObjectSpec{{Obj: ref, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
@@ -266,12 +266,12 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.config.Name)
 	}
 	s.keys, s.user = remembered(&s.vm), r.server.user()
-	return s, r.lookForDisks(ctx, s)
+	return s, r.readDevices(ctx, s)
 }
 
-// lookForDisks reads the devices of a machine that may have VirtualDisks. The marks were read before: a disk detached
+// readDevices reads the devices of a machine that may have VirtualDisks. The marks were read before: a disk detached
 // in between is not attached, and the task of a disk attached in between was in flight.
-func (r *Runtime) lookForDisks(ctx context.Context, s *sighting) error {
+func (r *Runtime) readDevices(ctx context.Context, s *sighting) error {
 	if s.marks = marksOf(s.vm.Config.ExtraConfig); len(s.marks) == 0 {
 		return nil
 	}

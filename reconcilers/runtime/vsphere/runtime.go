@@ -123,7 +123,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 		return "", err
 	}
 	// The lock has excluded concurrent adoptions; this is confirmed by a read, once in a machine's life.
-	seen, err := r.look(ctx, s.vm.Self)
+	seen, err := r.readMachine(ctx, s.vm.Self)
 	if err != nil {
 		return "", runtime.NewUnavailable(err, "vCenter %s did not show the machine after it was adopted", r.server.config.Name)
 	}

@@ -27,7 +27,7 @@ func (s *templateStore) Finish(ctx context.Context, d template.Domain, item temp
 		func(ctx context.Context) error { return s.tag(ctx, d, of) },
 		inTimeOf(func(ctx context.Context) (err error) {
 			if of.mark.stage != markFinished {
-				of, err = s.note(ctx, d, item, of, markFinished)
+				of, err = s.recordStage(ctx, d, item, of, markFinished)
 			}
 			return err
 		}),

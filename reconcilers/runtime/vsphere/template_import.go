@@ -109,7 +109,7 @@ func (s *templateStore) imported(
 		if !strings.EqualFold(of.mark.uuid, mark.uuid) {
 			return changed(nil, item)
 		}
-		of, err = s.note(ctx, d, item, of, markImported)
+		of, err = s.recordStage(ctx, d, item, of, markImported)
 		if err == nil {
 			item = of.item()
 		}
@@ -118,8 +118,8 @@ func (s *templateStore) imported(
 	return item, gone(err, item)
 }
 
-// note records the stage of an item.
-func (s *templateStore) note(ctx context.Context, d template.Domain, item template.Item, of *templateSighting, stage string) (*templateSighting, error) {
+// recordStage records the stage of an item.
+func (s *templateStore) recordStage(ctx context.Context, d template.Domain, item template.Item, of *templateSighting, stage string) (*templateSighting, error) {
 	mark := of.mark
 	mark.stage = stage
 	return s.change(ctx, d, item, of, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{mark.option()}})

@@ -25,15 +25,15 @@ type templateSighting struct {
 // Look returns the content of the folder. If an object disappears during the read, it reads again.
 func (s *templateStore) Look(ctx context.Context, d template.Domain) (view template.View, err error) {
 	err = inTime(ctx, func(ctx context.Context) (err error) {
-		if view, err = s.look(ctx, d); runtime.IsNotFound(err) {
-			view, err = s.look(ctx, d)
+		if view, err = s.readFolder(ctx, d); runtime.IsNotFound(err) {
+			view, err = s.readFolder(ctx, d)
 		}
 		return s.notAll(d, err)
 	})
 	return view, err
 }
 
-func (s *templateStore) look(ctx context.Context, d template.Domain) (template.View, error) {
+func (s *templateStore) readFolder(ctx context.Context, d template.Domain) (template.View, error) {
 	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
 	if err != nil {
 		return template.View{}, err

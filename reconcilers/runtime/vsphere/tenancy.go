@@ -50,8 +50,7 @@ func (t tenancy) mayDisk(ctx context.Context, d runtime.Disk) error {
 type placing func(context.Context, runtime.Machine) (string, error)
 
 // of asks the tenants about one machine before it is observed, and before each call that changes it or claims it for
-// its VirtualMachine. Cancel and Delete are always allowed: after the loss of a right, what was begun can still be
-// ended.
+// its VirtualMachine. Cancel and Delete are always allowed, so that operations can be ended after the loss of a right.
 func (t tenancy) of(vm *v1alpha1.VirtualMachine, place placing) runtime.Interceptor {
 	return func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
 		var refused error

@@ -33,7 +33,7 @@ type upload struct {
 	written *atomic.Int64
 }
 
-// send uploads the file. It takes as long as needed, and ends with ctx.
+// send uploads the file. Only ctx limits its time.
 func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int64) error {
 	transport, err := s.hostTransport(u.device)
 	if err != nil {

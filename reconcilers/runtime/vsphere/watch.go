@@ -23,7 +23,7 @@ const (
 	unwatchPatience = 2 * time.Second
 )
 
-// watched are the properties that tell whether an observation may change: a reconfiguration is a new version, and
+// watched are the properties whose changes may change an observation: a reconfiguration is a new version, and
 // everything else is a recent task.
 var watched = append([]string{
 	"config.changeVersion", "config.instanceUuid", "config.template", "parent", "recentTask",

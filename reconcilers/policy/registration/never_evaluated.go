@@ -11,22 +11,22 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// unheard says what of spec.match no rule of a policy is asked about, and which of its rules are asked about nothing of it. A line
-// begins with the field.
-func (p *Policy) unheard(sides []*side) (lines []string) {
-	speaking := slices.DeleteFunc(slices.Clone(sides), func(s *side) bool { return !s.speaks(p) })
-	if len(p.Matches) == 0 || len(speaking) == 0 {
+// neverEvaluated returns which operations of spec.match no rule of the policy handles, and which of its rules handle none of them, one line
+// each, which begins with the field.
+func (p *Policy) neverEvaluated(sides []*side) (lines []string) {
+	applicable := slices.DeleteFunc(slices.Clone(sides), func(s *side) bool { return !s.applies(p) })
+	if len(p.Matches) == 0 || len(applicable) == 0 {
 		return p.Unheard
 	}
-	heard := map[*side]bool{}
+	used := map[*side]bool{}
 	for i := range p.Matches[0].Resources {
 		r := &p.Matches[0].Resources[i]
 		var never []string
 		for _, o := range r.Operations {
 			asks := false
-			for _, s := range speaking {
+			for _, s := range applicable {
 				if slices.Contains(s.possible, operation(o)) {
-					asks, heard[s] = true, true
+					asks, used[s] = true, true
 				}
 			}
 			if !asks {
@@ -35,12 +35,12 @@ func (p *Policy) unheard(sides []*side) (lines []string) {
 		}
 		if len(never) > 0 {
 			lines = append(lines, fmt.Sprintf("%s: no rule of the policy is asked about %s: it has only %s; leave %[2]s out, or write deny or warn rules",
-				matchPath.Child("resources").Index(i).Child("operations"), strings.Join(never, ", "), speaking[0].rules()))
+				matchPath.Child("resources").Index(i).Child("operations"), strings.Join(never, ", "), applicable[0].rules()))
 		}
 		lines = append(lines, p.unlabelled(i)...)
 	}
-	for _, s := range speaking {
-		if !heard[s] && len(speaking) > 1 { // else it is told of each resource
+	for _, s := range applicable {
+		if !used[s] && len(applicable) > 1 { // with one side, the lines of the resources say it
 			lines = append(lines, fmt.Sprintf("%s: the policy has %s, and no resource has one of these operations: add one, or leave the rules out",
 				matchPath.Child("resources"), s.rules()))
 		}
@@ -48,7 +48,7 @@ func (p *Policy) unheard(sides []*side) (lines []string) {
 	return append(lines, p.Unheard...)
 }
 
-// rules names those that are asked here, with what they are asked about.
+// rules describes the rules of this side and their operations.
 func (s *side) rules() string {
 	name := "deny and warn rules"
 	if s.mutating {
@@ -57,8 +57,8 @@ func (s *side) rules() string {
 	return fmt.Sprintf("%s, which are asked about %s", name, strings.Join(texts(s.possible), " and "))
 }
 
-// unlabelled says which resources of an entry spec.match.objectSelector can never select: the API server looks at the labels of what
-// is sent, and a Scale has none.
+// unlabelled returns which resources spec.match.objectSelector can never select: the API server applies it to the object in the request,
+// and a Scale has no labels.
 func (p *Policy) unlabelled(i int) (lines []string) {
 	excludes := slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool {
 		selector, err := metav1.LabelSelectorAsSelector(m.ObjectSelector)
