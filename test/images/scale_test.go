@@ -47,8 +47,8 @@ import (
 )
 
 var (
-	manyMachines = flag.Int("machines", 400, "number of VirtualMachines in TestScale, whose figures are compared with those of 100")
-	manyImages   = flag.Int("images", 20, "number of VMDiskImages in TestScale, which are compared with 5")
+	manyMachines = flag.Int("machines", 200, "number of VirtualMachines in TestScale, whose figures are compared with those of 100")
+	manyImages   = flag.Int("images", 10, "number of VMDiskImages in TestScale, which are compared with 5")
 )
 
 // samples is how many times each cost is measured.
