@@ -1,18 +1,13 @@
 package tools
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"sallyport.dev/sallyport/test/pages"
 )
-
-// reference is the page with the help text of all commands.
-const reference = "../../../docs/cli.md"
 
 const introduction = "# The program `sallyport`\n\n" +
 	"<!-- Generated from the commands: go test ./cmd/sallyport/tools -run TestCLIReference -update -->\n\n" +
@@ -21,19 +16,7 @@ const introduction = "# The program `sallyport`\n\n" +
 
 // The reference says what --help says. -update writes it anew.
 func TestCLIReference(t *testing.T) {
-	is := pages.Reference(newCommand(), introduction)
-	if *update {
-		if err := os.WriteFile(reference, []byte(is), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	was, err := os.ReadFile(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(was), is); diff != "" {
-		t.Errorf("docs/cli.md is not current (-was +is); `go test ./cmd/sallyport/tools -run TestCLIReference -update` writes it:\n%s", diff)
-	}
+	pages.Golden(t, *update, "../../../docs/cli.md", pages.Reference(newCommand(), introduction))
 }
 
 // Every command says what it does, what its flags mean, and its exit codes.
