@@ -68,7 +68,7 @@ computing := ./webhooks/engine ./webhooks/replay ./webhooks/testrun ./reconciler
 # Packages in which no goroutines of ours have anything in common, or only what tests of another package try with the race detector.
 alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cmd/sallyport/asked ./commands ./docs/... ./hack/mutants \
 	./policies/... ./reconcilers/disk ./reconcilers/diskimage ./reconcilers/drain ./reconcilers/drive ./reconcilers/hibernation \
-	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./webhooks/explain ./webhooks/load ./webhooks/offline
+	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./reconcilers/runtime/vsphere/session ./webhooks/explain ./webhooks/load ./webhooks/offline
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
 # through govmomi's simulator, which takes long with it; and what computes. Test doubles are tested as units.
 walking = $(filter-out %/double/conformance %/double/fake,$(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin \

@@ -24,6 +24,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/step"
@@ -35,7 +36,7 @@ var errKilled = errors.New("the process was killed")
 // process is a manager: its reconcilers, which are driven by hand, and what they know the vCenter by.
 type process struct {
 	faults vcsim.Faults
-	server *vsphere.Server
+	server *session.Server
 	ops    *operation.Reconciler
 	vms    *virtualmachine.Reconciler
 	disks  *disk.Reconciler
@@ -52,7 +53,7 @@ type process struct {
 func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter) *process {
 	p := &process{}
 	var err error
-	p.server, err = vsphere.NewServer(vsphere.Config{
+	p.server, err = session.NewServer(session.Config{
 		Name:        "lab",
 		HungAfter:   time.Hour, // passes follow each other at once, and would all fall into the pause
 		URL:         vc.URL(),

@@ -40,7 +40,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	case err != nil:
 		return err
 	case !l.exists():
-		return runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s", r.server.config.Name, d)
+		return runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s", r.server.Config.Name, d)
 	}
 	for _, h := range l.holders {
 		if h.vm.Self != s.vm.Self || h.disk == nil {
@@ -117,7 +117,7 @@ func (r *Runtime) devices(ctx context.Context, s *sighting) (object.VirtualDevic
 		return nil, err
 	}
 	if vm.Config == nil {
-		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.config.Name)
+		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.Config.Name)
 	}
 	return vm.Config.Hardware.Device, nil
 }

@@ -51,7 +51,7 @@ func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, er
 		ObjectSet: tasks, PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
 	}, only(func(task mo.Task) { clones = append(clones, task.Info) }))
 	if runtime.IsNotFound(err) { // the oldest was dropped from the list in the meantime
-		return nil, runtime.NewUnavailable(err, "vCenter %s did not show all of its tasks", r.server.config.Name)
+		return nil, runtime.NewUnavailable(err, "vCenter %s did not show all of its tasks", r.server.Config.Name)
 	}
 	if err != nil || len(clones) == 0 {
 		return nil, err
@@ -72,7 +72,7 @@ func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpe
 // recentTasks reads the recent tasks of vCenter.
 func (r *Runtime) recentTasks(ctx context.Context, each func(mo.Task), properties ...string) error {
 	var manager types.ManagedObjectReference
-	err := r.server.call(ctx, func(c *vim25.Client) error {
+	err := r.server.Call(ctx, func(c *vim25.Client) error {
 		manager = *c.ServiceContent.TaskManager
 		return nil
 	})
@@ -96,7 +96,7 @@ func (r *Runtime) making(ctx context.Context, m runtime.Machine, clones attempts
 	first := slices.MinFunc(clones, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) }).QueueTime
 	since := first.Add(-noteLasts)
 	names := map[int32]string{} // by event chain
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		events, err := event.NewManager(c).QueryEvents(ctx, types.EventFilterSpec{
 			EventTypeId: []string{"VmBeingClonedEvent"},
 			Time:        &types.EventFilterSpecByTime{BeginTime: &since},
@@ -111,7 +111,7 @@ func (r *Runtime) making(ctx context.Context, m runtime.Machine, clones attempts
 	})
 	for _, info := range clones {
 		name, known := names[info.EventChainId]
-		if strings.EqualFold(name, inventoryName(m)) || !known && running(info) && byUser(info, r.server.user()) {
+		if strings.EqualFold(name, inventoryName(m)) || !known && running(info) && byUser(info, r.server.User()) {
 			all = append(all, info)
 		}
 	}

@@ -62,7 +62,7 @@ func (r *Runtime) clone(ctx context.Context, m runtime.Machine) (instanceID stri
 	if err != nil {
 		return "", err
 	}
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		_, err := object.NewVirtualMachine(c, parts.template.Self).
 			Clone(ctx, object.NewFolder(c, parts.folder), inventoryName(m), *spec)
 		return err

@@ -20,6 +20,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
 )
@@ -420,7 +421,7 @@ func TestSizeRefused(t *testing.T) {
 func TestCloneWithStoragePolicy(t *testing.T) {
 	w := newWorld(t)
 	p := newProxy(w)
-	rt := w.at(func(c *vsphere.Config) {
+	rt := w.at(func(c *session.Config) {
 		c.URL, c.CABundle = p.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	})
 	m := w.cloned("web-1")

@@ -95,7 +95,7 @@ func (r *Runtime) withoutCopies(ctx context.Context, d runtime.Disk, l *located)
 // notGone converts the error of a read: another missing object does not mean that the disk is gone.
 func (r *Runtime) notGone(err error) error {
 	if runtime.IsNotFound(err) {
-		return runtime.NewUnavailable(err, "vCenter %s did not show all machines that may have the disk", r.server.config.Name)
+		return runtime.NewUnavailable(err, "vCenter %s did not show all machines that may have the disk", r.server.Config.Name)
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func (r *Runtime) notGone(err error) error {
 // makingDisks reports whether a disk is being created under our account. vCenter does not report which one.
 func (r *Runtime) makingDisks(ctx context.Context) (making bool, err error) {
 	err = r.recentTasks(ctx, func(t mo.Task) {
-		making = making || verb(t.Info) == "createVirtualDisk" && running(t.Info) && byUser(t.Info, r.server.user())
+		making = making || verb(t.Info) == "createVirtualDisk" && running(t.Info) && byUser(t.Info, r.server.User())
 	}, "info.descriptionId", "info.reason", "info.state")
 	return making, err
 }
@@ -167,7 +167,7 @@ func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string
 		return "", err
 	case !l.exists() && d.ID != "":
 		return "", runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s on %s, and no machine that has the disk",
-			r.server.config.Name, d, d.Spec.Runtime.VSphere.Datastore)
+			r.server.Config.Name, d, d.Spec.Runtime.VSphere.Datastore)
 	case !l.exists():
 		return "", nil
 	}

@@ -36,7 +36,7 @@ func inDatacenter() []types.BaseSelectionSpec {
 // marked reads the marks of all machines in the datacenter that contains a folder. This is a long read, so concurrent
 // callers share one.
 func (r *Runtime) marked(ctx context.Context, folder types.ManagedObjectReference) ([]mo.VirtualMachine, error) {
-	found, err, _ := r.server.looks.Do(folder.Value, func() (any, error) {
+	found, err, _ := r.marks.lookups.Do(folder.Value, func() (any, error) {
 		var all []mo.VirtualMachine
 		err := r.retrieve(ctx, types.PropertyFilterSpec{
 			ObjectSet: []types.ObjectSpec{{Obj: folder, Skip: new(true), SelectSet: inDatacenter()}},
@@ -69,7 +69,7 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (instanceID st
 		switch {
 		case vm.Config == nil && calledLike(vm.Name, m):
 			return "", runtime.NewUnavailable(nil, "vCenter %s does not show the configuration of machine %s, which may belong to an earlier VirtualMachine %s",
-				r.server.config.Name, shown(vm.Name), m)
+				r.server.Config.Name, shown(vm.Name), m)
 		case vm.Config != nil && !vm.Config.Template && ofName(&vm, m):
 			earlier = append(earlier, vm)
 			if madeByUs(&vm) {
@@ -81,11 +81,11 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (instanceID st
 	case len(earlier) == 0:
 		return "", nil
 	case m.Earlier != runtime.TakeOver:
-		return "", runtime.NewHeldBack("svm", m.NamespacedName, "machine %s in vCenter %s", shown(earlier[0].Name), r.server.config.Name)
+		return "", runtime.NewHeldBack("svm", m.NamespacedName, "machine %s in vCenter %s", shown(earlier[0].Name), r.server.Config.Name)
 	case len(made) != 1:
 		return "", runtime.NewOwnedByAnother(nil, "vCenter %s has %d machines with the mark of an earlier VirtualMachine %s, %d of them created by "+
 			"Sallyport, and cannot tell which one to take over: remove %s from the extraConfig of the others (a copy inherits it), or adopt one by its path",
-			r.server.config.Name, len(earlier), m, len(made), OwnerKey)
+			r.server.Config.Name, len(earlier), m, len(made), OwnerKey)
 	}
 	return r.takeOver(ctx, m, made[0].Self)
 }
@@ -100,12 +100,12 @@ func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.
 	at, known := seen.shown(ref)
 	if !known {
 		return runtime.NewUnavailable(nil, "vCenter %s does not show the full path of the machine to take over, which is needed to check spec.tenants",
-			r.server.config.Name)
+			r.server.Config.Name)
 	}
 	clone := cloneOf(resolved(m)).DeepCopy()
 	clone.Folder = v1alpha1.InventoryPath(path.Dir(at))
 	if _, err := r.placeCheck(ctx, clone); runtime.IsPermission(err) {
-		return runtime.NewPermission(err, "the machine to take over is in a folder of vCenter %s where the namespace may not create machines", r.server.config.Name)
+		return runtime.NewPermission(err, "the machine to take over is in a folder of vCenter %s where the namespace may not create machines", r.server.Config.Name)
 	} else if err != nil {
 		return err
 	}

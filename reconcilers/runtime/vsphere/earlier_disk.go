@@ -35,7 +35,7 @@ func (at *spot) tag(d runtime.Disk) string {
 }
 
 func (r *Runtime) makeTag(ctx context.Context, at *spot, d runtime.Disk) error {
-	err := r.server.call(ctx, func(c *vim25.Client) error {
+	err := r.server.Call(ctx, func(c *vim25.Client) error {
 		return object.NewFileManager(c).MakeDirectory(ctx, at.tag(d), at.dc(c), false)
 	})
 	if fault.Is(err, &types.FileAlreadyExists{}) {

@@ -1,12 +1,10 @@
 package vsphere
 
 import (
-	"context"
 	"time"
 
-	"github.com/vmware/govmomi/vapi/rest"
-
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -16,14 +14,6 @@ func TemplatesOf(r *Runtime, tenants TemplateTenants, reportPeriod time.Duration
 }
 
 // LibraryItemOf gives an item of a content library, of whose download vCenter is told so often that it goes on.
-func LibraryItemOf(s *Server, of v1alpha1.VSphereLibraryItem, every time.Duration) template.LibraryItem {
+func LibraryItemOf(s *session.Server, of v1alpha1.VSphereLibraryItem, every time.Duration) template.LibraryItem {
 	return &libraryItem{s, of, every}
-}
-
-// HangsAtOnce has a vCenter count as hung after any request without an answer, and no request tried for an hour.
-func HangsAtOnce(s *Server) { s.hang.after, s.hang.first = 0, time.Hour }
-
-// AskREST makes an empty use of the REST API.
-func AskREST(ctx context.Context, s *Server) error {
-	return s.rest(ctx, "a test", func(*rest.Client) error { return nil })
 }

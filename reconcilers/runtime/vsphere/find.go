@@ -20,6 +20,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 // sighting is a machine as read from vCenter.
@@ -198,7 +199,7 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 // readAt reads the machine at a place, nil if there is none.
 func (r *Runtime) readAt(ctx context.Context, p place) (*sighting, error) {
 	var ref *types.ManagedObjectReference
-	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
+	err := r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		ref, err = p.find(ctx, c)
 		return err
 	})
@@ -256,16 +257,16 @@ func (r *Runtime) readMachine(ctx context.Context, ref types.ManagedObjectRefere
 		return nil, err
 	}
 	if s.vm.Self.Value == "" {
-		return nil, runtime.NewNotFound(nil, "vCenter %s no longer has the machine", r.server.config.Name)
+		return nil, runtime.NewNotFound(nil, "vCenter %s no longer has the machine", r.server.Config.Name)
 	}
 	if state := s.vm.Runtime.ConnectionState; state != types.VirtualMachineConnectionStateConnected {
 		return nil, runtime.NewDisconnected("vCenter %s shows the machine as %s, with its last known state: %s",
-			r.server.config.Name, state, remedies[state])
+			r.server.Config.Name, state, remedies[state])
 	}
 	if s.vm.Config == nil {
-		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.config.Name)
+		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.Config.Name)
 	}
-	s.keys, s.user = remembered(&s.vm), r.server.user()
+	s.keys, s.user = remembered(&s.vm), r.server.User()
 	return s, r.readDevices(ctx, s)
 }
 
@@ -280,7 +281,7 @@ func (r *Runtime) readDevices(ctx context.Context, s *sighting) error {
 		return err
 	}
 	if vm.Config == nil {
-		return runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.config.Name)
+		return runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.Config.Name)
 	}
 	s.devices = vm.Config.Hardware.Device
 	if boot := vm.Config.BootOptions; boot != nil {
@@ -293,7 +294,7 @@ func (r *Runtime) readDevices(ctx context.Context, s *sighting) error {
 // property that may not be read is an error, since it need not be empty.
 func (r *Runtime) retrieve(ctx context.Context, filter types.PropertyFilterSpec, each func(object any)) error {
 	var found []any
-	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
+	err := r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		found, err = retrieve(ctx, c, filter)
 		return err
 	})
@@ -336,14 +337,14 @@ const settling = time.Second
 // settled is find for calls that change something. It waits a moment for a reconfiguration in flight, as after the
 // lost reply to one of our own, so that such a call can be repeated.
 func (r *Runtime) settled(ctx context.Context, m runtime.Machine) (s *sighting, mine bool, err error) {
-	began, waits := time.Now(), briefly()
+	began, waits := time.Now(), session.Briefly()
 	for {
 		s, mine, err = r.find(ctx, m)
 		if err != nil || s == nil || !slices.ContainsFunc(s.inFlight(), reconfigures) || time.Since(began) > settling {
 			return s, mine, err
 		}
-		if err := pause(ctx, waits); err != nil {
-			return nil, false, r.server.translate(ctx, err)
+		if err := session.Pause(ctx, waits); err != nil {
+			return nil, false, r.server.Translate(ctx, err)
 		}
 	}
 }
@@ -374,7 +375,7 @@ func (s *sighting) usable() (*sighting, error) {
 // absent returns the error for a machine that is not where its spec says. A BIOS UUID is not unique: the error only
 // says whether a machine has it, because that may belong to another namespace.
 func (r *Runtime) absent(ctx context.Context, m runtime.Machine) error {
-	server, spec := r.server.config.Name, m.Spec.Runtime.VSphere
+	server, spec := r.server.Config.Name, m.Spec.Runtime.VSphere
 	if spec.Clone != nil {
 		return runtime.NewNotFound(nil, "vCenter %s has no machine that was created for VirtualMachine %s, or does not show it", server, m)
 	}
@@ -383,7 +384,7 @@ func (r *Runtime) absent(ctx context.Context, m runtime.Machine) error {
 			server, spec.InventoryPath)
 	}
 	var ref *types.ManagedObjectReference
-	if err := r.server.call(ctx, func(c *vim25.Client) (err error) {
+	if err := r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		ref, err = findByUUID(ctx, c, spec.InstanceUUID, false)
 		return err
 	}); err == nil && ref != nil {

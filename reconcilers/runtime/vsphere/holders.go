@@ -72,7 +72,7 @@ func (r *Runtime) holdersAnywhere(ctx context.Context, d runtime.Disk, at *spot)
 	}, "config.hardware.device", "config.extraConfig")
 	if err == nil && len(all) == 0 && unknown != "" {
 		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the configuration of machine %s, which may have the disk",
-			r.server.config.Name, unknown)
+			r.server.Config.Name, unknown)
 	}
 	return all, err
 }

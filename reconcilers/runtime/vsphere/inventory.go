@@ -13,6 +13,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 // Inventory is the inventory of a vCenter, in any order.
@@ -37,8 +38,8 @@ var (
 
 // Inventory returns the hosts of the vCenter, and the places that one of the tenants allows. Machines are read only
 // in folders that may contain a template.
-func (s *Server) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant) (found Inventory, err error) {
-	err = s.call(ctx, func(c *vim25.Client) error {
+func (r *Runtime) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant) (found Inventory, err error) {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		all, err := entities(ctx, c)
 		if err != nil {
 			return err
@@ -48,7 +49,7 @@ func (s *Server) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant
 		if err := all.templates(ctx, c, allowed.Templates, &found.Places.Templates); err != nil {
 			return err
 		}
-		found.Marked, err = s.marked(ctx, c, &all, allowed.Folders)
+		found.Marked, err = r.marks.machines.read(ctx, c, &all, allowed.Folders)
 		return err
 	})
 	return found, err
@@ -69,7 +70,7 @@ func entities(ctx context.Context, c *vim25.Client) (inventory, error) {
 	if err != nil {
 		return inventory{}, err
 	}
-	defer tidy(ctx, all.Destroy)
+	defer session.Tidy(ctx, all.Destroy)
 	found, err := retrieve(ctx, c, types.PropertyFilterSpec{
 		ObjectSet: []types.ObjectSpec{{Obj: all.Reference(), Skip: new(true), SelectSet: []types.BaseSelectionSpec{
 			&types.TraversalSpec{Type: "ContainerView", Path: "view"},

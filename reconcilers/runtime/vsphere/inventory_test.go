@@ -13,7 +13,7 @@ import (
 // listed gives what is listed for tenants, in order.
 func (w *world) listed(tenants ...v1alpha1.VSphereTenant) v1alpha1.VSphereInventory {
 	w.Helper()
-	found, err := w.server.Inventory(w.Context(), tenants)
+	found, err := w.runtime.Inventory(w.Context(), tenants)
 	w.Must(err)
 	for _, places := range []*v1alpha1.VSpherePlaces{
 		&found.Places.Templates, &found.Places.Folders, &found.Places.ResourcePools, &found.Places.Datastores, &found.Places.Networks,

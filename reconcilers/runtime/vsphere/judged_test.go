@@ -12,6 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/step"
@@ -37,7 +38,7 @@ func newJudging(t *testing.T) *judging {
 	}
 	t.Cleanup(center.Close)
 	j := &judging{vcenter: center, faults: &vcsim.Faults{}}
-	server, err := NewServer(Config{
+	server, err := session.NewServer(session.Config{
 		Name: "lab", URL: center.URL(), CABundle: center.CABundle(), Wrap: j.faults.Wrap,
 		Credentials: func(context.Context) (*url.Userinfo, error) { return center.User(), nil },
 	})
@@ -60,13 +61,14 @@ func newJudging(t *testing.T) *judging {
 			},
 		}}},
 	}
-	j.Runtime = &Runtime{server: server, placeCheck: func(_ context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
+	j.Runtime = New(server)
+	j.placeCheck = func(_ context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 		j.asked = append(j.asked, *clone.DeepCopy())
 		if j.refused[clone.Datastore] {
 			return nil, runtime.NewPermission(nil, "not on %s", clone.Datastore)
 		}
 		return j.may, j.answer
-	}}
+	}
 	return j
 }
 

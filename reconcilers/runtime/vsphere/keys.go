@@ -16,6 +16,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 // Keys in the extraConfig of a machine. They contain no slash, which some tools for VMX files do not accept.
@@ -117,7 +118,7 @@ func announced(at time.Time, info types.TaskInfo) bool {
 
 // now returns the time of vCenter's clock.
 func (r *Runtime) now(ctx context.Context) (now time.Time, err error) {
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		at, err := methods.GetCurrentTime(ctx, c)
 		if err == nil {
 			now = *at
@@ -158,29 +159,29 @@ func (r *Runtime) reconfigure(ctx context.Context, s *sighting, spec types.Virtu
 // carryOut starts a task and waits until it has ended.
 func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*object.Task, error)) (ended types.TaskInfo, err error) {
 	var ref types.ManagedObjectReference
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		begun, err := begin(c)
 		if err == nil {
 			ref = begun.Reference()
 		}
 		return err
 	})
-	for waits := briefly(); err == nil; err = pause(ctx, waits) {
+	for waits := session.Briefly(); err == nil; err = session.Pause(ctx, waits) {
 		var t mo.Task
-		err = r.server.call(ctx, func(c *vim25.Client) error {
+		err = r.server.Call(ctx, func(c *vim25.Client) error {
 			return property.DefaultCollector(c).RetrieveOne(ctx, ref, []string{"info"}, &t)
 		})
 		switch {
 		case err != nil:
 			// The task has started; its result is unknown.
-			return ended, runtime.NewUnavailable(err, "vCenter %s did not report the result of a change", r.server.config.Name)
+			return ended, runtime.NewUnavailable(err, "vCenter %s did not report the result of a change", r.server.Config.Name)
 		case t.Info.State == types.TaskInfoStateSuccess:
 			return t.Info, nil
 		case t.Info.State == types.TaskInfoStateError:
-			return ended, r.server.translate(ctx, failure(t.Info))
+			return ended, r.server.Translate(ctx, failure(t.Info))
 		}
 	}
-	return ended, r.server.translate(ctx, err)
+	return ended, r.server.Translate(ctx, err)
 }
 
 // remembered returns the values of our keys.

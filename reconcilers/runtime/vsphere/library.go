@@ -10,6 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // libraryItem is spec.source.libraryItem of a VSphereTemplate.
 type libraryItem struct {
-	server *Server
+	server *session.Server
 	of     v1alpha1.VSphereLibraryItem
 	every  time.Duration // interval of the keep-alive of a download
 }
@@ -45,7 +46,7 @@ func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template
 // ask makes related requests about content libraries.
 func (i *libraryItem) ask(ctx context.Context, requests func(context.Context, *library.Manager) error) error {
 	return inTime(ctx, func(ctx context.Context) error {
-		return i.server.rest(ctx, aboutLibraries, func(c *rest.Client) error { return requests(ctx, library.NewManager(c)) })
+		return i.server.REST(ctx, aboutLibraries, func(c *rest.Client) error { return requests(ctx, library.NewManager(c)) })
 	})
 }
 
@@ -86,7 +87,7 @@ func (i *libraryItem) find(ctx context.Context) (id string, err error) {
 // onlyMatch returns the single match whose name equals the requested one (vCenter matches case-insensitively).
 func (i *libraryItem) onlyMatch(field, what string, ids []string, is func(id string) (bool, error)) (string, error) {
 	if len(ids) > maxFound {
-		return "", ofItem.invalid(field, "vCenter %s has %d of name %s: rename some", i.server.config.Name, len(ids), what)
+		return "", ofItem.invalid(field, "vCenter %s has %d of name %s: rename some", i.server.Config.Name, len(ids), what)
 	}
 	var called []string
 	for _, id := range ids {
@@ -105,9 +106,9 @@ func (i *libraryItem) onlyMatch(field, what string, ids []string, is func(id str
 	case 1:
 		return called[0], nil
 	case 0:
-		return "", ofItem.invalid(field, "vCenter %s has no %s, or does not show it", i.server.config.Name, what)
+		return "", ofItem.invalid(field, "vCenter %s has no %s, or does not show it", i.server.Config.Name, what)
 	}
-	return "", ofItem.invalid(field, "vCenter %s has %d of %s: rename all but one", i.server.config.Name, len(called), what)
+	return "", ofItem.invalid(field, "vCenter %s has %d of %s: rename all but one", i.server.Config.Name, len(called), what)
 }
 
 // prepared converts the error of requests about an item that was just found.

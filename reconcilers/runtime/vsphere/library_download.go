@@ -15,6 +15,7 @@ import (
 	"github.com/vmware/govmomi/vim25"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -73,7 +74,7 @@ func (d *libraryDownload) ask(ctx context.Context, requests func(context.Context
 // prepare makes vCenter prepare all files, and learns their sizes.
 func (d *libraryDownload) prepare(ctx context.Context, item string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, preparePatience,
-		runtime.NewUnavailable(nil, "vCenter %s has not prepared the item of the content library for %s", d.server.config.Name, preparePatience))
+		runtime.NewUnavailable(nil, "vCenter %s has not prepared the item of the content library for %s", d.server.Config.Name, preparePatience))
 	defer cancel()
 	var files []library.DownloadFile
 	err := d.ask(ctx, func(ctx context.Context, m *library.Manager) (err error) {
@@ -104,12 +105,12 @@ func (d *libraryDownload) prepare(ctx context.Context, item string) error {
 
 // locate waits until a file can be downloaded.
 func (d *libraryDownload) locate(ctx context.Context, name string) error {
-	for waits := pauses(50*time.Millisecond, 5*time.Second); ; {
+	for waits := session.Pauses(50*time.Millisecond, 5*time.Second); ; {
 		var file *library.DownloadFile
 		err := d.ask(ctx, func(ctx context.Context, m *library.Manager) (err error) {
 			file, err = m.GetLibraryItemDownloadSessionFile(ctx, d.id, name)
 			if _, said := errors.AsType[*rest.LocalizableMessage](err); said {
-				return runtime.NewUnavailable(nil, "vCenter %s cannot prepare %s of the content library", d.server.config.Name, shown(name))
+				return runtime.NewUnavailable(nil, "vCenter %s cannot prepare %s of the content library", d.server.Config.Name, shown(name))
 			}
 			return err
 		})
@@ -120,8 +121,8 @@ func (d *libraryDownload) locate(ctx context.Context, name string) error {
 			d.from[name], err = d.endpoint(ctx, file.DownloadEndpoint.URI)
 			return err
 		}
-		if err := pause(ctx, waits); err != nil {
-			return d.server.translate(ctx, err)
+		if err := session.Pause(ctx, waits); err != nil {
+			return d.server.Translate(ctx, err)
 		}
 	}
 }
@@ -129,13 +130,13 @@ func (d *libraryDownload) locate(ctx context.Context, name string) error {
 // endpoint parses the URL of a file.
 func (d *libraryDownload) endpoint(ctx context.Context, text string) (from *url.URL, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
-		return d.server.call(ctx, func(c *vim25.Client) (err error) {
+		return d.server.Call(ctx, func(c *vim25.Client) (err error) {
 			from, err = c.ParseURL(text)
 			return withoutURL(err)
 		})
 	})
 	if err != nil || from.Scheme != "https" || from.Host == "" {
-		return nil, runtime.NewUnavailable(nil, "vCenter %s wants files of content libraries downloaded without TLS, or from an invalid URL", d.server.config.Name)
+		return nil, runtime.NewUnavailable(nil, "vCenter %s wants files of content libraries downloaded without TLS, or from an invalid URL", d.server.Config.Name)
 	}
 	return from, nil
 }
@@ -189,13 +190,13 @@ func (d *libraryDownload) Files() []template.LibraryFile { return d.files }
 // the session ID.
 func (d *libraryDownload) Read(ctx context.Context, name string) (io.ReadCloser, error) {
 	for again := false; ; again = true {
-		c, err := d.server.restClient(ctx, aboutLibraries)
+		c, err := d.server.RESTClient(ctx, aboutLibraries)
 		if err != nil {
 			return nil, err
 		}
 		response, err := d.get(ctx, c, name)
 		if err != nil {
-			return nil, d.server.translate(ctx, withoutURL(err))
+			return nil, d.server.Translate(ctx, withoutURL(err))
 		}
 		if response.StatusCode == http.StatusOK {
 			return response.Body, nil
@@ -203,9 +204,9 @@ func (d *libraryDownload) Read(ctx context.Context, name string) (io.ReadCloser,
 		_ = response.Body.Close()
 		if again || response.StatusCode != http.StatusUnauthorized {
 			return nil, runtime.NewUnavailable(fmt.Errorf("the status is %d", response.StatusCode), "vCenter %s did not give %s of the content library",
-				d.server.config.Name, shown(name))
+				d.server.Config.Name, shown(name))
 		}
-		d.server.leaveREST(ctx, c)
+		d.server.DropREST(ctx, c)
 	}
 }
 

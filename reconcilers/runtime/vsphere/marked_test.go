@@ -15,14 +15,14 @@ func TestMarkedMachines(t *testing.T) {
 	m := w.adopted("web")
 	w.machine("unmarked")
 	tenants := []v1alpha1.VSphereTenant{{Folders: []v1alpha1.InventoryPath{"/DC0/vm"}}}
-	found, err := w.server.Inventory(t.Context(), tenants)
+	found, err := w.runtime.Inventory(t.Context(), tenants)
 	w.Must(err)
 	want := []vsphere.MarkedMachine{{Path: w.path(m), Owner: m.UID, Name: m.String()}}
 	if diff := cmp.Diff(want, found.Marked); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	other := worldOf(t, w.VCenter)
-	found, err = other.server.Inventory(t.Context(), []v1alpha1.VSphereTenant{{Folders: []v1alpha1.InventoryPath{"/DC0/vm/none"}}})
+	found, err = other.runtime.Inventory(t.Context(), []v1alpha1.VSphereTenant{{Folders: []v1alpha1.InventoryPath{"/DC0/vm/none"}}})
 	w.Must(err)
 	if len(found.Marked) != 0 {
 		t.Errorf("found %+v", found.Marked)

@@ -34,12 +34,12 @@ type markedMachines struct {
 	all []MarkedMachine
 }
 
-// marked returns the machines with a mark in the folders of the tenants.
-func (s *Server) marked(ctx context.Context, c *vim25.Client, i *inventory, allowed []v1alpha1.InventoryPath) ([]MarkedMachine, error) {
-	s.machines.mu.Lock()
-	defer s.machines.mu.Unlock()
-	if !s.machines.at.IsZero() && time.Since(s.machines.at) < remarked {
-		return s.machines.all, nil
+// read returns the machines with a mark in the folders of the tenants.
+func (m *markedMachines) read(ctx context.Context, c *vim25.Client, i *inventory, allowed []v1alpha1.InventoryPath) ([]MarkedMachine, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.at.IsZero() && time.Since(m.at) < remarked {
+		return m.all, nil
 	}
 	folders := i.folders(func(path string) bool { return covered(path, allowed) })
 	if len(folders) == 0 {
@@ -50,12 +50,12 @@ func (s *Server) marked(ctx context.Context, c *vim25.Client, i *inventory, allo
 		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: append([]string{"parent"}, ofMarked...)}},
 	})
 	if fault.Is(err, &types.ManagedObjectNotFound{}) { // a folder was removed in the meantime
-		return s.machines.all, nil
+		return m.all, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.machines.all = nil
+	m.all = nil
 	for _, object := range found {
 		vm, is := object.(mo.VirtualMachine)
 		if !is || vm.Config == nil || vm.Config.Template {
@@ -63,11 +63,11 @@ func (s *Server) marked(ctx context.Context, c *vim25.Client, i *inventory, allo
 		}
 		keys := remembered(&vm)
 		if path, known := i.path(vm.ManagedEntity); known && keys[OwnerKey] != "" {
-			s.machines.all = append(s.machines.all, MarkedMachine{Path: path, Owner: kubetypes.UID(keys[OwnerKey]), Name: keys[NameKey]})
+			m.all = append(m.all, MarkedMachine{Path: path, Owner: kubetypes.UID(keys[OwnerKey]), Name: keys[NameKey]})
 		}
 	}
-	s.machines.at = time.Now()
-	return s.machines.all, nil
+	m.at = time.Now()
+	return m.all, nil
 }
 
 // folders selects the contents of the machine folders whose paths are wanted.

@@ -147,7 +147,7 @@ func (r *Runtime) network(ctx context.Context, in section, field string, path v1
 	if err != nil {
 		return ref, nil, err
 	}
-	err = r.server.call(ctx, func(c *vim25.Client) (err error) {
+	err = r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		backing, err = object.NewReference(c, ref).(object.NetworkReference).EthernetCardBackingInfo(ctx)
 		return err
 	})
@@ -193,14 +193,14 @@ func (r *Runtime) at(
 	case err != nil:
 		return types.ManagedObjectReference{}, err
 	case ref == nil:
-		return types.ManagedObjectReference{}, in.invalid(field, "vCenter %s has no %s at %s, or does not show it", r.server.config.Name, what, path)
+		return types.ManagedObjectReference{}, in.invalid(field, "vCenter %s has no %s at %s, or does not show it", r.server.Config.Name, what, path)
 	}
 	return *ref, nil
 }
 
 // named returns the object at an inventory path, nil if there is none of the types.
 func (r *Runtime) named(ctx context.Context, path v1alpha1.InventoryPath, kinds ...string) (ref *types.ManagedObjectReference, err error) {
-	err = r.server.call(ctx, func(c *vim25.Client) (err error) {
+	err = r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		ref, err = byPath(string(path)).find(ctx, c)
 		return err
 	})
@@ -212,7 +212,7 @@ func (r *Runtime) named(ctx context.Context, path v1alpha1.InventoryPath, kinds 
 
 // read reads properties of one object.
 func (r *Runtime) read(ctx context.Context, ref types.ManagedObjectReference, into any, properties ...string) error {
-	return r.server.call(ctx, func(c *vim25.Client) error {
+	return r.server.Call(ctx, func(c *vim25.Client) error {
 		return property.DefaultCollector(c).RetrieveOne(ctx, ref, properties, into)
 	})
 }

@@ -35,7 +35,7 @@ func (r *Runtime) checkedClone(ctx context.Context, clone *v1alpha1.VSphereClone
 	datastores, err = r.placeCheck(ctx, real)
 	if runtime.IsPermission(err) && len(moved) > 0 {
 		err = runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not create machines",
-			ofClone, strings.Join(moved, ", "), r.server.config.Name)
+			ofClone, strings.Join(moved, ", "), r.server.Config.Name)
 	}
 	return real, datastores, err
 }
@@ -71,7 +71,7 @@ func (r *Runtime) currentClone(ctx context.Context, clone *v1alpha1.VSphereClone
 		path, known := seen.shown(place.ref)
 		if !known {
 			return nil, nil, invalid(place.field, "vCenter %s does not show the full path of %s, which is needed to check spec.tenants",
-				r.server.config.Name, *place.path)
+				r.server.Config.Name, *place.path)
 		}
 		if path != string(*place.path) {
 			moved = append(moved, place.field)
@@ -98,7 +98,7 @@ func (r *Runtime) ancestry(ctx context.Context, refs []types.ManagedObjectRefere
 		filter.ObjectSet = append(filter.ObjectSet, types.ObjectSpec{Obj: ref, SelectSet: upwards()})
 	}
 	seen.named = map[types.ManagedObjectReference]mo.ManagedEntity{}
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		seen.root = c.ServiceContent.RootFolder
 		found, err := retrieve(ctx, c, filter)
 		seen.objects = found

@@ -11,19 +11,29 @@ import (
 	"slices"
 
 	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
+	"golang.org/x/sync/singleflight"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
-// Runtime runs the machines of one vCenter. It keeps no state.
+// Runtime runs the machines of one vCenter. It keeps no state but what it has read recently.
 type Runtime struct {
-	server     *Server
+	server     *session.Server
 	placeCheck placeCheck
+	marks      *marksRead // shared with the other runtimes of the session
+}
+
+// marksRead is what a session reads of the marks of all machines.
+type marksRead struct {
+	lookups  singleflight.Group // by folder
+	machines markedMachines
 }
 
 var (
@@ -33,7 +43,9 @@ var (
 
 // New returns the runtime for machines of that vCenter, without tenancy. The caller knows which vCenter a machine is
 // in.
-func New(server *Server) *Runtime { return &Runtime{server: server, placeCheck: allowAnywhere} }
+func New(server *session.Server) *Runtime {
+	return &Runtime{server: server, placeCheck: allowAnywhere, marks: &marksRead{}}
+}
 
 // Observe observes the machine.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
@@ -125,7 +137,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 	// The lock has excluded concurrent adoptions; this is confirmed by a read, once in a machine's life.
 	seen, err := r.readMachine(ctx, s.vm.Self)
 	if err != nil {
-		return "", runtime.NewUnavailable(err, "vCenter %s did not show the machine after it was adopted", r.server.config.Name)
+		return "", runtime.NewUnavailable(err, "vCenter %s did not show the machine after it was adopted", r.server.Config.Name)
 	}
 	if seen.owner() != m.UID {
 		return "", runtime.NewOwnedByAnother(nil, "the machine was adopted by another VirtualMachine at the same time")
@@ -163,7 +175,7 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 			return err
 		}
 	}
-	return r.server.call(ctx, func(c *vim25.Client) error {
+	return r.server.Call(ctx, func(c *vim25.Client) error {
 		_, err := methods.PowerOnVM_Task(ctx, c, &types.PowerOnVM_Task{This: s.vm.Self, Host: host})
 		return err
 	})
@@ -221,14 +233,14 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	if s.power() == v1alpha1.PowerPaused {
 		return runtime.NewInvalidState(nil, "the machine is paused, so its guest cannot be asked to shut down: start it first, or use --force")
 	}
-	return r.server.call(ctx, func(c *vim25.Client) error {
+	return r.server.Call(ctx, func(c *vim25.Client) error {
 		return object.NewVirtualMachine(c, s.vm.Self).ShutdownGuest(ctx)
 	})
 }
 
 // begin starts a task.
 func (r *Runtime) begin(ctx context.Context, s *sighting, task func(*object.VirtualMachine) (*object.Task, error)) error {
-	return r.server.call(ctx, func(c *vim25.Client) error {
+	return r.server.Call(ctx, func(c *vim25.Client) error {
 		_, err := task(object.NewVirtualMachine(c, s.vm.Self))
 		return err
 	})
@@ -244,7 +256,7 @@ func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) er
 		if info.Task.Value != task || !s.ours(info) || !info.Cancelable || info.Cancelled {
 			continue
 		}
-		return r.server.call(ctx, func(c *vim25.Client) error {
+		return r.server.Call(ctx, func(c *vim25.Client) error {
 			err := object.NewTask(c, info.Task).Cancel(ctx)
 			if ended(err) {
 				return nil
@@ -299,4 +311,21 @@ func (r *Runtime) removable(ctx context.Context, m runtime.Machine) (*sighting, 
 		return nil, err
 	}
 	return s.usable()
+}
+
+// Path returns the current inventory path of the machine, such as /DC0/vm/web/web-1, of any owner. If there
+// is no machine, it returns a NotFound error.
+func (r *Runtime) Path(ctx context.Context, m runtime.Machine) (path string, err error) {
+	s, _, err := r.find(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	if s == nil {
+		return "", r.absent(ctx, m)
+	}
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
+		path, err = find.InventoryPath(ctx, c, s.vm.Self)
+		return err
+	})
+	return path, err
 }

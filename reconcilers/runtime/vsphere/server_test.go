@@ -18,16 +18,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/step"
 )
 
 // at gives the runtime of a server of that configuration.
-func (w *world) at(change func(c *vsphere.Config)) *vsphere.Runtime {
+func (w *world) at(change func(c *session.Config)) *vsphere.Runtime {
 	w.Helper()
 	config := w.config()
 	change(&config)
@@ -53,30 +55,30 @@ func TestTrust(t *testing.T) {
 	_ = listener.Close()
 	wrong := strings.Repeat("00:", 31) + "00"
 	for name, c := range map[string]struct {
-		change func(c *vsphere.Config)
+		change func(c *session.Config)
 		want   string // The message, or nothing for no error.
 	}{
-		"its authority":  {func(*vsphere.Config) {}, ""},
-		"its thumbprint": {func(c *vsphere.Config) { c.CABundle, c.Thumbprint = nil, w.Thumbprint() }, ""},
-		"its thumbprint without colons": {func(c *vsphere.Config) {
+		"its authority":  {func(*session.Config) {}, ""},
+		"its thumbprint": {func(c *session.Config) { c.CABundle, c.Thumbprint = nil, w.Thumbprint() }, ""},
+		"its thumbprint without colons": {func(c *session.Config) {
 			c.CABundle, c.Thumbprint = nil, strings.ToLower(strings.ReplaceAll(w.Thumbprint(), ":", ""))
 		}, ""},
-		"both": {func(c *vsphere.Config) { c.Thumbprint = w.Thumbprint() }, ""},
-		"nothing": {func(c *vsphere.Config) { c.CABundle = nil },
+		"both": {func(c *session.Config) { c.Thumbprint = w.Thumbprint() }, ""},
+		"nothing": {func(c *session.Config) { c.CABundle = nil },
 			"the certificate of vCenter lab is not signed by an authority that the system trusts"},
-		"another authority": {func(c *vsphere.Config) { c.CABundle = otherCA(t) },
+		"another authority": {func(c *session.Config) { c.CABundle = otherCA(t) },
 			"the certificate of vCenter lab is not signed by an authority of its CA bundle"},
-		"another thumbprint": {func(c *vsphere.Config) { c.CABundle, c.Thumbprint = nil, wrong },
+		"another thumbprint": {func(c *session.Config) { c.CABundle, c.Thumbprint = nil, wrong },
 			"the certificate of vCenter lab does not match the configured thumbprint"},
-		"its authority and another thumbprint": {func(c *vsphere.Config) { c.Thumbprint = wrong },
+		"its authority and another thumbprint": {func(c *session.Config) { c.Thumbprint = wrong },
 			"the certificate of vCenter lab does not match the configured thumbprint"},
-		"another authority and its thumbprint": {func(c *vsphere.Config) { c.CABundle, c.Thumbprint = otherCA(t), w.Thumbprint() },
+		"another authority and its thumbprint": {func(c *session.Config) { c.CABundle, c.Thumbprint = otherCA(t), w.Thumbprint() },
 			"the certificate of vCenter lab is not signed by an authority of its CA bundle"},
-		"another name": {func(c *vsphere.Config) { c.URL = strings.Replace(c.URL, "127.0.0.1", "localhost", 1) },
+		"another name": {func(c *session.Config) { c.URL = strings.Replace(c.URL, "127.0.0.1", "localhost", 1) },
 			"the certificate of vCenter lab is not for the host in its URL"},
-		"no TLS": {func(c *vsphere.Config) { c.URL = strings.Replace(plain.URL, "http:", "https:", 1) },
+		"no TLS": {func(c *session.Config) { c.URL = strings.Replace(plain.URL, "http:", "https:", 1) },
 			"vCenter lab did not answer"},
-		"nobody": {func(c *vsphere.Config) { c.URL = "https://" + listener.Addr().String() },
+		"nobody": {func(c *session.Config) { c.URL = "https://" + listener.Addr().String() },
 			"the host of vCenter lab refuses connections"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,26 +94,26 @@ func TestTrust(t *testing.T) {
 }
 
 func TestBadConfig(t *testing.T) {
-	good := vsphere.Config{Name: "lab", URL: "https://vc.example.org"}
-	for name, change := range map[string]func(c *vsphere.Config){
-		"no URL":          func(c *vsphere.Config) { c.URL = "" },
-		"no TLS":          func(c *vsphere.Config) { c.URL = "http://vc.example.org" },
-		"a user":          func(c *vsphere.Config) { c.URL = "https://root:hunter2@vc.example.org" },
-		"a broken user":   func(c *vsphere.Config) { c.URL = "https://root:hunter2%@vc.example.org" },
-		"no certificate":  func(c *vsphere.Config) { c.CABundle = []byte("hunter2") },
-		"a blank bundle":  func(c *vsphere.Config) { c.CABundle = []byte("\n") },
-		"no thumbprint":   func(c *vsphere.Config) { c.Thumbprint = "hunter2" },
-		"a SHA-1":         func(c *vsphere.Config) { c.Thumbprint = strings.Repeat("00", 20) },
-		"a relative path": func(c *vsphere.Config) { c.URL = "/sdk" },
+	good := session.Config{Name: "lab", URL: "https://vc.example.org"}
+	for name, change := range map[string]func(c *session.Config){
+		"no URL":          func(c *session.Config) { c.URL = "" },
+		"no TLS":          func(c *session.Config) { c.URL = "http://vc.example.org" },
+		"a user":          func(c *session.Config) { c.URL = "https://root:hunter2@vc.example.org" },
+		"a broken user":   func(c *session.Config) { c.URL = "https://root:hunter2%@vc.example.org" },
+		"no certificate":  func(c *session.Config) { c.CABundle = []byte("hunter2") },
+		"a blank bundle":  func(c *session.Config) { c.CABundle = []byte("\n") },
+		"no thumbprint":   func(c *session.Config) { c.Thumbprint = "hunter2" },
+		"a SHA-1":         func(c *session.Config) { c.Thumbprint = strings.Repeat("00", 20) },
+		"a relative path": func(c *session.Config) { c.URL = "/sdk" },
 	} {
 		config := good
 		change(&config)
-		_, err := vsphere.NewServer(config)
+		_, err := session.NewServer(config)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got error %v", name, err)
 		}
 	}
-	if _, err := vsphere.NewServer(good); err != nil {
+	if _, err := session.NewServer(good); err != nil {
 		t.Error(err)
 	}
 }
@@ -124,7 +126,7 @@ func TestWrongPassword(t *testing.T) {
 	right := w.User()
 	var mu sync.Mutex
 	user := url.UserPassword(right.Username(), "hunter2")
-	rt := w.at(func(c *vsphere.Config) {
+	rt := w.at(func(c *session.Config) {
 		c.Credentials = func(context.Context) (*url.Userinfo, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -154,7 +156,7 @@ func TestWrongPassword(t *testing.T) {
 func TestCredentialsThatCannotBeHad(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine("lost")
-	rt := w.at(func(c *vsphere.Config) {
+	rt := w.at(func(c *session.Config) {
 		c.Credentials = func(context.Context) (*url.Userinfo, error) { return nil, errors.New("no secret of that name") }
 	})
 	if _, err := rt.Observe(t.Context(), m); !runtime.IsUnavailable(err) {
@@ -294,7 +296,7 @@ func TestHangingVCenter(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("hanging")
 	p := newProxy(w)
-	rt := w.at(func(c *vsphere.Config) {
+	rt := w.at(func(c *session.Config) {
 		c.URL = p.URL
 		c.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	})
@@ -330,8 +332,8 @@ func TestNobodyWaitsForAHungVCenter(t *testing.T) {
 	config := w.config()
 	config.URL = p.URL
 	config.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
+	config.HungAfter, config.ProbeAfter = time.Nanosecond, time.Hour
 	server := w.connect(config)
-	vsphere.HangsAtOnce(server)
 	rt := vsphere.New(server)
 	if _, err := rt.Observe(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -351,7 +353,7 @@ func TestNobodyWaitsForAHungVCenter(t *testing.T) {
 		if err := rt.PowerOn(t.Context(), m); !runtime.IsUnavailable(err) {
 			t.Fatalf("powering on: got %v", err)
 		}
-		if err := vsphere.AskREST(t.Context(), server); !runtime.IsUnavailable(err) {
+		if err := server.REST(t.Context(), "a test", func(*rest.Client) error { return nil }); !runtime.IsUnavailable(err) {
 			t.Fatalf("the REST API: got %v", err)
 		}
 	}
@@ -379,16 +381,16 @@ func TestNoSecretInErrors(t *testing.T) {
 	redirecting := httptest.NewTLSServer(http.RedirectHandler(w.URL(), http.StatusTemporaryRedirect))
 	t.Cleanup(redirecting.Close)
 	for name, rt := range map[string]*vsphere.Runtime{
-		"untrusted": w.at(func(c *vsphere.Config) { c.CABundle = nil }),
-		"broken": w.at(func(c *vsphere.Config) {
+		"untrusted": w.at(func(c *session.Config) { c.CABundle = nil }),
+		"broken": w.at(func(c *session.Config) {
 			c.URL = broken.URL
 			c.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: broken.Certificate().Raw})
 		}),
-		"redirecting": w.at(func(c *vsphere.Config) {
+		"redirecting": w.at(func(c *session.Config) {
 			c.URL = redirecting.URL
 			c.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: redirecting.Certificate().Raw})
 		}),
-		"refusing": w.at(func(c *vsphere.Config) {
+		"refusing": w.at(func(c *session.Config) {
 			c.Credentials = func(context.Context) (*url.Userinfo, error) {
 				return url.UserPassword("somebody", password), nil
 			}

@@ -2,13 +2,13 @@ package vsphere
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"sync"
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 // startPatience is how long machines wait for their vCenter to be connected, from the first request on.
@@ -56,17 +56,17 @@ type Connection struct {
 // vcenter is a connected vCenter.
 type vcenter struct {
 	connection Connection
-	server     *Server
+	server     *session.Server
 	runtime    *Runtime
 	unwatch    context.CancelFunc
 	unwatched  chan struct{} // closed when the watch has ended
 }
 
 // Connect ensures a session with that connection, replacing any other, and returns vCenter's version and ID.
-func (s *Sessions) Connect(ctx context.Context, name string, connection Connection) (About, error) {
+func (s *Sessions) Connect(ctx context.Context, name string, connection Connection) (session.About, error) {
 	present, err := s.reach(name, connection)
 	if err != nil {
-		return About{}, err
+		return session.About{}, err
 	}
 	return present.server.About(ctx)
 }
@@ -79,7 +79,7 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 	if present != nil && present.connection == connection {
 		return present, nil
 	}
-	server, err := NewServer(Config{
+	server, err := session.NewServer(session.Config{
 		Name: name, URL: connection.URL, CABundle: []byte(connection.CABundle), Thumbprint: connection.Thumbprint,
 		Credentials: func(context.Context) (*url.Userinfo, error) {
 			return url.UserPassword(connection.Username, string(connection.Password)), nil
@@ -112,17 +112,17 @@ const firstWatch, lastWatch = time.Second, 30 * time.Second
 
 // watch reports the changes of a vCenter until ctx ends. While they cannot be watched, any machine may have changed.
 func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
-	between := pauses(firstWatch, lastWatch)
+	between := session.Pauses(firstWatch, lastWatch)
 	for ctx.Err() == nil {
 		_ = rt.Watch(ctx, func(id string) { // the error shows when a machine is observed
-			between = pauses(firstWatch, lastWatch)
+			between = session.Pauses(firstWatch, lastWatch)
 			s.notify(ctx, runtime.Change{Server: name, InstanceID: id})
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		s.notify(ctx, runtime.Change{Server: name})
-		_ = pause(ctx, between)
+		_ = session.Pause(ctx, between)
 	}
 }
 
@@ -134,16 +134,11 @@ func (s *Sessions) Inventory(ctx context.Context, name string, tenants []v1alpha
 	if present == nil {
 		return Inventory{}, notConnected(name)
 	}
-	return present.server.Inventory(ctx, tenants)
+	return present.runtime.Inventory(ctx, tenants)
 }
 
 func notConnected(name string) error {
-	return runtime.NewUnavailable(nil, "%s", notConnectedText(name))
-}
-
-// notConnectedText returns the message for a VSphereServer that is gone or was replaced.
-func notConnectedText(name string) string {
-	return fmt.Sprintf("VSphereServer %s does not exist, or is not connected yet: see its condition Ready", name)
+	return runtime.NewUnavailable(nil, "%s", session.NotConnectedText(name))
 }
 
 // Forget ends the session with a vCenter. Its machines are then unreachable and no longer watched, which is reported as a
@@ -201,7 +196,9 @@ func (s *Sessions) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*R
 	if present == nil {
 		return nil, notConnected(name)
 	}
-	return &Runtime{server: present.server, placeCheck: s.tenancy.placeCheck(vm)}, nil
+	restricted := *present.runtime
+	restricted.placeCheck = s.tenancy.placeCheck(vm)
+	return &restricted, nil
 }
 
 // DiskRuntime returns the runtime of a disk, restricted by the tenants. It is not usable for machines.

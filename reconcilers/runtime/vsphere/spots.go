@@ -66,10 +66,10 @@ func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 		return nil, err
 	case ref == nil:
 		return nil, runtime.NewInvalidSpec(nil, "%s: vCenter %s has no datastore at %s, or does not show it",
-			datastoreField, r.server.config.Name, path)
+			datastoreField, r.server.Config.Name, path)
 	case d.Home != "" && ref.Value != d.Home:
 		return nil, runtime.NewInvalidState(nil, "%s: vCenter %s now has another datastore at %s (%s) than the one that the disk was created on (%s): "+
-			"rename the datastores back", datastoreField, r.server.config.Name, path, ref.Value, d.Home)
+			"rename the datastores back", datastoreField, r.server.Config.Name, path, ref.Value, d.Home)
 	}
 	return r.spotAt(ctx, *ref, path)
 }
@@ -90,7 +90,7 @@ func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, 
 			at.center = object.Self
 		}
 	})
-	server := r.server.config.Name
+	server := r.server.Config.Name
 	switch {
 	case runtime.IsNotFound(err), err == nil && (at.center.Value == "" || at.datastore.Summary.Name == ""):
 		return nil, runtime.NewUnavailable(err, "vCenter %s does not show all of the datastore %s", server, name)
@@ -135,7 +135,7 @@ func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*ty
 
 // makeFolder creates the folder of the disks, unless it exists.
 func (r *Runtime) makeFolder(ctx context.Context, at *spot) error {
-	err := r.server.call(ctx, func(c *vim25.Client) error {
+	err := r.server.Call(ctx, func(c *vim25.Client) error {
 		if at.vsan() {
 			_, err := object.NewDatastoreNamespaceManager(c).
 				CreateDirectory(ctx, object.NewDatastore(c, at.datastore.Self), disksFolder, "")
@@ -155,7 +155,7 @@ func (r *Runtime) uuidAt(ctx context.Context, at *spot, disk kubetypes.UID) (str
 }
 
 func (r *Runtime) uuidOfFile(ctx context.Context, at *spot, file string) (uuid string, err error) {
-	err = r.server.call(ctx, func(c *vim25.Client) (err error) {
+	err = r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		uuid, err = object.NewVirtualDiskManager(c).QueryVirtualDiskUuid(ctx, file, at.dc(c))
 		return err
 	})

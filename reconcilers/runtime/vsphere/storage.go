@@ -33,7 +33,7 @@ func (r *Runtime) satisfying(
 	for _, ref := range datastores {
 		hubs = append(hubs, pbmtypes.PbmPlacementHub{HubType: ref.Type, HubId: ref.Value})
 	}
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		policies, err := pbm.NewClient(ctx, c)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (r *Runtime) satisfying(
 		return err
 	})
 	if err == nil && p.profile == "" {
-		err = invalid("storagePolicy", "vCenter %s has no storage policy %q, or does not show it", r.server.config.Name, clone.StoragePolicy)
+		err = invalid("storagePolicy", "vCenter %s has no storage policy %q, or does not show it", r.server.Config.Name, clone.StoragePolicy)
 	}
 	return satisfying, err
 }

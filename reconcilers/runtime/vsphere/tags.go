@@ -56,7 +56,7 @@ func (r *Runtime) tagged(ctx context.Context, hosts []mo.HostSystem, all selecti
 	for _, host := range hosts {
 		refs = append(refs, host.Self)
 	}
-	err = r.server.rest(ctx, "tags", func(c *rest.Client) error {
+	err = r.server.REST(ctx, "tags", func(c *rest.Client) error {
 		has = nil
 		manager := tags.NewManager(c)
 		attached, err := manager.ListAttachedTagsOnObjects(ctx, refs)

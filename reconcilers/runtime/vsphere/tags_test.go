@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 type labels = map[string]v1alpha1.LabelValue
@@ -111,7 +111,7 @@ func TestSelectedNowhere(t *testing.T) {
 func TestRESTSession(t *testing.T) {
 	w, hosts := tagged(t)
 	p := newProxy(w)
-	rt := w.at(func(c *vsphere.Config) {
+	rt := w.at(func(c *session.Config) {
 		c.URL, c.CABundle = p.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	})
 	m := w.adopted("web-1")
@@ -151,7 +151,7 @@ func TestRESTRefusesTheLogin(t *testing.T) {
 	m := w.adopted("web-1") // so that there is a session of the other kind
 	w.SetUser(url.UserPassword("administrator@vsphere.local", "changed"))
 	wrong := url.UserPassword("administrator@vsphere.local", "hunter2")
-	rt := w.at(func(c *vsphere.Config) {
+	rt := w.at(func(c *session.Config) {
 		first := true
 		c.Credentials = func(context.Context) (*url.Userinfo, error) {
 			if first {

@@ -105,7 +105,7 @@ func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, i
 	if now.vm.Config.ChangeVersion != of.vm.Config.ChangeVersion {
 		return changed(nil, item)
 	}
-	return s.server.call(ctx, func(c *vim25.Client) error { return object.NewVirtualMachine(c, of.vm.Self).MarkAsTemplate(ctx) })
+	return s.server.Call(ctx, func(c *vim25.Client) error { return object.NewVirtualMachine(c, of.vm.Self).MarkAsTemplate(ctx) })
 }
 
 // taggingPatience limits the time to look up and attach tags.
@@ -121,7 +121,7 @@ func (s *templateStore) tag(ctx context.Context, d template.Domain, of *template
 	if err := s.tenancy.mayTag(ctx, d); err != nil {
 		return err
 	}
-	return s.server.rest(ctx, "tags", func(c *rest.Client) error {
+	return s.server.REST(ctx, "tags", func(c *rest.Client) error {
 		manager := tags.NewManager(c)
 		present, err := manager.ListAttachedTags(ctx, of.vm.Self)
 		if err != nil {
@@ -147,12 +147,12 @@ func (s *templateStore) tag(ctx context.Context, d template.Domain, of *template
 func (s *templateStore) attachTag(err error, t tag) error {
 	switch {
 	case rest.IsStatusError(err, http.StatusForbidden):
-		return runtime.NewPermission(err, "vCenter %s does not let the account attach the tag %s=%s", s.server.config.Name, shown(t.category), shown(t.name))
+		return runtime.NewPermission(err, "vCenter %s does not let the account attach the tag %s=%s", s.server.Config.Name, shown(t.category), shown(t.name))
 	case rest.IsStatusError(err, http.StatusNotFound):
 		return runtime.NewInvalidState(err, "the tag %s=%s, or the template, has just been deleted", shown(t.category), shown(t.name))
 	case rest.IsStatusError(err, http.StatusBadRequest):
 		return runtime.NewInvalidSpec(err, "spec.tags: vCenter %s does not attach the tag %s=%s to the template: its category may be for other kinds of "+
-			"objects, or for one tag each", s.server.config.Name, shown(t.category), shown(t.name))
+			"objects, or for one tag each", s.server.Config.Name, shown(t.category), shown(t.name))
 	}
 	return err
 }
@@ -188,7 +188,7 @@ func (s *templateStore) tagIDs(ctx context.Context, manager *tags.Manager, wante
 		id := known[category][t.Name]
 		if id == "" {
 			return nil, runtime.NewInvalidSpec(nil, "spec.tags: vCenter %s has no tag %s in the category %s, or does not show it",
-				s.server.config.Name, shown(t.Name), shown(t.Category))
+				s.server.Config.Name, shown(t.Name), shown(t.Category))
 		}
 		ids = append(ids, id)
 	}

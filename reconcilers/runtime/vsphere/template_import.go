@@ -16,6 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -138,7 +139,7 @@ func (s *templateStore) prepare(
 	ctx context.Context, d template.Domain, what template.Import, mark templateMark, archive *ova, at *templatePlaces,
 ) (*importing, error) {
 	var result *types.OvfCreateImportSpecResult
-	err := s.server.call(ctx, func(c *vim25.Client) (err error) {
+	err := s.server.Call(ctx, func(c *vim25.Client) (err error) {
 		result, err = ovf.NewManager(c).CreateImportSpec(ctx, archive.descriptor, at.pool, at.datastore.Self, &types.OvfCreateImportSpecParams{
 			EntityName:       what.Name,
 			HostSystem:       &at.host,
@@ -149,13 +150,13 @@ func (s *templateStore) prepare(
 	})
 	var refused types.BaseOvfFault
 	if _, is := fault.As(err, &refused); is || fault.Is(err, &types.InvalidArgument{}) {
-		return nil, notOVA(err, "vCenter %s cannot read the descriptor of the OVA", s.server.config.Name)
+		return nil, notOVA(err, "vCenter %s cannot read the descriptor of the OVA", s.server.Config.Name)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(result.Error) > 0 {
-		return nil, notOVA(nil, "vCenter %s cannot import the OVA: %s", s.server.config.Name, saidOf(result.Error[0]))
+		return nil, notOVA(nil, "vCenter %s cannot import the OVA: %s", s.server.Config.Name, saidOf(result.Error[0]))
 	}
 	spec, is := result.ImportSpec.(*types.VirtualMachineImportSpec)
 	if !is {
@@ -187,7 +188,7 @@ func saidOf(f types.LocalizedMethodFault) string {
 	text := strings.TrimSpace(f.LocalizedMessage)
 	odd := strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 	if text == "" || odd || len(text) > maxSaid || strings.Contains(text, "://") {
-		return kindOfFault(f.Fault)
+		return session.KindOfFault(f.Fault)
 	}
 	return text
 }

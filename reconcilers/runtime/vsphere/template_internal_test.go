@@ -20,6 +20,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -95,7 +96,7 @@ func TestSaidOf(t *testing.T) {
 // host is a host that takes uploads, and a server that trusts nobody in particular.
 type host struct {
 	*httptest.Server
-	server *Server
+	server *session.Server
 	status int
 	got    []*http.Request
 	taken  string
@@ -111,7 +112,7 @@ func newHost(t *testing.T) *host {
 	}))
 	t.Cleanup(h.Close)
 	var err error
-	if h.server, err = NewServer(Config{Name: "lab", URL: "https://vc.example.org"}); err != nil {
+	if h.server, err = session.NewServer(session.Config{Name: "lab", URL: "https://vc.example.org"}); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -122,7 +123,7 @@ func (h *host) send(ctx context.Context, device types.HttpNfcLeaseDeviceUrl, cre
 	if err != nil {
 		return err
 	}
-	return h.server.send(ctx, upload{name: "disk.vmdk", to: to, device: device, create: create, written: &atomic.Int64{}}, strings.NewReader("content"), 7)
+	return send(ctx, h.server, upload{name: "disk.vmdk", to: to, device: device, create: create, written: &atomic.Int64{}}, strings.NewReader("content"), 7)
 }
 
 // A host must have the certificate that vCenter says it has. Without that, nothing is sent to one that is not trusted as vCenter is.

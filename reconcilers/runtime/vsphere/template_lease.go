@@ -17,6 +17,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -54,7 +55,7 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 	}
 	defer func() {
 		if runtime.IsNotFound(err) { // with the session that created it
-			err = runtime.NewUnavailable(err, "vCenter %s aborted the import", i.store.server.config.Name)
+			err = runtime.NewUnavailable(err, "vCenter %s aborted the import", i.store.server.Config.Name)
 		}
 		if err != nil {
 			// The context may have ended. An error is ignored: the lease is gone already, or expires by itself.
@@ -83,13 +84,13 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 // call makes one request with the timeout of a request.
 func (i *importing) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	return inTime(ctx, func(ctx context.Context) error {
-		return i.store.server.call(ctx, func(c *vim25.Client) error { return request(ctx, c) })
+		return i.store.server.Call(ctx, func(c *vim25.Client) error { return request(ctx, c) })
 	})
 }
 
 // ready waits until vCenter has created the machine, which takes long if its disks are zeroed.
 func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) {
-	for waits := pauses(5*time.Millisecond, 2*time.Second); ; {
+	for waits := session.Pauses(5*time.Millisecond, 2*time.Second); ; {
 		var lease mo.HttpNfcLease
 		err := i.call(ctx, func(ctx context.Context, c *vim25.Client) (err error) {
 			lease, err = nfc.NewLease(c, i.lease).Properties(ctx, "state", "info", "error")
@@ -101,12 +102,12 @@ func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) 
 		case lease.State == types.HttpNfcLeaseStateReady && lease.Info != nil:
 			return lease.Info, nil
 		case lease.Error != nil:
-			return nil, i.store.server.translate(ctx, task.Error{LocalizedMethodFault: lease.Error})
+			return nil, i.store.server.Translate(ctx, task.Error{LocalizedMethodFault: lease.Error})
 		case lease.State != types.HttpNfcLeaseStateInitializing:
-			return nil, runtime.NewUnavailable(nil, "vCenter %s aborted the import", i.store.server.config.Name)
+			return nil, runtime.NewUnavailable(nil, "vCenter %s aborted the import", i.store.server.Config.Name)
 		}
-		if err := pause(ctx, waits); err != nil {
-			return nil, i.store.server.translate(ctx, err)
+		if err := session.Pause(ctx, waits); err != nil {
+			return nil, i.store.server.Translate(ctx, err)
 		}
 	}
 }
@@ -120,7 +121,7 @@ func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (
 	for _, file := range i.files {
 		device, is := devices[file.DeviceId]
 		if !is {
-			return nil, runtime.NewUnavailable(nil, "vCenter %s does not say where to upload %s", i.store.server.config.Name, shown(file.Path))
+			return nil, runtime.NewUnavailable(nil, "vCenter %s does not say where to upload %s", i.store.server.Config.Name, shown(file.Path))
 		}
 		to := upload{name: file.Path, device: device, create: file.Create, written: &i.sent}
 		err := i.call(ctx, func(_ context.Context, c *vim25.Client) (err error) {
@@ -129,7 +130,7 @@ func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (
 		})
 		if err != nil || to.to.Scheme != "https" {
 			return nil, runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded without TLS, or to an invalid URL",
-				i.store.server.config.Name, shown(file.Path))
+				i.store.server.Config.Name, shown(file.Path))
 		}
 		all = append(all, to)
 	}
@@ -158,7 +159,7 @@ func (i *importing) stream(ctx context.Context, uploads []upload) error {
 			break
 		}
 		if cause := context.Cause(ctx); cause != nil {
-			err = i.store.server.translate(ctx, cause)
+			err = i.store.server.Translate(ctx, cause)
 		}
 		if err != nil {
 			return err
@@ -170,7 +171,7 @@ func (i *importing) stream(ctx context.Context, uploads []upload) error {
 		if err := i.roomFor(room{thick: i.sent.Load() + size}); err != nil {
 			return err
 		}
-		if err := i.store.server.send(ctx, uploads[n], i.archive.files, size); err != nil {
+		if err := send(ctx, i.store.server, uploads[n], i.archive.files, size); err != nil {
 			return err
 		}
 	}
@@ -202,7 +203,7 @@ func (i *importing) report(ctx context.Context, giveUp context.CancelCauseFunc, 
 		}
 		server := i.store.server
 		if time.Since(since) > maxStandstill {
-			giveUp(runtime.NewUnavailable(nil, "the upload to the host that vCenter %s names has stalled", server.config.Name))
+			giveUp(runtime.NewUnavailable(nil, "the upload to the host that vCenter %s names has stalled", server.Config.Name))
 			return
 		}
 		done := int32(100)
@@ -237,7 +238,7 @@ func (i *importing) verify(ctx context.Context, uploads []upload) error {
 	}
 	for _, to := range uploads {
 		if got := has[to.device.Key]; got != 0 && got != i.archive.sizes[to.name] {
-			return runtime.NewUnavailable(nil, "vCenter %s has only a part of %s after its upload", i.store.server.config.Name, shown(to.name))
+			return runtime.NewUnavailable(nil, "vCenter %s has only a part of %s after its upload", i.store.server.Config.Name, shown(to.name))
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func templateField(clone *v1alpha1.VSphereClone) string {
 // referred finds the template of a VSphereTemplate: the object with its name, if it has the mark of that
 // VSphereTemplate. Between the two renames of a replacement there is none; that passes soon.
 func (r *Runtime) referred(ctx context.Context, m runtime.Machine, into *mo.VirtualMachine) error {
-	clone, server := cloneOf(m), r.server.config.Name
+	clone, server := cloneOf(m), r.server.Config.Name
 	path, field := clone.Template.InventoryPath, templateField(clone)
 	ref, err := r.named(ctx, path, "VirtualMachine")
 	if err != nil {
@@ -72,7 +72,7 @@ func machineOrTemplate(template bool) string {
 func (r *Runtime) replaced(m runtime.Machine, cause error) error {
 	clone := cloneOf(m)
 	return runtime.NewUnavailable(cause, "%s%s: vCenter %s has no template of VSphereTemplate %s at %s at the moment: it is being replaced, or was "+
-		"moved or renamed", ofClone, templateField(clone), r.server.config.Name, clone.Template.TemplateRef.Name, clone.Template.InventoryPath)
+		"moved or renamed", ofClone, templateField(clone), r.server.Config.Name, clone.Template.TemplateRef.Name, clone.Template.InventoryPath)
 }
 
 // replacedMeanwhile returns the error for a template that disappeared during the call.

@@ -78,7 +78,7 @@ func (s *templateStore) may(
 		is, known := seen.path(seen.named[ref])
 		if !known || len(is) > maxPath {
 			return runtime.NewUnavailable(nil, "vCenter %s does not show the full path of %s %s, which is needed to check spec.tenants",
-				s.server.config.Name, ref.Type, ref.Value)
+				s.server.Config.Name, ref.Type, ref.Value)
 		}
 		*path = v1alpha1.InventoryPath(is)
 	}

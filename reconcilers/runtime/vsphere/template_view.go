@@ -48,7 +48,7 @@ func (s *templateStore) readFolder(ctx context.Context, d template.Domain) (temp
 // notAll converts the error of a read during which an object of the folder was removed.
 func (s *templateStore) notAll(d template.Domain, err error) error {
 	if runtime.IsNotFound(err) {
-		return runtime.NewUnavailable(err, "vCenter %s did not show all of the folder %s", s.server.config.Name, d.Domain.Folder)
+		return runtime.NewUnavailable(err, "vCenter %s did not show all of the folder %s", s.server.Config.Name, d.Domain.Folder)
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 		vm, is := child.(mo.VirtualMachine)
 		if is && vm.Config == nil && mayBeOurs(vm.Name, d) {
 			return view, runtime.NewUnavailable(nil, "vCenter %s does not show the configuration of %s in the folder %s, which may be the template",
-				s.server.config.Name, shown(vm.Name), d.Domain.Folder)
+				s.server.Config.Name, shown(vm.Name), d.Domain.Folder)
 		}
 		mark, marked := templateMarkOf(&vm)
 		if is && marked && mark.of(d) {

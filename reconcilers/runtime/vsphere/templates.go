@@ -185,7 +185,7 @@ func (s *templateStore) change(
 	}
 	of, err := s.findIn(ctx, d, *of.vm.Parent, item)
 	if err != nil {
-		return nil, runtime.NewUnavailable(err, "vCenter %s did not show %s after it was changed", s.server.config.Name, shown(item.Name))
+		return nil, runtime.NewUnavailable(err, "vCenter %s did not show %s after it was changed", s.server.Config.Name, shown(item.Name))
 	}
 	return of, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 // errPin is the error of a host with an unexpected certificate.
@@ -34,8 +35,8 @@ type upload struct {
 }
 
 // send uploads the file. Only ctx limits its time.
-func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int64) error {
-	transport, err := s.hostTransport(u.device)
+func send(ctx context.Context, s *session.Server, u upload, content io.Reader, size int64) error {
+	transport, err := hostTransport(s, u.device)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 	defer body.end()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.to.String(), body)
 	if err != nil {
-		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to an invalid URL", s.config.Name, shown(u.name))
+		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to an invalid URL", s.Config.Name, shown(u.name))
 	}
 	request.ContentLength = size
 	if size == 0 {
@@ -57,32 +58,32 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 		request.Header.Set("Overwrite", "t")
 	}
 	var through http.RoundTripper = transport
-	if s.config.WrapREST != nil {
-		through = s.config.WrapREST(through)
+	if s.Config.WrapREST != nil {
+		through = s.Config.WrapREST(through)
 	}
 	client := &http.Client{
 		Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return s.broken(ctx, u, body, err)
+		return interrupted(ctx, s, u, body, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		return runtime.NewUnavailable(fmt.Errorf("the status is %s", response.Status), "the host that vCenter %s names did not accept %s", s.config.Name, shown(u.name))
+		return runtime.NewUnavailable(fmt.Errorf("the status is %s", response.Status), "the host that vCenter %s names did not accept %s", s.Config.Name, shown(u.name))
 	}
 	return nil
 }
 
-// broken returns the error for an interrupted upload.
-func (s *Server) broken(ctx context.Context, u upload, body *counted, err error) error {
+// interrupted returns the error for an interrupted upload.
+func interrupted(ctx context.Context, s *session.Server, u upload, body *counted, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
-		return s.translate(ctx, cause)
+		return s.Translate(ctx, cause)
 	}
 	if failed := body.failed.Load(); failed != nil {
 		return unreadable(fmt.Errorf("reading the archive: %w", *failed))
 	}
-	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names was interrupted", shown(u.name), s.config.Name)
+	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names was interrupted", shown(u.name), s.Config.Name)
 }
 
 // withoutURL strips the URL, which contains a ticket.
@@ -95,8 +96,8 @@ func withoutURL(err error) error {
 
 // hostTransport returns a transport for the host of an upload, which must have the certificate that vCenter reports
 // or, if it reports none, one that is trusted like vCenter's.
-func (s *Server) hostTransport(device types.HttpNfcLeaseDeviceUrl) (*http.Transport, error) {
-	trust, err := s.config.trust()
+func hostTransport(s *session.Server, device types.HttpNfcLeaseDeviceUrl) (*http.Transport, error) {
+	trust, err := s.Config.Trust()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (s *Server) hostTransport(device types.HttpNfcLeaseDeviceUrl) (*http.Transp
 		trust = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pinned(device)} // instead of authorities
 	}
 	return &http.Transport{
-		TLSClientConfig: trust, DialContext: dial, TLSHandshakeTimeout: runtime.DefaultCallTimeout, Proxy: http.ProxyFromEnvironment,
+		TLSClientConfig: trust, DialContext: session.Dial, TLSHandshakeTimeout: runtime.DefaultCallTimeout, Proxy: http.ProxyFromEnvironment,
 	}, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 const (
@@ -35,7 +37,7 @@ var errSessionChanged = errors.New("the session in which changes were watched ha
 
 // watch is a watch in one session.
 type watch struct {
-	server    *Server
+	server    *session.Server
 	session   *vim25.Client
 	collector *property.Collector
 	machines  *view.ContainerView
@@ -128,7 +130,7 @@ func (w *watch) record(updates []types.ObjectUpdate) map[string]bool {
 func (w *watch) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, watchWait+watchPatience)
 	defer cancel()
-	return w.server.ask(ctx, func(c *vim25.Client) error {
+	return w.server.Ask(ctx, func(c *vim25.Client) error {
 		if w.session == nil {
 			w.session = c
 		}

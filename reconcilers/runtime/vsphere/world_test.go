@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -21,7 +22,7 @@ type world struct {
 	step.T
 	*vcsim.VCenter
 	faults  *vcsim.Faults
-	server  *vsphere.Server
+	server  *session.Server
 	runtime *vsphere.Runtime
 }
 
@@ -53,8 +54,8 @@ func worldOf(t *testing.T, v *vcsim.VCenter) *world {
 }
 
 // config is how the vCenter is reached.
-func (w *world) config() vsphere.Config {
-	return vsphere.Config{
+func (w *world) config() session.Config {
+	return session.Config{
 		Name:        "lab",
 		URL:         w.URL(),
 		CABundle:    w.CABundle(),
@@ -62,9 +63,9 @@ func (w *world) config() vsphere.Config {
 	}
 }
 
-func (w *world) connect(config vsphere.Config) *vsphere.Server {
+func (w *world) connect(config session.Config) *session.Server {
 	w.Helper()
-	server, err := vsphere.NewServer(config)
+	server, err := session.NewServer(config)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package vsphere
+package session
 
 import (
 	"context"
@@ -19,30 +19,30 @@ type restSession struct {
 	refused rejection
 }
 
-// rest makes requests of the REST API; about describes them in errors. If the session has ended, they are repeated
+// REST makes requests of the REST API; about describes them in errors. If the session has ended, they are repeated
 // once with a new session.
-func (s *Server) rest(ctx context.Context, about string, requests func(*rest.Client) error) (err error) {
+func (s *Server) REST(ctx context.Context, about string, requests func(*rest.Client) error) (err error) {
 	if s.hang.rejects() {
 		return s.unansweredError(errHung)
 	}
 	began := time.Now()
 	defer func() { s.hang.record(ctx, began, err) }()
 	for again := false; ; again = true {
-		c, err := s.restClient(ctx, about)
+		c, err := s.RESTClient(ctx, about)
 		if err != nil {
-			return s.translate(ctx, err)
+			return s.Translate(ctx, err)
 		}
 		err = requests(c)
 		if again || !rest.IsStatusError(err, http.StatusUnauthorized) {
 			return s.translateREST(ctx, about, err)
 		}
-		s.leaveREST(ctx, c)
+		s.DropREST(ctx, c)
 	}
 }
 
 // translateREST converts the error of a request of the REST API.
 func (s *Server) translateREST(ctx context.Context, about string, err error) error {
-	switch name := s.config.Name; {
+	switch name := s.Config.Name; {
 	case rest.IsStatusError(err, http.StatusUnauthorized):
 		return runtime.NewPermission(err, "the REST API of vCenter %s does not keep a session", name)
 	case rest.IsStatusError(err, http.StatusForbidden):
@@ -50,12 +50,12 @@ func (s *Server) translateREST(ctx context.Context, about string, err error) err
 	case rest.IsStatusError(err, http.StatusNotFound):
 		return runtime.NewInvalidState(err, "vCenter %s has no REST API that knows %s", name, about)
 	}
-	return s.translate(ctx, err)
+	return s.Translate(ctx, err)
 }
 
-// restClient returns the session, or logs in, one login at a time. An aborted login may leave a session behind, which
+// RESTClient returns the session, or logs in, one login at a time. An aborted login may leave a session behind, which
 // expires when idle.
-func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, error) {
+func (s *Server) RESTClient(ctx context.Context, about string) (*rest.Client, error) {
 	c, err := s.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -68,22 +68,22 @@ func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, er
 	if r.client != nil {
 		return r.client, nil
 	}
-	user, err := s.config.Credentials(ctx)
+	user, err := s.Config.Credentials(ctx)
 	if err != nil || user == nil {
-		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.config.Name)
+		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.Config.Name)
 	}
 	if r.refused.isRecent(user) {
 		return nil, r.refused.err
 	}
 	client := rest.NewClient(c.Client) // on the same verified connections
 	client.UserAgent, client.CheckRedirect = c.UserAgent, c.CheckRedirect
-	if s.config.WrapREST != nil {
-		client.Transport = s.config.WrapREST(client.Transport)
+	if s.Config.WrapREST != nil {
+		client.Transport = s.Config.WrapREST(client.Transport)
 	}
 	err = client.Login(ctx, user)
 	r.refused = rejection{}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
-		err = runtime.NewPermission(err, "the REST API of vCenter %s refused the login, which is needed for %s", s.config.Name, about)
+		err = runtime.NewPermission(err, "the REST API of vCenter %s refused the login, which is needed for %s", s.Config.Name, about)
 		r.refused = rejection{credentials: user.String(), at: time.Now(), err: err}
 	}
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, er
 	return client, nil
 }
 
-// leaveREST drops a session that has ended.
-func (s *Server) leaveREST(ctx context.Context, ended *rest.Client) {
+// DropREST drops a session that has ended.
+func (s *Server) DropREST(ctx context.Context, ended *rest.Client) {
 	if s.restSession.turn.Acquire(ctx, 1) != nil {
 		return
 	}

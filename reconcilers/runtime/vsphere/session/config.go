@@ -1,4 +1,4 @@
-package vsphere
+package session
 
 import (
 	"bytes"
@@ -39,6 +39,8 @@ type Config struct {
 	// HungAfter is how long a request must have waited without any answer before vCenter counts as hung and most
 	// requests fail at once. Default 2s.
 	HungAfter time.Duration
+	// ProbeAfter is how long a hung vCenter gets no request; a default if it is 0.
+	ProbeAfter time.Duration
 }
 
 // errBadURL replaces the error of url.Parse, which quotes the whole URL with a password that it may contain.
@@ -59,8 +61,8 @@ func (c *Config) address() (*url.URL, error) {
 // errThumbprint is the error of a certificate with another thumbprint.
 var errThumbprint = errors.New("the certificate has another thumbprint")
 
-// trust returns a TLS configuration that trusts exactly what is configured.
-func (c *Config) trust() (*tls.Config, error) {
+// Trust returns a TLS configuration that trusts exactly what is configured.
+func (c *Config) Trust() (*tls.Config, error) {
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(c.CABundle) > 0 {
 		trust.RootCAs = x509.NewCertPool()

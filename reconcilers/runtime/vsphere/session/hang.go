@@ -1,4 +1,4 @@
-package vsphere
+package session
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (h *hang) record(ctx context.Context, began time.Time, err error) {
 		h.between = nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && long && !h.answered.After(began):
 		if h.between == nil {
-			h.between = pauses(h.first, lastProbe)
+			h.between = Pauses(h.first, lastProbe)
 		}
 		h.probe = now.Add(h.between.Step())
 	}

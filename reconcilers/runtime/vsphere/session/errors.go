@@ -1,4 +1,4 @@
-package vsphere
+package session
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// translate converts the error of a request. A fault of vCenter proves that the request was not carried out; any
+// Translate converts the error of a request. A fault of vCenter proves that the request was not carried out; any
 // other error leaves that open.
-func (s *Server) translate(ctx context.Context, err error) error {
+func (s *Server) Translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -38,12 +38,12 @@ func (s *Server) translate(ctx context.Context, err error) error {
 
 // unansweredError returns the error of a request without an answer, the same for all causes.
 func (s *Server) unansweredError(cause error) error {
-	return runtime.NewUnavailable(cause, "vCenter %s did not answer in time", s.config.Name)
+	return runtime.NewUnavailable(cause, "vCenter %s did not answer in time", s.Config.Name)
 }
 
 // faultError returns the error for a fault of vCenter.
 func (s *Server) faultError(err error, answer types.BaseMethodFault) error {
-	name := s.config.Name
+	name := s.Config.Name
 	switch f := answer.(type) {
 	case *types.InvalidLogin:
 		return runtime.NewPermission(err,
@@ -67,7 +67,7 @@ func (s *Server) faultError(err error, answer types.BaseMethodFault) error {
 	case *types.RequestCanceled:
 		return runtime.NewInvalidState(err, "the task was cancelled")
 	}
-	kind := kindOfFault(answer)
+	kind := KindOfFault(answer)
 	switch answer.(type) {
 	case *types.NotSupported, *types.InvalidArgument, *types.MethodDisabled:
 	case types.BaseRuntimeFault:
@@ -77,8 +77,8 @@ func (s *Server) faultError(err error, answer types.BaseMethodFault) error {
 	return runtime.NewInvalidState(err, "vCenter %s refused with %s", name, kind)
 }
 
-// kindOfFault returns vCenter's name of a fault.
-func kindOfFault(f types.BaseMethodFault) string {
+// KindOfFault returns vCenter's name of a fault.
+func KindOfFault(f types.BaseMethodFault) string {
 	if f == nil {
 		return "a fault without a name"
 	}
@@ -106,15 +106,15 @@ func lacking(f *types.NoPermission) string {
 
 // trouble returns why there is no answer, in words that are the same for each attempt.
 func (s *Server) trouble(err error) string {
-	name := s.config.Name
+	name := s.Config.Name
 	if errors.Is(err, errClosed) {
-		return notConnectedText(name) // with another text the event of the next pass would be lost: there is one per reason
+		return NotConnectedText(name) // with another text the event of the next pass would be lost: there is one per reason
 	}
 	if errors.Is(err, errThumbprint) {
 		return fmt.Sprintf("the certificate of vCenter %s does not match the configured thumbprint", name)
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		if len(s.config.CABundle) == 0 {
+		if len(s.Config.CABundle) == 0 {
 			return fmt.Sprintf("the certificate of vCenter %s is not signed by an authority that the system trusts", name)
 		}
 		return fmt.Sprintf("the certificate of vCenter %s is not signed by an authority of its CA bundle", name)
@@ -141,4 +141,9 @@ func (s *Server) trouble(err error) string {
 		return fmt.Sprintf("vCenter %s did not answer in time", name)
 	}
 	return fmt.Sprintf("vCenter %s did not answer", name)
+}
+
+// NotConnectedText returns the message for a VSphereServer that is gone or was replaced.
+func NotConnectedText(name string) string {
+	return fmt.Sprintf("VSphereServer %s does not exist, or is not connected yet: see its condition Ready", name)
 }

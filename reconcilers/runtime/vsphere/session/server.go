@@ -1,4 +1,5 @@
-package vsphere
+// Package session has the connection to a vCenter: logins, requests of its two APIs, their errors, and what happens while it does not answer.
+package session
 
 import (
 	"cmp"
@@ -42,7 +43,8 @@ var errClosed = errors.New("the connection was closed")
 // Server is one vCenter. It logs in on demand, shares the session, and logs in again when vCenter has ended it. It is
 // safe for concurrent use and must be closed, which logs out.
 type Server struct {
-	config  Config
+	// Config is the configuration, which must not be changed.
+	Config  Config
 	address *url.URL
 
 	// dying ends with Close and cancels a login in progress.
@@ -58,10 +60,6 @@ type Server struct {
 
 	restSession restSession
 	hang        hang
-
-	looks singleflight.Group // reads of the marks of all machines
-
-	machines markedMachines
 }
 
 // connection is a session and its client.
@@ -89,10 +87,10 @@ func NewServer(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := config.trust(); err != nil {
+	if _, err := config.Trust(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: cmp.Or(config.HungAfter, hungAfter), first: firstProbe}}
+	s := &Server{Config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: cmp.Or(config.HungAfter, hungAfter), first: cmp.Or(config.ProbeAfter, firstProbe)}}
 	s.dying, s.die = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -110,7 +108,7 @@ func (s *Server) Close(ctx context.Context) error {
 	select {
 	case <-s.logins.DoChan("", func() (any, error) { return nil, errClosed }):
 	case <-ctx.Done():
-		return s.translate(ctx, ctx.Err())
+		return s.Translate(ctx, ctx.Err())
 	}
 	if current == nil {
 		return nil
@@ -124,53 +122,35 @@ func (s *Server) logOut(ctx context.Context, c *connection) error {
 	if fault.Is(err, &types.NotAuthenticated{}) {
 		return nil
 	}
-	return s.translate(ctx, err)
+	return s.Translate(ctx, err)
 }
 
-// call makes one request with a session, unless vCenter is hung.
-func (s *Server) call(ctx context.Context, request func(c *vim25.Client) error) error {
+// Call makes one request with a session, unless vCenter is hung.
+func (s *Server) Call(ctx context.Context, request func(c *vim25.Client) error) error {
 	if s.hang.rejects() {
 		return s.unansweredError(errHung)
 	}
-	return s.ask(ctx, request)
+	return s.Ask(ctx, request)
 }
 
-// ask makes one request, even if vCenter is hung. A request that fails because the session has ended was not carried
+// Ask makes one request, even if vCenter is hung. A request that fails because the session has ended was not carried
 // out and is repeated once with a new session; nothing else is ever sent twice.
-func (s *Server) ask(ctx context.Context, request func(c *vim25.Client) error) (err error) {
+func (s *Server) Ask(ctx context.Context, request func(c *vim25.Client) error) (err error) {
 	if err := ctx.Err(); err != nil {
-		return s.translate(ctx, err)
+		return s.Translate(ctx, err)
 	}
 	began := time.Now()
 	defer func() { s.hang.record(ctx, began, err) }()
 	for again := false; ; again = true {
 		c, err := s.connected(ctx)
 		if err != nil {
-			return s.translate(ctx, err)
+			return s.Translate(ctx, err)
 		}
 		err = request(c.Client)
 		if again || err == nil || !fault.Is(err, &types.NotAuthenticated{}) {
-			return s.translate(ctx, err)
+			return s.Translate(ctx, err)
 		}
 		s.forget(c)
-	}
-}
-
-// tidyPatience limits the removal of temporary objects in vCenter, which disappear with the session anyway.
-const tidyPatience = 5 * time.Second
-
-// tidy removes a temporary object of a call, whose context may have ended. It waits no longer than the context.
-func tidy(ctx context.Context, drop func(context.Context) error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyPatience)
-		defer cancel()
-		_ = drop(ctx)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
 	}
 }
 
@@ -211,7 +191,7 @@ func (s *Server) logIn() (any, error) {
 	defer cancel()
 	c, err := s.connect(ctx)
 	if err != nil {
-		return nil, s.translate(ctx, err) // callers have contexts of their own, which do not explain how this one ended
+		return nil, s.Translate(ctx, err) // callers have contexts of their own, which do not explain how this one ended
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -229,9 +209,9 @@ func (s *Server) logIn() (any, error) {
 
 // connect logs in with the current credentials.
 func (s *Server) connect(ctx context.Context) (*connection, error) {
-	user, err := s.config.Credentials(ctx)
+	user, err := s.Config.Credentials(ctx)
 	if err != nil || user == nil {
-		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.config.Name)
+		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.Config.Name)
 	}
 	if s.refused.isRecent(user) {
 		return nil, s.refused.err
@@ -241,8 +221,8 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	var sender soap.RoundTripper = client
-	if s.config.Wrap != nil {
-		sender = s.config.Wrap(client)
+	if s.Config.Wrap != nil {
+		sender = s.Config.Wrap(client)
 	}
 	// NewClient takes the namespace only from a soap.Client, and requests the content.
 	vc, err := vim25.NewClient(ctx, client)
@@ -259,7 +239,7 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 		c.CloseIdleConnections()
 		s.refused = rejection{}
 		if fault.Is(err, &types.InvalidLogin{}) {
-			s.refused = rejection{credentials: user.String(), at: time.Now(), err: s.translate(ctx, err)}
+			s.refused = rejection{credentials: user.String(), at: time.Now(), err: s.Translate(ctx, err)}
 		}
 		return nil, err
 	}
@@ -267,8 +247,8 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// user returns the user of the current or last login, as vCenter names it.
-func (s *Server) user() string {
+// User returns the user of the current or last login, as vCenter names it.
+func (s *Server) User() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.account
@@ -276,7 +256,7 @@ func (s *Server) user() string {
 
 // client returns a client that sends a request once, on a connection that is closed with the request's context.
 func (s *Server) client() (*soap.Client, error) {
-	trust, err := s.config.trust()
+	trust, err := s.Config.Trust()
 	if err != nil {
 		return nil, err
 	}
@@ -288,15 +268,15 @@ func (s *Server) client() (*soap.Client, error) {
 	transport.DialTLSContext = nil
 	transport.ForceAttemptHTTP2 = false
 	transport.TLSClientConfig = trust
-	transport.DialContext = dial
+	transport.DialContext = Dial
 	transport.MaxIdleConnsPerHost = idleConnections
 	transport.IdleConnTimeout = idleTimeout
 	return client, nil
 }
 
-// dial returns a connection that discards unsent data when it is closed: net/http closes the connection of a request
+// Dial returns a connection that discards unsent data when it is closed: net/http closes the connection of a request
 // whose context has ended, and buffered data must not reach vCenter later.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialler net.Dialer
 	conn, err := dialler.DialContext(ctx, network, address)
 	if err != nil {
