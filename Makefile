@@ -66,7 +66,7 @@ test-rego: ## Run the tests of the policies, at full coverage
 # for it: make test-deep runs them with it.
 computing := ./webhooks/engine ./webhooks/replay ./webhooks/testrun ./reconcilers/runtime/vsphere
 # Packages in which no goroutines of ours have anything in common, or only what tests of another package try with the race detector.
-alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cmd/sallyport/asked ./commands ./docs/... ./hack/mutants \
+alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cmd/sallyport/asked ./cmd/sallyport/plugin/... ./commands ./docs/... ./hack/mutants \
 	./policies/... ./reconcilers/disk ./reconcilers/diskimage ./reconcilers/drain ./reconcilers/drive ./reconcilers/hibernation \
 	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./reconcilers/runtime/vsphere/session ./webhooks/explain ./webhooks/load ./webhooks/offline
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or

@@ -1,8 +1,8 @@
 package plugin
 
 import (
-	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
@@ -123,7 +121,7 @@ var errLost = errors.New("connection reset by peer")
 func TestBusyFails(t *testing.T) {
 	w := newWorld(t)
 	name := func(w *world, pool *v1alpha1.VirtualMachinePool, m *v1alpha1.VirtualMachine) {
-		pool.Spec.ScaleDownTargets = []v1alpha1.ScaleDownTarget{targetOf(m.Name, string(m.UID))}
+		pool.Spec.ScaleDownTargets = []v1alpha1.ScaleDownTarget{targetNamed(m)}
 		w.Must(w.Update(w.Context(), pool))
 	}
 	for what, tc := range map[string]struct {
@@ -156,8 +154,8 @@ func TestBusyFails(t *testing.T) {
 		"the pool is gone": {says: "is deleted together with VirtualMachinePool ci", after: func(w *world, pool *v1alpha1.VirtualMachinePool, _ *v1alpha1.VirtualMachine) {
 			w.forget(pool)
 		}},
-		"the reply of the Lease is lost": {lost: true, says: "marking VirtualMachine ci-0 as busy: connection reset"},
-		"the reply of the stamp is lost": {stampLost: true, says: "annotating VirtualMachine ci-0: connection reset"},
+		"the reply of the Lease is lost": {lost: true, says: "marking VirtualMachine ci-0 as busy: Post "},
+		"the reply of the stamp is lost": {stampLost: true, says: "annotating VirtualMachine ci-0: Patch "},
 		"the clock is behind":            {ahead: -10 * time.Minute, says: " behind the API server, so VirtualMachine ci-0 would be busy for less time"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -168,28 +166,27 @@ func TestBusyFails(t *testing.T) {
 					f(w, pool, members[0].DeepCopy())
 				}
 			}
-			c := w.intercepted(pool.Namespace, interceptor.Funcs{
-				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-					err := c.Create(ctx, o, opts...)
+			at(tc.before)
+			r := w.intercepted(markBusy+pool.Namespace, tc.ahead, map[string]hook{
+				http.MethodPost: func(send sender) (*http.Response, error) {
+					response, err := send()
 					if tc.lost {
-						return errLost
+						return nil, errLost
 					}
-					return err
+					return response, err
 				},
-				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				http.MethodPatch: func(send sender) (*http.Response, error) {
 					at(tc.between)
-					err := c.Patch(ctx, o, patch, opts...)
+					response, err := send()
 					at(tc.after)
 					if tc.stampLost {
-						return errLost
+						return nil, errLost
 					}
-					return err
+					return response, err
 				},
 			})
-			at(tc.before)
-			err := w.marking(tc.ahead).busy(t.Context(), c, "ci-0")
-			if err == nil || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("%v does not say %q", err, tc.says)
+			if r.code != 1 || !strings.Contains(r.stderr, tc.says) {
+				t.Errorf("exit %d, and %q does not say %q", r.code, r.stderr, tc.says)
 			}
 			if left := w.marked(pool.Namespace); left != nil {
 				t.Errorf("the Lease is left: %+v", left)
@@ -198,12 +195,8 @@ func TestBusyFails(t *testing.T) {
 	}
 }
 
-// marking is the command for half an hour, by a clock that is that much ahead.
-func (w *world) marking(ahead time.Duration) *marking {
-	p := newPlugin(genericiooptions.NewTestIOStreamsDiscard())
-	p.now = func() time.Time { return time.Now().Add(ahead) }
-	return &marking{plugin: p, holder: job, during: 30 * time.Minute}
-}
+// markBusy is the command that marks the machine ci-0 for half an hour, without the namespace.
+const markBusy = "busy ci-0 --for 30m --holder " + job + " -n "
 
 // A command that fails takes no Lease away that is not what it wrote: the mark of the same job by another command, or before.
 func TestBusyTakesBackItsOwn(t *testing.T) {
@@ -212,20 +205,17 @@ func TestBusyTakesBackItsOwn(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			w := newWorldOn(t, w.plane)
 			pool, _ := w.poolAt(1)
-			other := w.intercepted(pool.Namespace, interceptor.Funcs{})
 			if before {
-				w.Must(w.marking(0).busy(t.Context(), other, "ci-0"))
+				w.plugin(markBusy+pool.Namespace, 0)
 			}
-			c := w.intercepted(pool.Namespace, interceptor.Funcs{Patch: func(
-				ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption,
-			) error {
+			r := w.intercepted(markBusy+pool.Namespace, 0, map[string]hook{http.MethodPatch: func(sender) (*http.Response, error) {
 				if !before {
-					w.Must(w.marking(0).busy(ctx, other, "ci-0"))
+					w.plugin(markBusy+pool.Namespace, 0)
 				}
-				return errLost
+				return nil, errLost
 			}})
-			if err := w.marking(0).busy(t.Context(), c, "ci-0"); !errors.Is(err, errLost) {
-				t.Error(err)
+			if r.code != 1 || !strings.Contains(r.stderr, errLost.Error()) {
+				t.Errorf("exit %d: %s", r.code, r.stderr)
 			}
 			if w.marked(pool.Namespace) == nil {
 				t.Error("the Lease of another command was taken away")
@@ -252,22 +242,18 @@ func TestBusyAgainstAPool(t *testing.T) {
 					left = after
 				}
 			}
-			c := w.intercepted(pool.Namespace, interceptor.Funcs{
-				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-					upTo("L")
-					return c.Create(ctx, o, opts...)
-				},
-				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-					upTo("S")
-					return c.Patch(ctx, o, patch, opts...)
-				},
-			})
-			err := w.marking(0).busy(t.Context(), c, "ci-0")
+			after := func(step string) hook {
+				return func(send sender) (*http.Response, error) {
+					upTo(step)
+					return send()
+				}
+			}
+			r := w.intercepted(markBusy+pool.Namespace, 0, map[string]hook{http.MethodPost: after("L"), http.MethodPatch: after("S")})
 			p.do(left)
 			p.do("MQD")
 			w.Must(w.Get(t.Context(), p.key, members[0]))
-			if going := !members[0].DeletionTimestamp.IsZero(); going == (err == nil) {
-				t.Errorf("the command said %v, and the machine is being deleted: %t", err, going)
+			if going := !members[0].DeletionTimestamp.IsZero(); going == (r.code == 0) {
+				t.Errorf("the command said %q, and the machine is being deleted: %t", r.stdout+r.stderr, going)
 			}
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 // kubectl finds what completes the command lines of the plugin, and shows what it offers.
@@ -61,7 +63,7 @@ func (tm *team) completed(words []string, kubectl bool) string {
 	if kubectl {
 		r.stdout, r.stderr, r.code = started.plane.KubectlAs(tm.Context(), started.plane.Kubeconfig(), nil, append([]string{"__complete", "sallyport"}, words...)...)
 	} else {
-		r = plugged(tm.Context(), "", started.plane.Kubeconfig(), append([]string{cobra.ShellCompRequestCmd}, words...), defaultPatience)
+		r = plugged(tm.Context(), "", started.plane.Kubeconfig(), append([]string{cobra.ShellCompRequestCmd}, words...), cli.DefaultPatience)
 	}
 	if r.code != 0 {
 		tm.Errorf("%q is completed with exit %d: %s", words, r.code, r.stderr)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 // least is the shortest command line that makes a machine.
@@ -29,7 +30,7 @@ func nowhere(t *testing.T, line string) (stdout, stderr string, code int) {
 		t.Fatal(err)
 	}
 	streams, _, out, errs := genericiooptions.NewTestIOStreams()
-	code = newPlugin(streams).run(t.Context(), append(strings.Fields(line), "--kubeconfig", config))
+	code = run(t.Context(), cli.New(streams), append(strings.Fields(line), "--kubeconfig", config))
 	return out.String(), errs.String(), code
 }
 

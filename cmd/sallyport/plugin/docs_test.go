@@ -2,15 +2,14 @@ package plugin
 
 import (
 	"flag"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/pages"
 )
 
@@ -22,20 +21,8 @@ const introduction = "# kubectl sallyport: commands and flags\n\n" +
 
 // The reference is the help of the commands. -update writes it.
 func TestReference(t *testing.T) {
-	const reference = "../../../docs/kubectl-reference.md"
-	is := pages.Reference(newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command(), introduction)
-	if *update {
-		if err := os.WriteFile(reference, []byte(is), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	was, err := os.ReadFile(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(was), is); diff != "" {
-		t.Errorf("docs/kubectl-reference.md is not current (-was +is); `go test ./cmd/sallyport/plugin -run TestReference -update` writes it:\n%s", diff)
-	}
+	program := rootCommand(cli.New(genericiooptions.NewTestIOStreamsDiscard()))
+	pages.Golden(t, *update, "../../../docs/kubectl-reference.md", pages.Reference(program, introduction))
 }
 
 // Every command says what it does, with an example, and what its flags mean.
@@ -59,5 +46,5 @@ func TestHelpIsComplete(t *testing.T) {
 			look(command.Commands())
 		}
 	}
-	look(newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Commands())
+	look(rootCommand(cli.New(genericiooptions.NewTestIOStreamsDiscard())).Commands())
 }

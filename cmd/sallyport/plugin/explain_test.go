@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
@@ -66,7 +67,7 @@ func (tm *team) explainBy(user, stdin, line string, code int, texts ...string) {
 		tm.Fatal(err)
 	}
 	args := append([]string{"explain", "--namespace", tm.namespace}, strings.Fields(line)...)
-	tm.reads("explain "+line, plugged(tm.Context(), stdin, kubeconfig, args, defaultPatience), code, texts...)
+	tm.reads("explain "+line, plugged(tm.Context(), stdin, kubeconfig, args, cli.DefaultPatience), code, texts...)
 }
 
 // bind gives a user a ClusterRole, of the cluster or of the team's namespace.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
@@ -152,7 +153,7 @@ func (tm *team) kubectl(stdin string, args ...string) result {
 	tm.Helper()
 	args = append(args, "--namespace", tm.namespace)
 	if args[0] == "sallyport" {
-		return plugged(tm.Context(), stdin, started.plane.Kubeconfig(), args[1:], defaultPatience)
+		return plugged(tm.Context(), stdin, started.plane.Kubeconfig(), args[1:], cli.DefaultPatience)
 	}
 	out, errs, code := started.plane.KubectlAs(tm.Context(), started.plane.Kubeconfig(), strings.NewReader(stdin), args...)
 	return result{out, errs, code}
@@ -162,9 +163,9 @@ func (tm *team) kubectl(stdin string, args ...string) result {
 func plugged(ctx context.Context, stdin, kubeconfig string, args []string, patience time.Duration) result {
 	streams, in, out, errs := genericiooptions.NewTestIOStreams()
 	in.WriteString(stdin)
-	p := newPlugin(streams)
-	p.patience = patience
-	code := p.run(ctx, append([]string{"--kubeconfig", kubeconfig}, args...))
+	p := cli.New(streams)
+	p.Patience = patience
+	code := run(ctx, p, append([]string{"--kubeconfig", kubeconfig}, args...))
 	return result{out.String(), errs.String(), code}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -41,7 +42,7 @@ func TestLongNames(t *testing.T) {
 		t.Errorf("it is for %s", got)
 	}
 	tm.sallyport("why "+long, 0, "Stop "+strings.Repeat("a", 52)+"-stop-")
-	dotted := newOperation("ns", strings.Repeat("a", 51)+"."+strings.Repeat("b", 100), v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
+	dotted := cli.NewOperation("ns", strings.Repeat("a", 51)+"."+strings.Repeat("b", 100), v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
 	if got := dotted.GenerateName; got != strings.Repeat("a", 51)+"-stop-" {
 		t.Errorf("the name begins with %s", got)
 	}
@@ -200,7 +201,7 @@ func TestVersion(t *testing.T) {
 	}
 	tm.sallyport("version -o xml", 1, `invalid argument "xml" for "-o, --output" flag: must be json or yaml`)
 	streams, _, out, errs := genericiooptions.NewTestIOStreams()
-	if code := newPlugin(streams).run(t.Context(), []string{"version", "--kubeconfig=/nowhere"}); code != 1 || !strings.HasPrefix(out.String(), "Client Version: ") {
+	if code := run(t.Context(), cli.New(streams), []string{"version", "--kubeconfig=/nowhere"}); code != 1 || !strings.HasPrefix(out.String(), "Client Version: ") {
 		t.Errorf("without a cluster: exit %d, %s%s", code, out, errs)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 // hint begins what those read who may override.
@@ -33,7 +34,7 @@ func TestAnOverride(t *testing.T) {
 	r = tm.override("stop db-1", "operations-applicability: ticket 42; urgent", 0, "created", "Warning: ")
 	past, _ := v1alpha1.ParseOverride(tm.get("svmop/"+tm.created(r), ".spec.override"))
 	if past == nil || past.Policy != "operations-applicability" || past.UID != "" || past.By != tm.whoami() || past.Reason != "ticket 42; urgent" ||
-		time.Until(past.Until) > overrideLasts {
+		time.Until(past.Until) > cli.DefaultOverride {
 		t.Errorf("the operation has the override %+v", past)
 	}
 }
@@ -88,7 +89,7 @@ func TestOverrideOfAnObject(t *testing.T) {
 		t.Errorf("a dry run wrote %s", got)
 	}
 	tm.reads("override", tm.kubectl("", command...), 0, "virtualmachines.sallyport.dev/db-1 annotated: requests by "+tm.whoami()+" override policy deletion-protected until ")
-	if past, _ := v1alpha1.ParseOverride(tm.get("svm/db-1", `.metadata.annotations.sallyport\.dev/override`)); past == nil || time.Until(past.Until) > overrideLasts {
+	if past, _ := v1alpha1.ParseOverride(tm.get("svm/db-1", `.metadata.annotations.sallyport\.dev/override`)); past == nil || time.Until(past.Until) > cli.DefaultOverride {
 		t.Errorf("without --for, the override is %+v", past)
 	}
 	tm.reads("override", tm.kubectl("", append(command, "--for", "10m")...), 0, "override policy deletion-protected until ")

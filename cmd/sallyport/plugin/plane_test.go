@@ -16,10 +16,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
@@ -72,7 +74,7 @@ func newWorld(t *testing.T) *world {
 
 func newWorldOn(t *testing.T, plane *env.ControlPlane) *world {
 	t.Helper()
-	c, err := client.New(plane.Config, client.Options{Scheme: scheme})
+	c, err := client.New(plane.Config, client.Options{Scheme: cli.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +137,10 @@ func vm(namespace, name string, finalizers ...string) *v1alpha1.VirtualMachine {
 
 // deployment is the manager's, as Helm has made it.
 func deployment(namespace string, replicas int32) *appsv1.Deployment {
-	labels := map[string]string{nameLabel: product, "app.kubernetes.io/instance": "gate"}
+	labels := map[string]string{cli.NameLabel: cli.Product, "app.kubernetes.io/instance": "gate"}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gate-sallyport", Labels: labels, Annotations: map[string]string{
-			helmNameAnnotation: "gate", helmNamespaceAnnotation: namespace,
+			"meta.helm.sh/release-name": "gate", "meta.helm.sh/release-namespace": namespace,
 		}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
@@ -151,6 +153,9 @@ func deployment(namespace string, replicas int32) *appsv1.Deployment {
 	}
 }
 
+// leaderName is the name of the leader's Lease.
+const leaderName = "sallyport-manager"
+
 // lease is the leader's, held by somebody and renewed a moment ago.
 func lease(namespace, name, holder string, lasts time.Duration) *coordinationv1.Lease {
 	now := metav1.NewMicroTime(time.Now())
@@ -160,7 +165,7 @@ func lease(namespace, name, holder string, lasts time.Duration) *coordinationv1.
 			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(lasts / time.Second)), AcquireTime: &now, RenewTime: &now,
 		},
 	}
-	if name != leaderLease {
+	if name != leaderName {
 		l.Labels = map[string]string{replicas.Label: "true"}
 	}
 	return l
@@ -208,7 +213,7 @@ func (w *world) finalizers() map[string]string {
 func (w *world) replicasOf(d *appsv1.Deployment) int32 {
 	w.Helper()
 	w.Must(w.Get(w.Context(), client.ObjectKeyFromObject(d), d))
-	return wanted(d)
+	return ptr.Deref(d.Spec.Replicas, 1)
 }
 
 // userWith makes a user with those rules in the whole cluster.

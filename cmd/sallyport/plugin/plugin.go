@@ -6,22 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/explain"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/operate"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/policies"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/release"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/why"
 )
 
 // pluginName and completerName are the names of the plugin and of its completion program for kubectl. A suffix such as ".exe" is ignored.
@@ -47,47 +49,18 @@ func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
-	return newPlugin(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).run(ctx, args)
+	return run(ctx, cli.New(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}), args)
 }
 
-// plugin is what all commands share.
-type plugin struct {
-	// IOStreams are for text. They escape control characters.
-	genericiooptions.IOStreams
-	// raw is for objects in the format of --output.
-	raw   io.Writer
-	flags *genericclioptions.ConfigFlags
-	now   func() time.Time
-	// patience is how long a command waits until Sallyport has reconciled its change.
-	patience time.Duration
-}
-
-// defaultPatience is long enough for a running manager and short enough to wait for one that does not run.
-const defaultPatience = 5 * time.Second
-
-func newPlugin(streams genericiooptions.IOStreams) *plugin {
-	raw := streams.Out
-	streams.Out, streams.ErrOut = terminal.Safe(streams.Out), terminal.Safe(streams.ErrOut)
-	p := &plugin{IOStreams: streams, raw: raw, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
-	p.flags.WrapConfigFn = (&leavingOut{out: p.ErrOut}).wrap
-	return p
-}
-
-// run executes a command line and returns its exit code: 0 on success, otherwise the code of the command's error or 1.
-func (p *plugin) run(ctx context.Context, args []string) int {
-	command := p.command()
+// run executes a command line and returns its exit code.
+func run(ctx context.Context, p *cli.Plugin, args []string) int {
+	command := rootCommand(p)
 	command.SetArgs(args)
 	err := command.ExecuteContext(ctx)
-	if err == nil {
-		return 0
+	if err != nil && !errors.Is(err, cli.ErrReported) {
+		fmt.Fprintln(p.ErrOut, cli.Describe(err))
 	}
-	if !errors.Is(err, errReported) {
-		fmt.Fprintln(p.ErrOut, describe(err))
-	}
-	if c := (coded{}); errors.As(err, &c) {
-		return c.code
-	}
-	return 1
+	return cli.ExitCode(err)
 }
 
 // common are the kubectl flags that help shows, with their help. The other kubectl flags are hidden.
@@ -98,7 +71,7 @@ var common = map[string]string{
 	"as":         "the user to impersonate; for a service account: system:serviceaccount:NAMESPACE:NAME",
 }
 
-func (p *plugin) command() *cobra.Command {
+func rootCommand(p *cli.Plugin) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-sallyport",
 		Short: "Operate virtual machines and find out what blocks them",
@@ -113,17 +86,13 @@ func (p *plugin) command() *cobra.Command {
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.ErrOut)
-	root.SetFlagErrorFunc(usage)
+	root.SetFlagErrorFunc(cli.UsageError)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	p.flags.AddFlags(root.PersistentFlags())
+	p.Flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().VisitAll(showCommon)
-	for _, v := range verbs {
-		root.AddCommand(p.operateCommand(v))
-	}
-	for _, e := range earlierCommands {
-		root.AddCommand(p.earlierCommand(e))
-	}
-	root.AddCommand(p.createCommand(), p.scaleDownCommand(), p.busyCommand(), p.idleCommand(), p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.gateCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
+	root.AddCommand(operate.Commands(p)...)
+	root.AddCommand(policies.Commands(p)...)
+	root.AddCommand(why.Command(p), explain.Command(p), release.Command(p), versionCommand(p))
 	return root
 }
 

@@ -3,8 +3,6 @@ package plugin
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,46 +18,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/test/step"
 )
 
-// What people read of policies in every state. UPDATE=1 writes it anew.
-func TestPolicyTexts(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)
-	given, err := os.ReadFile("testdata/policies.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var policies []v1alpha1.RegoPolicy
-	if err := json.Unmarshal(given, &policies); err != nil {
-		t.Fatal(err)
-	}
-	same := map[string]string{"ns/a": "0123456789ab", "ns/b": "0123456789ab"}
-	different := map[string]string{"ns/a": "0123456789ab", "ns/b": "ba9876543210", "ns/c": ""}
-	for name, r := range map[string]report{
-		"policies":      &policiesReport{policies: policies, serving: same},
-		"policies-many": &policiesReport{policies: policies, serving: different},
-		"unserved":      &policiesReport{policies: policies, serving: map[string]string{}, unserved: true},
-		"policy":        &policyReport{policy: &policies[2]},
-		"policy-good":   &policyReport{policy: &policies[0]},
-		"library":       &policyReport{policy: &policies[1]},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got strings.Builder
-			if err := render(&got, r, now); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, filepath.Join("testdata", name+".txt"), got.String())
-		})
-	}
-}
-
 // policy is one that is at the API server.
 func policy(name, pkg, mode string) *v1alpha1.RegoPolicy {
 	p := &v1alpha1.RegoPolicy{}
-	p.APIVersion, p.Kind, p.Name = v1alpha1.GroupVersion.String(), policyKind, name
+	p.APIVersion, p.Kind, p.Name = v1alpha1.GroupVersion.String(), cli.PolicyKind, name
 	p.Spec = v1alpha1.RegoPolicySpec{
 		Package: pkg, Mode: v1alpha1.PolicyMode(mode),
 		Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
@@ -114,7 +82,7 @@ func TestPoliciesAreListed(t *testing.T) {
 		t.Errorf("as YAML it is %+v, %v", list, err)
 	}
 	object := &v1alpha1.RegoPolicy{}
-	if err := json.Unmarshal([]byte(w.plugin("policies good -o json", 0).stdout), object); err != nil || object.Kind != policyKind || object.Name != "good" {
+	if err := json.Unmarshal([]byte(w.plugin("policies good -o json", 0).stdout), object); err != nil || object.Kind != cli.PolicyKind || object.Name != "good" {
 		t.Errorf("as JSON it is %+v, %v", object, err)
 	}
 	if got := w.plugin("policies good -o jsonpath={.spec.mode}", 0).stdout; got != "Enforce" {
@@ -203,7 +171,7 @@ func (w *world) release(version string, policies ...*v1alpha1.RegoPolicy) *corev
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.namespace(), Name: "gate-policies",
-			Labels: map[string]string{nameLabel: product}, Annotations: map[string]string{shipping.ReleaseAnnotation: version},
+			Labels: map[string]string{cli.NameLabel: cli.Product}, Annotations: map[string]string{shipping.ReleaseAnnotation: version},
 		},
 		Data: map[string]string{},
 	}
@@ -314,7 +282,7 @@ func (w *world) completes(line, want string) {
 	w.Helper()
 	streams, _, out, errs := genericiooptions.NewTestIOStreams()
 	args := append([]string{"__complete", "--kubeconfig=" + w.plane.Kubeconfig()}, strings.Fields(line)...)
-	code := newPlugin(streams).run(w.Context(), append(args, ""))
+	code := run(w.Context(), cli.New(streams), append(args, ""))
 	offered, _, _ := strings.Cut(out.String(), ":")
 	var words []string
 	for text := range strings.Lines(offered) {

@@ -17,10 +17,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
@@ -39,7 +41,7 @@ type manager struct {
 
 func (w *world) manage(d *appsv1.Deployment, atTheEnd func(context.Context)) *manager {
 	w.Helper()
-	m := &manager{world: w, deployment: d, lease: lease(d.Namespace, leaderLease, "the-leader", 15*time.Second), done: make(chan struct{})}
+	m := &manager{world: w, deployment: d, lease: lease(d.Namespace, leaderName, "the-leader", 15*time.Second), done: make(chan struct{})}
 	w.make(m.lease)
 	go func() {
 		defer close(m.done)
@@ -63,7 +65,7 @@ func (m *manager) goesOn(ctx context.Context) bool {
 		m.Errorf("renewing the lease: %v", err)
 	}
 	d := &appsv1.Deployment{}
-	return m.Get(ctx, client.ObjectKeyFromObject(m.deployment), d) == nil && wanted(d) > 0
+	return m.Get(ctx, client.ObjectKeyFromObject(m.deployment), d) == nil && ptr.Deref(d.Spec.Replicas, 1) > 0
 }
 
 // Everything at once: a manager that puts finalizers back until its very end, more objects than a page has, finalizers of others,
@@ -207,7 +209,7 @@ func TestReleaseDryRunsChangeNothing(t *testing.T) {
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d := deployment(system, 2)
-	w.make(d, vm(ns, "web-1", ours, theirs), lease(system, leaderLease, "the-leader", time.Hour))
+	w.make(d, vm(ns, "web-1", ours, theirs), lease(system, leaderName, "the-leader", time.Hour))
 	before := w.finalizers()
 	w.plugin("release --all --dry-run=client", 0, " from 2 to 0", "remove from 1 virtualmachine", "Nothing was changed (dry run)")
 	w.plugin("release --all --dry-run=server", 0, "scaled to 0 in namespace "+system+", was 2 (server dry run)",
@@ -234,9 +236,9 @@ func TestReleaseFindsAChartOfAnotherName(t *testing.T) {
 	depth.Only(t)
 	w := newWorld(t)
 	d := deployment(w.namespace(), 1)
-	d.Labels[nameLabel], d.Spec.Template.Labels[nameLabel] = "gate", "gate" // the selector shares the map
+	d.Labels[cli.NameLabel], d.Spec.Template.Labels[cli.NameLabel] = "gate", "gate" // the selector shares the map
 	w.make(d, &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: product, Labels: map[string]string{nameLabel: "gate"}},
+		ObjectMeta: metav1.ObjectMeta{Name: cli.Product, Labels: map[string]string{cli.NameLabel: "gate"}},
 	})
 	w.plugin("release --all --dry-run=client", 0, "scale Deployment gate-sallyport in namespace "+d.Namespace+" from 1 to 0")
 }
@@ -303,7 +305,7 @@ func TestReleaseWithoutManager(t *testing.T) {
 	w.Must(w.Delete(t.Context(), deleted))
 	w.make(&admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: product, Annotations: map[string]string{helmNameAnnotation: "gate", helmNamespaceAnnotation: "gone"},
+			Name: cli.Product, Annotations: map[string]string{"meta.helm.sh/release-name": "gate", "meta.helm.sh/release-namespace": "gone"},
 		},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: "validate.sallyport.dev", AdmissionReviewVersions: []string{"v1"},
@@ -347,9 +349,9 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 			}},
 		}
 	}
-	w.make(deployment(system, 1), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: policiesConfiguration}},
+	w.make(deployment(system, 1), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: cli.PoliciesConfiguration}},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: policiesConfiguration},
+			ObjectMeta: metav1.ObjectMeta{Name: cli.PoliciesConfiguration},
 			Webhooks:   []admissionregistrationv1.ValidatingWebhook{entry("owners"), entry("images")},
 		})
 	passes := func(ctx context.Context) bool {
@@ -367,7 +369,7 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 	w.plugin("release --all", 0, "unregister on other kinds: images, owners\n", "Unregistered on other kinds: images, owners\n")
 	w.until("nobody is asked", func(ctx context.Context) (bool, error) { return passes(ctx), nil })
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	w.Must(w.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, configuration)) // it is the chart's
+	w.Must(w.Get(t.Context(), client.ObjectKey{Name: cli.PoliciesConfiguration}, configuration)) // it is the chart's
 	r := w.plugin("release --all", 0, "helm uninstall")
 	if strings.Contains(r.stdout, "other kinds") {
 		t.Errorf("again there is something to unregister: %s", r.stdout)
@@ -410,21 +412,6 @@ func TestReleaseWithoutDefinitions(t *testing.T) {
 		_, _, code := plane.Kubectl(ctx, "get", "crd", "virtualmachines.sallyport.dev")
 		return code != 0, nil
 	})
-}
-
-func TestReleaseCounts(t *testing.T) {
-	j := &releasing{kinds: []releasable{
-		{GroupVersionResource: v1alpha1.GroupVersion.WithResource("regopolicies"), singular: "regopolicy"},
-		{GroupVersionResource: v1alpha1.GroupVersion.WithResource("virtualmachineoperations"), singular: "virtualmachineoperation", held: 1},
-		{GroupVersionResource: v1alpha1.GroupVersion.WithResource("virtualmachines"), singular: "virtualmachine", held: 2},
-	}}
-	held := j.counted(func(k *releasable) int { return k.held }, "off ")
-	if want := "off 1 virtualmachineoperation, 2 virtualmachines"; held != want {
-		t.Errorf("it says %q, not %q", held, want)
-	}
-	if none := j.counted(func(*releasable) int { return 0 }, "off "); none != "" {
-		t.Errorf("of none it says %q", none)
-	}
 }
 
 func TestReleaseCommandLines(t *testing.T) {

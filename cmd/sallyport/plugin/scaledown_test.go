@@ -1,121 +1,21 @@
 package plugin
 
 import (
-	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
-
-// poolOf is a pool with so many replicas, of which those are named to go.
-func poolOf(namespace string, replicas int32, named ...v1alpha1.ScaleDownTarget) *v1alpha1.VirtualMachinePool {
-	pool := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ci"}}
-	pool.Spec.Replicas, pool.Spec.ScaleDownPolicy, pool.Spec.ScaleDownTargets = &replicas, v1alpha1.ScaleDownExplicit, named
-	pool.Spec.VirtualMachineTemplate.Spec.Runtime.Pod = &v1alpha1.PodRuntime{}
-	return pool
-}
-
-// memberOf is a member of a pool.
-func memberOf(pool *v1alpha1.VirtualMachinePool, slot int, finalizers ...string) *v1alpha1.VirtualMachine {
-	m := vm(pool.Namespace, fmt.Sprintf("%s-%d", pool.Name, slot), finalizers...)
-	m.Labels = map[string]string{v1alpha1.LabelPool: pool.Name, v1alpha1.LabelPoolUID: string(pool.UID)}
-	m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind(poolKind))}
-	return m
-}
-
-func targetOf(name, uid string) v1alpha1.ScaleDownTarget {
-	return v1alpha1.ScaleDownTarget{Name: name, UID: types.UID(uid)}
-}
-
-// What one write does to a pool of five with the members ci-0 to ci-4, of which ci-3 is named to go and ci-4 is being deleted, and
-// with an entry of a member that is gone.
-func TestShrink(t *testing.T) {
-	pool := poolOf("team", 5, targetOf("ci-3", "u-3"), targetOf("ci-2", "u-gone"))
-	pool.UID = "u-pool"
-	var members []v1alpha1.VirtualMachine
-	for slot := range 5 {
-		m := memberOf(pool, slot)
-		m.UID = types.UID(fmt.Sprintf("u-%d", slot))
-		if slot == 4 {
-			m.DeletionTimestamp = new(metav1.NewTime(time.Now()))
-		}
-		members = append(members, *m)
-	}
-	named := targetOf("ci-3", "u-3")
-	for name, tc := range map[string]struct {
-		vms       string
-		told, err string
-		replicas  int32
-		targets   []v1alpha1.ScaleDownTarget
-	}{
-		"one":                    {"ci-0", "scaled from 5 to 4, removing ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"by kind":                {"svm/ci-0", "scaled from 5 to 4, removing ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"two":                    {"ci-2 ci-1@u-1", "scaled from 5 to 3, removing ci-2, ci-1", "", 3, []v1alpha1.ScaleDownTarget{named, targetOf("ci-2", "u-2"), targetOf("ci-1", "u-1")}},
-		"twice":                  {"ci-0 ci-0@u-0 ci-0", "scaled from 5 to 4, removing ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"named before":           {"ci-3", "unchanged; already in spec.scaleDownTargets: ci-3", "", 5, []v1alpha1.ScaleDownTarget{named}},
-		"named before, and one":  {"ci-3 ci-0 ci-3", "scaled from 5 to 4, removing ci-0; already in spec.scaleDownTargets: ci-3", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"named before, and gone": {"ci-2@u-gone", "unchanged; already in spec.scaleDownTargets: ci-2", "", 5, []v1alpha1.ScaleDownTarget{named}},
-		"no member":              {"ci-9", "", "VirtualMachinePool ci: ci-9 is not a member; nothing was changed; members that can be removed: ci-0, ci-1, ci-2", 0, nil},
-		"another of the name":    {"ci-0@u-9", "", "ci-0 has UID u-0, not u-9", 0, nil},
-		"being deleted":          {"ci-4", "", "ci-4 is already being deleted", 0, nil},
-		"one of them wrong":      {"ci-0 ci-9 ci-4", "", "ci-9 is not a member; ci-4 is already being deleted; nothing was changed; members that can be removed: ci-1, ci-2", 0, nil},
-		"no UID behind @":        {"ci-0@", "", `invalid --vm "ci-0@": must be NAME or NAME@UID`, 0, nil},
-		"another kind":           {"svmop/ci-0", "", "svmop/ci-0 is not a VirtualMachine", 0, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			wanted, err := wantedOf(strings.Fields(tc.vms))
-			var s shrink
-			if err == nil {
-				s, err = shrinkOf(pool, members, wanted)
-			}
-			switch {
-			case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
-				t.Errorf("%v does not say %q", err, tc.err)
-			case tc.err != "":
-				return
-			case err != nil || s.describe(5) != tc.told || s.replicas != tc.replicas:
-				t.Errorf("%q with %d replicas, %v; want %q with %d", s.describe(5), s.replicas, err, tc.told, tc.replicas)
-			}
-			if diff := cmp.Diff(tc.targets, s.targets); diff != "" {
-				t.Errorf("targets (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestEligibleIsForReading(t *testing.T) {
-	pool := poolOf("team", 12)
-	var members []v1alpha1.VirtualMachine
-	for slot := range 12 {
-		m := memberOf(pool, slot)
-		m.UID = types.UID(m.Name)
-		members = append(members, *m)
-	}
-	for named, want := range map[int]string{
-		0:  "ci-0, ci-1, ci-2, ci-3, ci-4, ci-5, ci-6, ci-7, ci-8, ci-9 and 2 more",
-		2:  "ci-2, ci-3, ci-4, ci-5, ci-6, ci-7, ci-8, ci-9, ci-10, ci-11",
-		12: "none",
-	} {
-		var targets []v1alpha1.ScaleDownTarget
-		for _, m := range members[:named] {
-			targets = append(targets, targetOf(m.Name, string(m.UID)))
-		}
-		if got := eligible(members, targets); got != want {
-			t.Errorf("with %d named: %q, want %q", named, got, want)
-		}
-	}
-}
 
 // poolAt makes a pool with as many members as replicas.
 func (w *world) poolAt(replicas int32) (*v1alpha1.VirtualMachinePool, []*v1alpha1.VirtualMachine) {
@@ -134,7 +34,7 @@ func (w *world) poolAt(replicas int32) (*v1alpha1.VirtualMachinePool, []*v1alpha
 func (w *world) wanted(pool *v1alpha1.VirtualMachinePool) string {
 	w.Helper()
 	w.Must(w.Get(w.Context(), client.ObjectKeyFromObject(pool), pool))
-	said := fmt.Sprint(replicasOf(pool))
+	said := fmt.Sprint(*pool.Spec.Replicas)
 	for _, t := range pool.Spec.ScaleDownTargets {
 		said += " " + t.Name
 	}
@@ -180,13 +80,40 @@ func TestScaleDown(t *testing.T) {
 	w.plugin("scale-down ci --vm ci-2"+in, 1, "VirtualMachinePool ci is being deleted together with its members")
 }
 
-// intercepted is a cluster whose requests are held up.
-func (w *world) intercepted(namespace string, funcs interceptor.Funcs) *cluster {
+// sender sends a request of the plugin, and hook does it for requests of one method.
+type (
+	sender func() (*http.Response, error)
+	hook   func(sender) (*http.Response, error)
+)
+
+// intercepted runs a command line of the plugin, by a clock that is that much ahead. The hooks send its requests, by method.
+func (w *world) intercepted(line string, ahead time.Duration, hooks map[string]hook) result {
 	w.Helper()
-	c, err := client.NewWithWatch(w.plane.Config, client.Options{Scheme: scheme})
-	w.Must(err)
-	return &cluster{WithWatch: interceptor.NewClient(c, funcs), config: w.plane.Config, namespace: namespace}
+	streams, _, out, errs := genericiooptions.NewTestIOStreams()
+	p := cli.New(streams)
+	p.Now = func() time.Time { return time.Now().Add(ahead) }
+	decoding := p.Flags.WrapConfigFn
+	p.Flags.WrapConfigFn = func(config *rest.Config) *rest.Config {
+		config = decoding(config)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				send := func() (*http.Response, error) { return next.RoundTrip(r) }
+				if h := hooks[r.Method]; h != nil {
+					return h(send)
+				}
+				return send()
+			})
+		})
+		return config
+	}
+	code := run(w.Context(), p, append([]string{"--kubeconfig", w.plane.Kubeconfig()}, strings.Fields(line)...))
+	return result{out.String(), errs.String(), code}
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Somebody else writes the pool between our look at it and our write: nothing of theirs is lost, and what was said of it before is
 // looked at again.
@@ -208,25 +135,24 @@ func TestScaleDownBesideAnother(t *testing.T) {
 			w := newWorldOn(t, w.plane)
 			pool, members := w.poolAt(3)
 			done := false
-			c := w.intercepted(pool.Namespace, interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption,
-			) error {
+			line := "scale-down ci --vm ci-1 -n " + pool.Namespace
+			if tc.from > 0 {
+				line += fmt.Sprint(" --from ", tc.from)
+			}
+			r := w.intercepted(line, 0, map[string]hook{http.MethodPatch: func(send sender) (*http.Response, error) {
 				if !done {
 					done = true
 					theirs := pool.DeepCopy()
 					theirs.Spec.Replicas = &tc.theirs
 					if tc.names >= 0 {
-						theirs.Spec.ScaleDownTargets = []v1alpha1.ScaleDownTarget{targetOf(members[tc.names].Name, string(members[tc.names].UID))}
+						theirs.Spec.ScaleDownTargets = []v1alpha1.ScaleDownTarget{targetNamed(members[tc.names])}
 					}
-					w.Must(w.Update(ctx, theirs))
+					w.Must(w.Update(t.Context(), theirs))
 				}
-				return c.Patch(ctx, o, patch, opts...)
+				return send()
 			}})
-			streams, _, out, _ := genericiooptions.NewTestIOStreams()
-			o := &scaleDown{plugin: newPlugin(streams), from: tc.from, expects: tc.from > 0, dryRun: dryRunNone}
-			err := o.run(t.Context(), c, "ci", []v1alpha1.ScaleDownTarget{{Name: "ci-1"}})
-			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) || !strings.Contains(out.String(), tc.said) {
-				t.Errorf("%q, %v; want %q, %q", out.String(), err, tc.said, tc.err)
+			if (r.code == 0) != (tc.err == "") || !strings.Contains(r.stderr, tc.err) || !strings.Contains(r.stdout, tc.said) {
+				t.Errorf("exit %d, %q, %q; want %q, %q", r.code, r.stdout, r.stderr, tc.said, tc.err)
 			}
 			if got := w.wanted(pool); got != tc.is {
 				t.Errorf("the pool is %q, want %q", got, tc.is)
@@ -264,4 +190,24 @@ func TestTheWayOutOfAScaleDownThatNamesNobody(t *testing.T) {
 	if replicas := tm.get("svmpool/ci", ".spec.replicas"); replicas != "1" || len(got) != 2 || !slices.Equal(got, want) {
 		t.Errorf("after %q the pool has %s replicas and names %q", words, replicas, got)
 	}
+}
+
+// poolOf is a pool with so many replicas.
+func poolOf(namespace string, replicas int32) *v1alpha1.VirtualMachinePool {
+	pool := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ci"}}
+	pool.Spec.Replicas, pool.Spec.ScaleDownPolicy = &replicas, v1alpha1.ScaleDownExplicit
+	pool.Spec.VirtualMachineTemplate.Spec.Runtime.Pod = &v1alpha1.PodRuntime{}
+	return pool
+}
+
+// memberOf is a member of a pool.
+func memberOf(pool *v1alpha1.VirtualMachinePool, slot int, finalizers ...string) *v1alpha1.VirtualMachine {
+	m := vm(pool.Namespace, fmt.Sprintf("%s-%d", pool.Name, slot), finalizers...)
+	m.Labels = map[string]string{v1alpha1.LabelPool: pool.Name, v1alpha1.LabelPoolUID: string(pool.UID)}
+	m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1alpha1.GroupVersion.WithKind(cli.PoolKind))}
+	return m
+}
+
+func targetNamed(m *v1alpha1.VirtualMachine) v1alpha1.ScaleDownTarget {
+	return v1alpha1.ScaleDownTarget{Name: m.Name, UID: m.UID}
 }

@@ -2,23 +2,14 @@ package plugin
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/depth"
 )
 
@@ -94,7 +85,7 @@ func TestSelectionsThatContradict(t *testing.T) {
 		"migrate web-1 --to esx-1 --node-selector a=": "cannot set --to and --node-selector at the same time",
 	} {
 		streams, _, out, errs := genericiooptions.NewTestIOStreams()
-		if code := newPlugin(streams).run(t.Context(), strings.Fields(line)); code == 0 || !strings.Contains(errs.String(), text) {
+		if code := run(t.Context(), cli.New(streams), strings.Fields(line)); code == 0 || !strings.Contains(errs.String(), text) {
 			t.Errorf("%s: exit %d, the user reads %q, without %q", line, code, out.String()+errs.String(), text)
 		}
 	}
@@ -156,45 +147,8 @@ func TestClientDryRunNamesMachines(t *testing.T) {
 	} {
 		streams, _, out, errs := genericiooptions.NewTestIOStreams()
 		line := "stop web-1 web-2 --dry-run=client --kubeconfig " + config + format
-		if code := newPlugin(streams).run(t.Context(), strings.Fields(line)); code != 0 || out.String() != want {
+		if code := run(t.Context(), cli.New(streams), strings.Fields(line)); code != 0 || out.String() != want {
 			t.Errorf("%s: exit %d, %q, %s, want %q", line, code, out, errs, want)
 		}
 	}
-}
-
-// Many operations are not watched all at once, and none is missed.
-func TestWatchesAreBounded(t *testing.T) {
-	var operations []*v1alpha1.VirtualMachineOperation
-	for i := range 4 * watchesAtMost {
-		o := newOperation("team", fmt.Sprintf("web-%d", i), v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
-		o.Name, o.ResourceVersion = fmt.Sprintf("stop-%d", i), "1"
-		operations = append(operations, o)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		var begun atomic.Int32
-		end := make(chan struct{})
-		funcs := interceptor.Funcs{Watch: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) (watch.Interface, error) {
-			done := operations[begun.Add(1)-1].DeepCopy()
-			done.Status.Phase = v1alpha1.OperationCompleted
-			done.Status.Conditions = []metav1.Condition{v1alpha1.ConditionCompleted.Condition(metav1.ConditionTrue, v1alpha1.ReasonSucceeded, 1, "")}
-			changes := make(chan watch.Event, 1)
-			go func() {
-				<-end
-				changes <- watch.Event{Type: watch.Modified, Object: done}
-			}()
-			return watch.NewProxyWatcher(changes), nil
-		}}
-		c := &cluster{WithWatch: interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).Build(), funcs)}
-		o := &operate{plugin: newPlugin(genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})}
-		succeeded := make(chan bool)
-		go func() { succeeded <- o.await(t.Context(), c, operations) }()
-		synctest.Wait()
-		if n := begun.Load(); n != watchesAtMost {
-			t.Errorf("%d are watched at once, want %d", n, watchesAtMost)
-		}
-		close(end)
-		if !<-succeeded || int(begun.Load()) != len(operations) {
-			t.Errorf("%d of %d were watched, or one of them was not seen to succeed", begun.Load(), len(operations))
-		}
-	})
 }

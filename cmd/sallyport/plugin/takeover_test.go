@@ -2,10 +2,6 @@ package plugin
 
 import (
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // What is held back is taken over, or made anew, by whoever holds the verb, and nothing else is: velero#2554.
@@ -45,23 +41,4 @@ func TestTakeOver(t *testing.T) {
 	tm.sallyport("take-over svm db-1", 1, "db-1: not held back")
 	tm.sallyport("take-over svm", 1, "KIND with -l or --all", "--help")
 	tm.sallyport("take-over svm web-1 --all", 1, "name cannot be provided when --all is specified", "--help")
-}
-
-// Templates are taken over, too. None is created beside another one, because a folder can have only one of the name.
-func TestTakeOverOfTemplates(t *testing.T) {
-	o := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
-		map[string]any{"type": "Ready", "status": "False", "reason": "OwnedByAnother"},
-	}}}}
-	for kind, want := range map[string]bool{"VirtualMachine": true, "VirtualDisk": true, "VSphereTemplate": true, "VSphereServer": false} {
-		o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
-		if got := heldBack(o); got != want {
-			t.Errorf("%s is held back: %t", kind, got)
-		}
-	}
-	for _, e := range earlierCommands {
-		o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(templateKind))
-		if err := e.mayDecide(o); (err == nil) != (e.use == "take-over") {
-			t.Errorf("%s: %v", e.use, err)
-		}
-	}
 }

@@ -8,21 +8,23 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 // What others have written into an object does nothing to the terminal of who looks at it, and makes no cells of its own.
 func TestObjectsDoNotCommandTheTerminal(t *testing.T) {
 	streams, _, out, errs := genericiooptions.NewTestIOStreams()
-	p := newPlugin(streams)
+	p := cli.New(streams)
 	const bad = "nothing wrong\x1b[2K\rReady\u009b1A\vx\fy\tz"
-	r := reportOf(func(page *page) {
-		page.row("Ready:", page.condition(&metav1.Condition{Status: "False", Reason: "Failed", Message: bad}))
-		page.line("%s", bad)
+	r := reportOf(func(page *cli.Page) {
+		page.Row("Ready:", page.Condition(&metav1.Condition{Status: "False", Reason: "Failed", Message: bad}))
+		page.Line("%s", bad)
 	})
-	if err := render(p.Out, r, time.Now()); err != nil {
+	if err := cli.Render(p.Out, r, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.run(t.Context(), []string{"why", "vm", "a", "b\x1b[2J"}); code == 0 {
+	if code := run(t.Context(), p, []string{"why", "vm", "a", "b\x1b[2J"}); code == 0 {
 		t.Error("that is no name")
 	}
 	for _, text := range []*bytes.Buffer{out, errs} {
@@ -35,6 +37,6 @@ func TestObjectsDoNotCommandTheTerminal(t *testing.T) {
 	}
 }
 
-type reportOf func(*page)
+type reportOf func(*cli.Page)
 
-func (r reportOf) text(p *page) { r(p) }
+func (r reportOf) Text(p *cli.Page) { r(p) }

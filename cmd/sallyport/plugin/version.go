@@ -10,6 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/version"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 // versions are those of the plugin and of the replicas.
@@ -19,7 +20,7 @@ type versions struct {
 	Replicas map[string]string `json:"replicaVersions,omitempty"`
 }
 
-func (p *plugin) versionCommand() *cobra.Command {
+func versionCommand(p *cli.Plugin) *cobra.Command {
 	var client bool
 	var output string
 	command := &cobra.Command{
@@ -32,8 +33,10 @@ func (p *plugin) versionCommand() *cobra.Command {
 
   # Print only the version of the plugin
   kubectl sallyport version --client -o yaml`,
-		Args:              cobra.NoArgs,
-		RunE:              func(command *cobra.Command, _ []string) error { return p.version(command.Context(), client, output) },
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return printVersion(command.Context(), p, client, output)
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	command.Flags().BoolVar(&client, "client", false, "print only the version of the plugin, without connecting to a cluster")
@@ -41,12 +44,12 @@ func (p *plugin) versionCommand() *cobra.Command {
 	return command
 }
 
-// version prints the plugin's version even if the replicas' are unknown, as kubectl does.
-func (p *plugin) version(ctx context.Context, only bool, output string) error {
+// printVersion prints the plugin's version even if the replicas' are unknown, as kubectl does.
+func printVersion(ctx context.Context, p *cli.Plugin, only bool, output string) error {
 	known := versions{Client: version.Get()}
 	var failed error
 	if !only {
-		known.Replicas, failed = p.replicaVersions(ctx)
+		known.Replicas, failed = replicaVersions(ctx, p)
 	}
 	if output != "" {
 		if err := format.Print(p.Out, output, known); err != nil {
@@ -62,17 +65,17 @@ func (p *plugin) version(ctx context.Context, only bool, output string) error {
 }
 
 // replicaVersions returns the versions that running replicas report in their Leases.
-func (p *plugin) replicaVersions(ctx context.Context) (map[string]string, error) {
-	c, err := p.connect()
+func replicaVersions(ctx context.Context, p *cli.Plugin) (map[string]string, error) {
+	c, err := p.Connect()
 	if err != nil {
 		return nil, err
 	}
-	s := c.service(ctx, p)
-	if s.err != nil {
-		return nil, fmt.Errorf("reading the Leases of the replicas: %w", s.err)
+	s := c.Service(ctx, p)
+	if s.Err != nil {
+		return nil, fmt.Errorf("reading the Leases of the replicas: %w", s.Err)
 	}
-	if len(s.versions) == 0 {
+	if len(s.Versions) == 0 {
 		fmt.Fprintln(p.ErrOut, "Warning: no replica of Sallyport is running")
 	}
-	return s.versions, nil
+	return s.Versions, nil
 }

@@ -3,7 +3,6 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,15 +12,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -186,64 +176,5 @@ func TestWaitingForSeveral(t *testing.T) {
 		if !strings.Contains(w.read(), text) {
 			t.Errorf("the user does not read %q", text)
 		}
-	}
-}
-
-// A watch that is refused, too old, cut or answered by an API server that is down is begun again; one that is forbidden is not.
-func TestWaitingSurvivesTroubleWithTheWatch(t *testing.T) {
-	operation := newOperation("team", "web-1", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
-	operation.Name, operation.UID, operation.ResourceVersion = "web-1-stop-x", "uid-1", "1"
-	succeeded, another := operation.DeepCopy(), operation.DeepCopy()
-	succeeded.Status.Phase = v1alpha1.OperationCompleted
-	succeeded.Status.Conditions = []metav1.Condition{v1alpha1.ConditionCompleted.Condition(metav1.ConditionTrue, v1alpha1.ReasonSucceeded, 1, "")}
-	another.UID = "uid-2"
-	expired := apierrors.NewResourceExpired("too old")
-	for name, tc := range map[string]struct {
-		trouble error         // of asking for the first watch
-		events  []watch.Event // of the first watch, which then ends
-		listed  *v1alpha1.VirtualMachineOperation
-		lists   int
-		wants   string // in the error; empty is success
-	}{
-		"the network":          {errors.New("connection refused"), nil, succeeded, 1, ""},
-		"a restart":            {apierrors.NewServiceUnavailable("starting"), nil, succeeded, 1, ""},
-		"too old":              {expired, nil, operation, 1, ""},
-		"too old, as an event": {nil, []watch.Event{{Type: watch.Error, Object: new(expired.Status())}}, operation, 1, ""},
-		"cut":                  {nil, nil, nil, 0, ""},
-		"deleted":              {nil, []watch.Event{{Type: watch.Deleted, Object: operation}}, nil, 0, "was deleted before it finished"},
-		"deleted at its end":   {nil, []watch.Event{{Type: watch.Deleted, Object: succeeded}}, nil, 0, ""},
-		"gone meanwhile":       {expired, nil, another, 1, "no longer exists; its result is unknown"},
-		"no right to watch":    {apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not you")), nil, nil, 0, "continues in the cluster"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			lists, watches := 0, 0
-			funcs := interceptor.Funcs{
-				List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
-					lists++
-					list.SetResourceVersion("2")
-					list.(*v1alpha1.VirtualMachineOperationList).Items = []v1alpha1.VirtualMachineOperation{*tc.listed.DeepCopy()}
-					return nil
-				},
-				Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
-					events, trouble := tc.events, tc.trouble
-					if watches++; watches > 1 {
-						events, trouble = []watch.Event{{Type: watch.Modified, Object: succeeded}}, nil
-					}
-					changes := make(chan watch.Event, len(events))
-					for _, e := range events {
-						changes <- e
-					}
-					close(changes)
-					return watch.NewProxyWatcher(changes), trouble
-				},
-			}
-			var out bytes.Buffer
-			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).Build(), funcs)
-			w := &waiter{client: c, out: &out, operation: operation, from: operation.ResourceVersion}
-			err := w.wait(t.Context(), time.Minute)
-			if got := errText(err); tc.wants == "" && err != nil || !strings.Contains(got, tc.wants) || lists != tc.lists {
-				t.Errorf("got %q, want %q; %d lists, want %d; the user reads\n%s", got, tc.wants, lists, tc.lists, out.String())
-			}
-		})
 	}
 }

@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"bytes"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,61 +11,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
-
-// What an image says of itself, as a person reads it.
-func TestImagesInShort(t *testing.T) {
-	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
-	condition := func(about v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) metav1.Condition {
-		c := about.Condition(status, reason, 1, message)
-		c.LastTransitionTime = at(3 * time.Minute)
-		return c
-	}
-	users := []v1alpha1.VMDiskImageUser{{Kind: "VirtualDisk", Name: "data", UID: "1"}, {Kind: "VirtualMachine", Name: "web-1", UID: "2"}}
-	for name, r := range map[string]*imageReport{
-		"image-new": {},
-		"image-importing": {
-			Reconciled: true, Waiting: []string{"svd/root"},
-			Spec: v1alpha1.VMDiskImageSpec{AllowedNamespaces: v1alpha1.VMDiskImageNamespaces{From: v1alpha1.VMDiskImageFromSelector}},
-			Status: v1alpha1.VMDiskImageStatus{
-				Phase:      v1alpha1.VMDiskImageImporting,
-				Attempt:    &v1alpha1.VMDiskImageAttempt{Number: 2, StartedAt: at(10 * time.Minute), Progress: "45.12%"},
-				Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonImporting, "attempt 2: CDI reports phase ImportInProgress")},
-			},
-		},
-		"image-unused": {
-			Reconciled: true,
-			Spec: v1alpha1.VMDiskImageSpec{
-				Retired: true, DeletionPolicy: v1alpha1.VMDiskImageDeleteAfterUnreferenced, TTLAfterUnreferenced: &metav1.Duration{Duration: 2 * time.Hour},
-			},
-			Status: v1alpha1.VMDiskImageStatus{
-				Phase: v1alpha1.VMDiskImageReady, References: &v1alpha1.VMDiskImageReferences{}, UnreferencedSince: new(at(30 * time.Minute)),
-				Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonImageReady, "")},
-			},
-		},
-		"image-terminating": {
-			UID: "u-1", Reconciled: true, Terminating: true,
-			Spec: v1alpha1.VMDiskImageSpec{DeletionPolicy: v1alpha1.VMDiskImageDeleteAfterUnreferenced},
-			Status: v1alpha1.VMDiskImageStatus{
-				Phase:      v1alpha1.VMDiskImageTerminating,
-				Attempt:    &v1alpha1.VMDiskImageAttempt{Number: 1, StartedAt: at(time.Hour), RetryAt: new(at(-time.Minute))},
-				References: &v1alpha1.VMDiskImageReferences{Count: 3, Elsewhere: 1, Users: users},
-				Conditions: []metav1.Condition{
-					condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTerminating, "the image is used by 3 disks"),
-					condition(v1alpha1.ConditionDeletionBlocked, metav1.ConditionTrue, v1alpha1.ReasonImageReferenced, "the image is used by 3 disks"),
-				},
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got bytes.Buffer
-			if err := render(&got, r, now); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, filepath.Join("testdata", name+".txt"), got.String())
-		})
-	}
-}
 
 func TestWhyAnImage(t *testing.T) {
 	w := newWorld(t)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 // shows wants lines in what a user reads.
@@ -37,7 +38,7 @@ func note(about client.Object, apiVersion, kind, reason, text string, at time.Ti
 			APIVersion: apiVersion, Kind: kind, Namespace: about.GetNamespace(), Name: about.GetName(), UID: about.GetUID(),
 		},
 		Reason: reason, Message: text, Type: corev1.EventTypeWarning, Action: "Delete", EventTime: metav1.NewMicroTime(at),
-		ReportingController: eventSource, ReportingInstance: "sallyport-1",
+		ReportingController: "sallyport", ReportingInstance: "sallyport-1",
 	}
 }
 
@@ -79,11 +80,17 @@ func TestWhyAWorkload(t *testing.T) {
 	if got := w.replicasOf(d); got != 3 {
 		t.Errorf("the question left %d replicas", got)
 	}
-	var known objectReport
+	var known struct {
+		Object   metav1.PartialObjectMetadata
+		Replicas *int64
+		Override *v1alpha1.Override
+		Events   []any
+		Requests []cli.Answer
+	}
 	w.Must(json.Unmarshal([]byte(w.plugin("why deploy/gate-sallyport -o json -n "+ns, 0).stdout), &known))
-	requests := []verdict{known.Requests[0].Verdict, known.Requests[1].Verdict, known.Requests[2].Verdict}
+	requests := []cli.Verdict{known.Requests[0].Verdict, known.Requests[1].Verdict, known.Requests[2].Verdict}
 	if known.Object.Name != d.Name || *known.Replicas != 3 || *known.Requests[2].Replicas != 0 || known.Override.Policy != "guard" ||
-		len(known.Events) != 2 || !slices.Equal(requests, []verdict{accepted, accepted, accepted}) {
+		len(known.Events) != 2 || !slices.Equal(requests, []cli.Verdict{cli.Accepted, cli.Accepted, cli.Accepted}) {
 		t.Errorf("as JSON it is %+v", known)
 	}
 	for replicas, want := range map[int]string{1: "delete, scale --replicas=0", 0: "delete"} {

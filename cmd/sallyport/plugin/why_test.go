@@ -4,17 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
 func TestWhyAMachine(t *testing.T) {
@@ -39,16 +36,26 @@ func TestWhyAMachine(t *testing.T) {
 	if got := tm.must("", "get", "svmop", "-o", "name"); strings.Count(got, "\n") != 1 {
 		t.Errorf("the question left something behind: %s", got)
 	}
-	var known machineReport
-	if err := json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known); err != nil {
-		t.Fatal(err)
-	}
-	if known.Machine.Name != "web-1" || len(known.Unfinished) != 1 || len(known.Requests) != len(asked()) || known.Requests[0].Reasons[0].Policy == "" {
+	known := tm.machineAsJSON()
+	if known.VirtualMachine.Name != "web-1" || len(known.UnfinishedOperations) != 1 || len(known.Requests) != len(cli.MachineRequests()) || known.Requests[0].Reasons[0].Policy == "" {
 		t.Errorf("known as JSON is %+v", known)
 	}
 	tm.sallyport("why svmop "+name, 0, "Start of VirtualMachine web-1", "InProgress: the runtime is busy", "this operation", "Deadline:", "Requested:")
 	tm.sallyport("why svm nobody", 1, `Error from server (NotFound): virtualmachines.sallyport.dev "nobody" not found`)
 	tm.sallyport("why svmop/nobody", 1, "operations are deleted after spec.ttlSecondsAfterFinished")
+}
+
+// machineReportJSON is what programs read of a machine.
+type machineReportJSON struct {
+	VirtualMachine       v1alpha1.VirtualMachine
+	UnfinishedOperations []v1alpha1.VirtualMachineOperation
+	Requests             []cli.Answer
+}
+
+func (tm *team) machineAsJSON() (known machineReportJSON) {
+	tm.Helper()
+	tm.Must(json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known))
+	return known
 }
 
 // rule is a policy that is asked about the operations of a test's own namespace, and that refuses by one rule.
@@ -118,11 +125,8 @@ func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
 	if r.stderr != "" {
 		t.Errorf("besides the user reads %s", r.stderr)
 	}
-	var known machineReport
-	if err := json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known); err != nil {
-		t.Fatal(err)
-	}
-	want := []objection{{Policy: tm.namespace + "-warns", Reason: "Night", Message: "nobody works now in " + tm.namespace + "; wait for the day"}}
+	known := tm.machineAsJSON()
+	want := []cli.Objection{{Policy: tm.namespace + "-warns", Reason: "Night", Message: "nobody works now in " + tm.namespace + "; wait for the day"}}
 	if diff := cmp.Diff(want, known.Requests[1].Warnings); diff != "" {
 		t.Errorf("warnings as JSON (-want +got):\n%s", diff)
 	}
@@ -139,67 +143,4 @@ func TestWhyATerminatingMachine(t *testing.T) {
 	tm.sallyport("why web-1", 0, "Deletion:", "waiting for finalizers sallyport.dev/virtual-machine",
 		"Allowed now:  delete\nDenied now:   start, stop, stop --force, restart, restart --force, migrate, migrate --force, evict, evict --force:\n"+
 			"              VirtualMachineTerminating: it is being deleted (since 2")
-}
-
-// What people read, of everything at once. UPDATE=1 writes it anew.
-func TestTexts(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)
-	for name, r := range map[string]report{"machine": &machineReport{}, "leaving": &machineReport{}, "answers": &machineReport{}, "operation": &operationReport{}, "ended": &operationReport{}} {
-		t.Run(name, func(t *testing.T) {
-			given, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(given, r); err != nil {
-				t.Fatal(err)
-			}
-			var got strings.Builder
-			if err := render(&got, r, now); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, filepath.Join("testdata", name+".txt"), got.String())
-		})
-	}
-}
-
-// golden compares with a file. UPDATE=1 writes it anew.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("people read\n%s\nand should read\n%s", got, want)
-	}
-}
-
-func TestOutcomes(t *testing.T) {
-	condition := func(reason v1alpha1.ConditionReason) []metav1.Condition {
-		return []metav1.Condition{v1alpha1.ConditionCompleted.Condition(metav1.ConditionTrue, reason, 1, "")}
-	}
-	for want, status := range map[string]v1alpha1.VirtualMachineOperationStatus{
-		"":                                    {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSucceeded)},
-		"was superseded by another operation": {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSuperseded)},
-		"was superseded by the deletion of the machine": {Phase: v1alpha1.OperationCompleted, SupersededBy: &v1alpha1.OperationReference{UID: "u"}},
-		"did not succeed: Completed":                    {Phase: v1alpha1.OperationCompleted},
-		"did not succeed: Failed, Denied":               {Phase: v1alpha1.OperationFailed, Conditions: condition("Denied")},
-	} {
-		err := outcome(&v1alpha1.VirtualMachineOperation{Status: status})
-		if got := errText(err); got != want {
-			t.Errorf("%+v: got %q, want %q", status, got, want)
-		}
-	}
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -1,0 +1,38 @@
+// Package cli has what all commands of the plugin share: the connection to a cluster, the selection of objects, dry runs, the requests
+// that are tried, and text in columns.
+package cli
+
+import (
+	"io"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"sallyport.dev/sallyport/cmd/internal/terminal"
+)
+
+// Plugin is what all commands share.
+type Plugin struct {
+	// IOStreams are for text. They escape control characters.
+	genericiooptions.IOStreams
+	// Raw is for objects in the format of --output.
+	Raw io.Writer
+	// Flags are those of the connection to a cluster.
+	Flags *genericclioptions.ConfigFlags
+	Now   func() time.Time
+	// Patience is how long a command waits until Sallyport has reconciled its change.
+	Patience time.Duration
+}
+
+// DefaultPatience is long enough for a running manager and short enough to wait for one that does not run.
+const DefaultPatience = 5 * time.Second
+
+// New returns the plugin of one command line.
+func New(streams genericiooptions.IOStreams) *Plugin {
+	raw := streams.Out
+	streams.Out, streams.ErrOut = terminal.Safe(streams.Out), terminal.Safe(streams.ErrOut)
+	p := &Plugin{IOStreams: streams, Raw: raw, Flags: genericclioptions.NewConfigFlags(true), Now: time.Now, Patience: DefaultPatience}
+	p.Flags.WrapConfigFn = (&leavingOut{out: p.ErrOut}).wrap
+	return p
+}
