@@ -20,8 +20,11 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
-// Scheme knows the kinds that the plugin reads and writes, ownKinds those of Sallyport.
-var Scheme, OwnKinds = runtime.NewScheme(), runtime.NewScheme()
+// Scheme knows the kinds that the plugin reads and writes.
+var Scheme = runtime.NewScheme()
+
+// OwnKinds knows the kinds of Sallyport.
+var OwnKinds = runtime.NewScheme()
 
 func init() {
 	utilruntime.Must(v1alpha1.AddToScheme(Scheme))

@@ -8,7 +8,11 @@ import (
 )
 
 // The values of --dry-run.
-const DryRunNone, DryRunServer, DryRunClient = "none", "server", "client"
+const (
+	DryRunNone   = "none"
+	DryRunServer = "server"
+	DryRunClient = "client"
+)
 
 // DryRunSuffix is the suffix of a result, by the value of --dry-run.
 var DryRunSuffix = map[string]string{DryRunNone: "", DryRunServer: " (server dry run)", DryRunClient: " (dry run)"}
