@@ -9,7 +9,7 @@ import (
 
 // answers prints allowed requests, then allowed requests with warnings, and then denied ones. Requests with the same reasons are in one
 // group. text formats a reason.
-func (p *page) answers(requests []answer, text func(*answer, objection) string) {
+func (p *page) answers(requests []answer, text func(objection) string) {
 	p.line("")
 	var groups []string
 	of, ranks := map[string][]string{}, map[string]int{}
@@ -78,35 +78,29 @@ var headings = map[verdict]string{
 }
 
 // why returns the heading of the verdict and, below it, the reasons.
-func (a *answer) why(put func(*answer, objection) string) string {
+func (a *answer) why(put func(objection) string) string {
 	text, reasons := headings[a.Verdict], a.Reasons
 	if a.Verdict == accepted && len(a.Warnings) > 0 {
 		text, reasons = text+", with warnings", a.Warnings
 	}
 	for _, o := range reasons {
-		text += "\n" + put(a, o)
+		text += "\n" + put(o)
 	}
 	return text
 }
 
-// shortText returns a reason in one line. A policy's message reads "OBJECT: REQUEST is not allowed because CAUSE; WAY OUT". The
-// page already names object and request, and lists other requests, so only the cause is left.
-func shortText(a *answer, o objection) string {
-	message := strings.ReplaceAll(o.Message, "\n", " ")
-	if o.Policy != "" && !o.undecided() {
-		message, _, _ = strings.Cut(message, "; ")
-		if _, cause, has := strings.Cut(message, ": "+a.command()+" is not allowed because "); has {
-			message = cause
-		}
-	}
+// short returns the reason in one line, if possible only with its cause: the page already names object and request, and lists other
+// requests.
+func (o objection) short() string {
+	message := strings.ReplaceAll(cmp.Or(o.Cause, o.Message), "\n", " ")
 	if o.Reason != "" {
 		message = o.Reason + ": " + message
 	}
 	return message
 }
 
-// wholeText returns a reason with the complete message, including the way out.
-func wholeText(_ *answer, o objection) string {
+// whole returns the reason with the complete message, including the way out.
+func (o objection) whole() string {
 	switch {
 	case o.Policy != "":
 		return fmt.Sprintf("[%s/%s] %s", o.Policy, o.Reason, o.Message)

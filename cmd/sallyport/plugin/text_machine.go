@@ -40,7 +40,7 @@ func (r *machineReport) text(p *page) {
 	p.row("Run policy:", string(m.Spec.RunPolicy))
 	p.row("Power intent:", r.intent(p))
 	p.deletion(&m.ObjectMeta, abandon(m)...)
-	p.answers(r.Requests, shortText)
+	p.answers(r.Requests, objection.short)
 	p.diagnose("machine", r.Requests)
 }
 

@@ -63,7 +63,7 @@ func (r *objectReport) text(p *page) {
 	}
 	p.row("Events:", strings.Join(events, "\n"))
 	p.row("Unknown:", strings.Join(r.Unknown, "\n"))
-	p.answers(r.Requests, wholeText)
+	p.answers(r.Requests, objection.whole)
 	p.diagnose(strings.ToLower(o.Kind), r.Requests)
 }
 
