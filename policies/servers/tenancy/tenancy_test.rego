@@ -2,6 +2,9 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _vsphere(more) := object.union({"serverRef": {"name": "vc-1"}}, more)
 
 _at(path) := _vsphere({"inventoryPath": path})
@@ -50,7 +53,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := concat("; ", [denial.message | some denial in policy.deny])
+_messages := concat("; ", [_text(denial) | some denial in policy.deny])
 
 test_facts_ask_for_the_server_and_the_namespace if {
 	policy.facts == {
