@@ -92,7 +92,7 @@ func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionR
 	r.metrics.lost.Add(float64(len(lost))) // losing a record does not change the decision
 }
 
-// reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429 (code in package decision), and if the details
+// reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429, and if the details
 // name a machine, this is the only reason for the denial.
 func (r *Recorder) reportEviction(d *decision.Decision, said *metav1.Status) {
 	machine := said.Details.Group == v1alpha1.GroupVersion.Group && said.Details.Kind == "VirtualMachine"
