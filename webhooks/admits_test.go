@@ -16,6 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -102,25 +103,25 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 	const below = "; allowed folders: /dc/vm/a"
 	for name, tc := range map[string]struct {
 		machine *v1alpha1.VirtualMachine
-		want    Ruling
+		want    decision.Admission
 	}{
-		"below the folder":   {adopted("vc", "/dc/vm/a/web"), Ruling{}},
-		"place not known":    {adopted("vc", ""), Ruling{}},
-		"no vSphere machine": {pod, Ruling{}},
-		"moved away": {adopted("vc", "/dc/vm/b/web"), Ruling{Denied: true, Reason: "FolderNotAllowed",
+		"below the folder":   {adopted("vc", "/dc/vm/a/web"), decision.Admission{}},
+		"place not known":    {adopted("vc", ""), decision.Admission{}},
+		"no vSphere machine": {pod, decision.Admission{}},
+		"moved away": {adopted("vc", "/dc/vm/b/web"), decision.Admission{Denied: true, Reason: "FolderNotAllowed",
 			Message: "[servers-tenancy/FolderNotAllowed] namespace ns may not adopt the machine because it is not below a folder that VSphereServer vc allows" + below}},
-		"made where it may be": {cloned("/dc/vm/a/web", "/dc/datastore/d"), Ruling{}},
-		"made, and moved away": {cloned("/dc/vm/b", "/dc/datastore/d"), Ruling{Denied: true, Reason: "FolderNotAllowed",
+		"made where it may be": {cloned("/dc/vm/a/web", "/dc/datastore/d"), decision.Admission{}},
+		"made, and moved away": {cloned("/dc/vm/b", "/dc/datastore/d"), decision.Admission{Denied: true, Reason: "FolderNotAllowed",
 			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: namespace ns may not use the machine's folder on VSphereServer vc; " +
 				"allowed: /dc/vm/a"}},
-		"made on a datastore of others": {cloned("/dc/vm/a", "/dc/datastore/e"), Ruling{Denied: true, Reason: "DatastoreNotAllowed",
+		"made on a datastore of others": {cloned("/dc/vm/a", "/dc/datastore/e"), decision.Admission{Denied: true, Reason: "DatastoreNotAllowed",
 			Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.clone.datastore: namespace ns may not use /dc/datastore/e on VSphereServer vc; " +
 				"allowed: /dc/datastore/d"}},
-		"to be made on some datastore": {cloned("/dc/vm/a", ""), Ruling{}},
-		"to be made where it may not be, on some datastore": {cloned("/dc/vm/b", ""), Ruling{Denied: true, Reason: "FolderNotAllowed",
+		"to be made on some datastore": {cloned("/dc/vm/a", ""), decision.Admission{}},
+		"to be made where it may not be, on some datastore": {cloned("/dc/vm/b", ""), decision.Admission{Denied: true, Reason: "FolderNotAllowed",
 			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: namespace ns may not use the machine's folder on VSphereServer vc; " +
 				"allowed: /dc/vm/a"}},
-		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
+		"no such server": {adopted("gone", "/dc/vm/a/web"), decision.Admission{Denied: true, Reason: "VSphereServerNotFound",
 			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: VSphereServer gone does not exist. " +
 				"Use an existing VSphereServer. To list them, run `kubectl get vsphereservers`."}},
 	} {
@@ -132,7 +133,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Placement{Ruling: tc.want}
+			want := decision.Placement{Admission: tc.want}
 			if name == "to be made on some datastore" {
 				want.Datastores = []string{"/dc/datastore/d"}
 			}
@@ -143,7 +144,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 				t.Errorf("the machine was changed:\n%s", diff)
 			}
 			record := f.only(t)
-			if record.Endpoint != Arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
+			if record.Endpoint != decision.Arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
 				t.Errorf("got record %s", f.records.String())
 			}
 		})
@@ -281,7 +282,7 @@ func TestAdmitsMove(t *testing.T) {
 			if diff := cmp.Diff(before, vm); diff != "" {
 				t.Errorf("the machine was changed:\n%s", diff)
 			}
-			if record := f.only(t); record.Endpoint != Arbitrating || record.Allowed == got.Denied {
+			if record := f.only(t); record.Endpoint != decision.Arbitrating || record.Allowed == got.Denied {
 				t.Errorf("got record %s", f.records.String())
 			}
 		})
@@ -397,7 +398,7 @@ func TestAdmitsDisk(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	got, err := f.AdmitsDisk(t.Context(), disk("/dc/datastore/e"))
-	want := Ruling{Denied: true, Reason: "DatastoreNotAllowed", Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.datastore: " +
+	want := decision.Admission{Denied: true, Reason: "DatastoreNotAllowed", Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.datastore: " +
 		"namespace ns may not use /dc/datastore/e on VSphereServer vc; allowed: /dc/datastore/d"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("(-want +got):\n%s %v", diff, err)

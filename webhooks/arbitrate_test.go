@@ -10,11 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -30,6 +34,37 @@ func (u unasked) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 	}
 	u.t.Errorf("asked beyond what the pass has read: %+v", q)
 	return engine.Answer{}, errors.New("not here")
+}
+
+// sallyportUser is the user of requests that Sallyport makes itself.
+const sallyportUser = "system:sallyport"
+
+// unstructuredOf is an object of Sallyport's kinds as the API server returns it.
+func unstructuredOf(object runtime.Object) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.KindOf(object).Name))
+	return u, err
+}
+
+// creationOf is the request with which its requester creates an operation.
+func creationOf(t *testing.T, operation *v1alpha1.VirtualMachineOperation) *decision.Review {
+	t.Helper()
+	object, err := unstructuredOf(operation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := v1alpha1.KindOf(operation)
+	review, err := decision.NewReview(&admissionv1.AdmissionRequest{
+		UID: "r-1", Operation: admissionv1.Create, Namespace: operation.Namespace, Name: operation.Name,
+		Kind:     metav1.GroupVersionKind(object.GroupVersionKind()),
+		Resource: metav1.GroupVersionResource(v1alpha1.GroupVersion.WithResource(kind.Resource())),
+		UserInfo: authenticationv1.UserInfo{Username: operation.Spec.RequestedBy.Username}, Object: runtime.RawExtension{Object: object},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review
 }
 
 func svmop(name string, kind v1alpha1.OperationType, force bool) v1alpha1.VirtualMachineOperation {
@@ -79,18 +114,18 @@ func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
 		operation  v1alpha1.VirtualMachineOperation
 		machine    *v1alpha1.VirtualMachine
 		unfinished []v1alpha1.VirtualMachineOperation
-		want       Ruling
+		want       decision.Admission
 	}{
-		"an idle machine":                   {start, svm("Stopped"), nil, Ruling{}},
-		"a Start that yields":               {stop, svm("Starting"), []v1alpha1.VirtualMachineOperation{start}, Ruling{Supersedes: []string{"start"}}},
-		"itself does not count":             {stop, svm("Running"), []v1alpha1.VirtualMachineOperation{stop}, Ruling{}},
-		"what is finished does not count":   {start, svm("Stopped"), []v1alpha1.VirtualMachineOperation{finished}, Ruling{}},
-		"what is being undone has lost":     {start, svm("Stopped", undoing("force")), []v1alpha1.VirtualMachineOperation{forced}, Ruling{}},
-		"the run policy that yields":        {stop, svm("Starting", holds("RunPolicy", "Start")), nil, Ruling{SupersedesOrigins: []string{"RunPolicy"}}},
-		"a forced Stop yields to nothing":   {start, svm("Stopping"), []v1alpha1.VirtualMachineOperation{forced}, Ruling{Denied: true, Reason: "OperationInProgress"}},
-		"a deletion yields to nothing":      {stop, svm("Running", holds("Deletion", "Delete")), nil, Ruling{Denied: true, Reason: "OperationInProgress"}},
-		"the machine cannot do it any more": {svmop("move", v1alpha1.OperationMigrate, false), svm("Stopped"), nil, Ruling{Denied: true, Reason: "PhaseForbids"}},
-		"the machine is gone":               {stop, nil, nil, Ruling{Denied: true, Reason: "VirtualMachineNotFound"}},
+		"an idle machine":                   {start, svm("Stopped"), nil, decision.Admission{}},
+		"a Start that yields":               {stop, svm("Starting"), []v1alpha1.VirtualMachineOperation{start}, decision.Admission{Supersedes: []string{"start"}}},
+		"itself does not count":             {stop, svm("Running"), []v1alpha1.VirtualMachineOperation{stop}, decision.Admission{}},
+		"what is finished does not count":   {start, svm("Stopped"), []v1alpha1.VirtualMachineOperation{finished}, decision.Admission{}},
+		"what is being undone has lost":     {start, svm("Stopped", undoing("force")), []v1alpha1.VirtualMachineOperation{forced}, decision.Admission{}},
+		"the run policy that yields":        {stop, svm("Starting", holds("RunPolicy", "Start")), nil, decision.Admission{SupersedesOrigins: []string{"RunPolicy"}}},
+		"a forced Stop yields to nothing":   {start, svm("Stopping"), []v1alpha1.VirtualMachineOperation{forced}, decision.Admission{Denied: true, Reason: "OperationInProgress"}},
+		"a deletion yields to nothing":      {stop, svm("Running", holds("Deletion", "Delete")), nil, decision.Admission{Denied: true, Reason: "OperationInProgress"}},
+		"the machine cannot do it any more": {svmop("move", v1alpha1.OperationMigrate, false), svm("Stopped"), nil, decision.Admission{Denied: true, Reason: "PhaseForbids"}},
+		"the machine is gone":               {stop, nil, nil, decision.Admission{Denied: true, Reason: "VirtualMachineNotFound"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newShippedFixture(t, world{}, shipped...)
@@ -106,7 +141,7 @@ func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if record := f.only(t); record.Endpoint != Arbitrating || record.Allowed == tc.want.Denied {
+			if record := f.only(t); record.Endpoint != decision.Arbitrating || record.Allowed == tc.want.Denied {
 				t.Errorf("got record of %s, allowed %v", record.Endpoint, record.Allowed)
 			}
 		})

@@ -9,14 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 // Classes of attacks that other admission webhooks have been open to. docs/security.md lists them.
@@ -45,23 +44,21 @@ func TestUnboundedRequestBody(t *testing.T) {
 		"after a review":          goodReview,
 		"as more and more fields": `{"a": {"a": {"a": [[[[[`,
 	} {
-		for _, path := range []string{ValidatePath, MutatePath, ValidatePolicyPath + "p", MutatePolicyPath + "p"} {
+		for _, path := range []string{server.ValidatePath, server.MutatePath, server.ValidatePolicyPath + "p", server.MutatePolicyPath + "p"} {
 			f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-			mux := http.NewServeMux()
-			f.Register(mux.Handle, logr.Discard())
 			body := &endless{text: text}
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, body)
 			r.ContentLength = -1 // it is not said how long it is
-			mux.ServeHTTP(w, r)
+			f.handler().ServeHTTP(w, r)
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "too large") {
 				t.Errorf("%s, %s: got %d %.200s", name, path, w.Code, w.Body)
 			}
-			if body.read > maxBody+1 {
+			if body.read > 7<<20+1 {
 				t.Errorf("%s, %s: %d bytes were read", name, path, body.read)
 			}
 			endpoint := strings.Split(path, "/")[1]
-			if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(endpoint, "too_large")); n != 1 {
+			if n := f.count(t, "sallyport_rejected_reviews_total", "too_large", endpoint); n != 1 {
 				t.Errorf("%s, %s: counted %v times", name, path, n)
 			}
 		}
@@ -72,8 +69,7 @@ func TestUnboundedRequestBody(t *testing.T) {
 // the body say.
 func TestWebhookRedirect(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	mux := http.NewServeMux()
-	f.Register(mux.Handle, logr.Discard())
+	mux := f.handler()
 	for _, path := range []string{
 		"/validate", "/validate/policies", "//validate", "//other.example.com/validate", "/validate/policies//other.example.com", "/validate/policies/../../mutate",
 		"/\\other.example.com/validate", "/validate/policies/https:%2f%2fother.example.com", "/validate?next=https://other.example.com", "/",

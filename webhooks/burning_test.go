@@ -14,6 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -48,28 +49,28 @@ func TestInputsThatBurnCostTheirUserOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			hostile := fmt.Sprintf(`{"name": "x", "list": %s}`, list)
-			verdictOf := func(only, spec, user, namespace string) *verdict {
-				d, err := f.Decide(context.Background(), &Question{Endpoint: Validating, Review: reviewOf(t, admissionv1.Update, spec, requestedBy(user, namespace)), Only: only})
+			verdictOf := func(only, spec, user, namespace string) *decision.Verdict {
+				d, err := f.Decide(context.Background(), &decision.Question{Endpoint: decision.Validating, Review: reviewOf(t, admissionv1.Update, spec, requestedBy(user, namespace)), Only: only})
 				if err != nil {
 					t.Error(err)
-					return &verdict{}
+					return &decision.Verdict{}
 				}
-				return &d.verdicts[0]
+				return &d.Verdicts()[0]
 			}
 			var all sync.WaitGroup
 			causes := make(chan engine.Cause, atOnce)
 			for range atOnce {
 				all.Go(func() {
-					if v := verdictOf("burning", hostile, "mallory", "ns"); v.err != nil {
-						causes <- v.err.Cause
+					if v := verdictOf("burning", hostile, "mallory", "ns"); v.Err != nil {
+						causes <- v.Err.Cause
 					}
 				})
 			}
 			for began := time.Now(); time.Since(began) < 3*time.Second; { // the first ones are over by then
 				for _, who := range [][2]string{{"alice", "ns"}, {"mallory", "elsewhere"}, {"system:serviceaccount:ns:default", "ns"}} {
 					for _, policy := range []string{"burning", "size"} {
-						if v := verdictOf(policy, `{"name": "x", "list": ["a"]}`, who[0], who[1]); v.err != nil {
-							t.Errorf("%s in %s, by policy %s: %s: %v", who[0], who[1], policy, v.err.Cause, v.err)
+						if v := verdictOf(policy, `{"name": "x", "list": ["a"]}`, who[0], who[1]); v.Err != nil {
+							t.Errorf("%s in %s, by policy %s: %s: %v", who[0], who[1], policy, v.Err.Cause, v.Err)
 						}
 					}
 				}
@@ -95,7 +96,7 @@ func TestServiceAccountsOfANamespaceAreOneUser(t *testing.T) {
 	share := func(user, namespace string) string {
 		r := &admissionv1.AdmissionRequest{}
 		requestedBy(user, namespace)(r)
-		return (&Review{Request: r}).user()
+		return (&decision.Review{Request: r}).User()
 	}
 	if a, b := share("system:serviceaccount:ns:a", "ns"), share("system:serviceaccount:ns:b", "ns"); a != b {
 		t.Errorf("%s and %s", a, b)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 // An object of ours that Go does not decode is denied with the field, whatever the schema says, before any policy is asked; one that was
@@ -39,7 +41,7 @@ func TestHandlerDeniesWhatGoDoesNotDecode(t *testing.T) {
 				"name": "web-1", "namespace": "ns", "userInfo": {"username": "ann"}, "object": %s%s}}`, operation, tc.object, old)
 			f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 			var answer admissionv1.AdmissionReview
-			if err := json.Unmarshal(serve(f, ValidatePath, body).Body.Bytes(), &answer); err != nil {
+			if err := json.Unmarshal(serve(f, server.ValidatePath, body).Body.Bytes(), &answer); err != nil {
 				t.Fatal(err)
 			}
 			is := answer.Response

@@ -9,16 +9,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
+	clientevents "k8s.io/client-go/tools/events"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/events"
 )
 
 // Who looks at an object learns what was refused about it, by whom and why, unless nothing was really asked for.
@@ -60,6 +59,7 @@ func TestDenialsAreEvents(t *testing.T) {
 // An event has as much of what a policy says as the API takes, and always who was refused what.
 func TestLongDenialsAreEvents(t *testing.T) {
 	each := fmt.Sprintf(denyMetadata, "Listed") + "deny contains {\"reason\": \"Listed\", \"message\": $\"{x} is listed\"} if some x in input.request.object.spec.list\n"
+	const maxNote = 1024 // of the API
 	long := strings.Repeat("é", maxNote)
 	names := make([]string, 200)
 	for i := range names {
@@ -73,7 +73,7 @@ func TestLongDenialsAreEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, e := newFixture(t, world{}, policyOf("list", each)), &told{}
 			f.facts = &rights{}
-			f.recorder.TellBy(e)
+			f.writeEvents(e, atOnce)
 			f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", `{"list": [`+tc.list+`]}`, by("bob"))))
 			if len(e.events) != 1 {
 				t.Fatalf("events %q", e.events)
@@ -135,14 +135,13 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale, onConnect, mode(tc.mode))
-			f.recorder.eventWriter.storing = 0
 			r.object, r.parent = tc.object, parent
 			review := reviewOf(t, tc.operation, stdcmp.Or(tc.spec, red), append(list(by("bob")), tc.change...)...)
 			review.Verified = tc.verified
 			if got := f.Validate(t.Context(), review); !got.Allowed {
 				t.Errorf("refused: %+v", got.Result)
 			}
-			f.recorder.eventWriter.open.Wait()
+			f.events.Wait()
 			if diff := cmp.Diff(tc.want, e.events); diff != "" {
 				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
 			}
@@ -152,21 +151,24 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 
 // What was let pass has no part of the looks that denials are proven by, and no more than its own.
 func TestWhatAModeLetsPassTakesNothingFromDenials(t *testing.T) {
-	f, r, e := overridable(t, mode(v1alpha1.ModeWarn))
-	f.recorder.eventWriter.storing = 0
-	r.object = "null"
-	teller := f.recorder.eventWriter
-	teller.admitted.limit.SetLimit(1e-9)
-	for range readBurst + 2*maxPending {
-		f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("bob")))
+	f, r, e := overridable(t)
+	warned := newFixture(t, world{}, policyOf("colour", denies("red", "TooRed", 403), mode(v1alpha1.ModeWarn)))
+	const burst, pending = 10, 20
+	f.writeEvents(e, events.Limits{Rate: 1e-9, Burst: burst, Pending: pending})
+	r.object = storedAs("u-1", "7", "")
+	enforced := f.set
+	f.Swap(warned.set)
+	unstored := func(r *admissionv1.AdmissionRequest) {
+		r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), "u-1", "u-2", 1))
 	}
-	teller.end(t, f)
-	dropped := int(testutil.ToFloat64(f.recorder.metrics.unwritten.WithLabelValues(busy)))
-	if dropped == 0 || r.looked > readBurst || len(e.events) > 0 {
-		t.Errorf("looked %d times, dropped %d, told %q", r.looked, dropped, e.events)
+	for range burst + 2*pending {
+		f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("bob"), unstored))
 	}
-	if !teller.denied.limit.Allow() {
-		t.Error("there is no look left for a denial")
+	f.Swap(enforced)
+	f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("bob"), versioned))
+	f.await(t, r, burst+1)
+	if dropped := f.count(t, "sallyport_untold_events_total", "busy"); dropped != 2*pending || r.looked != burst+1 || len(e.events) != 1 {
+		t.Errorf("looked %d times, dropped %v, told %q", r.looked, dropped, e.events)
 	}
 }
 
@@ -183,9 +185,9 @@ func (e *references) Eventf(regarding, related runtime.Object, _, reason, action
 func TestARetriedRequestIsOneEvent(t *testing.T) {
 	f, _, _ := overridable(t)
 	twice := denies("red", "TooRed", 403) + denies("big", "TooRed", 403)
-	f.Swap(newFixture(t, world{}, policyOf("colour", twice)).set.Load())
+	f.Swap(newFixture(t, world{}, policyOf("colour", twice)).set)
 	e := &references{}
-	f.recorder.TellBy(e)
+	f.writeEvents(e, atOnce)
 	version := func(v string) func(*admissionv1.AdmissionRequest) {
 		return func(r *admissionv1.AdmissionRequest) {
 			r.UID = types.UID("r-" + v)
@@ -219,16 +221,16 @@ func (s sink) Patch(_ context.Context, old *eventsv1.Event, _ []byte) (*eventsv1
 
 // What the same user is refused again is a series, with a note of one line that does not say what to do.
 func TestTheSameRefusalIsASeries(t *testing.T) {
-	const rule = "deny contains {\"reason\": \"TooRed\", \"message\": \"ConfigMap cm: red is not allowed because of x; allowed: kubectl delete\"} if input.request.object.spec.red\n"
+	const rule = "deny contains {\"reason\": \"TooRed\", \"message\": \"ConfigMap cm: red is not allowed\", \"cause\": \"of x\", \"remedy\": \"allowed: kubectl delete\"} if input.request.object.spec.red\n"
 	f, _, _ := overridable(t)
-	f.Swap(newFixture(t, world{}, policyOf("colour", fmt.Sprintf(denyMetadata, "TooRed")+rule)).set.Load())
+	f.Swap(newFixture(t, world{}, policyOf("colour", fmt.Sprintf(denyMetadata, "TooRed")+rule)).set)
 	s := sink{make(chan *eventsv1.Event, 9), make(chan *eventsv1.Event, 9)}
-	broadcaster := events.NewBroadcaster(s)
+	broadcaster := clientevents.NewBroadcaster(s)
 	t.Cleanup(broadcaster.Shutdown)
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.recorder.TellBy(broadcaster.NewRecorder(runtime.NewScheme(), "sallyport"))
+	f.writeEvents(broadcaster.NewRecorder(runtime.NewScheme(), "sallyport"), atOnce)
 	refuse := func() {
 		got := f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", red, by("bob"))))
 		if got.Allowed || !strings.Contains(got.Result.Message, "; allowed: ") {
@@ -246,17 +248,22 @@ func TestTheSameRefusalIsASeries(t *testing.T) {
 	}
 }
 
+// An event has what is denied and why, all of it, and not what to do.
 func TestAnEventSaysWhyInOneLine(t *testing.T) {
-	for name, tc := range map[string]struct{ message, remedy, want string }{
-		"a way out in the message":     {message: "a: no because b; allowed: c", want: "a: no because b"},
-		"a way out beside it":          {message: "a: no because b; c", remedy: "Wait.", want: "a: no because b; c"},
-		"several lines":                {message: "a: no\nTo override: b", want: "a: no"},
-		"a list in lines of their own": {message: "does not compile:\n  a.rego:1:2: x\n  b.rego:3:4: y", want: "does not compile: a.rego:1:2: x"},
-		"a control character":          {message: "a\tb", want: "a b"},
+	for name, tc := range map[string]struct{ denial, want string }{
+		"a cause and a remedy":         {`{"reason": "TooRed", "message": "a: no", "cause": "b; c", "remedy": "d"}`, "a: no because b; c"},
+		"a remedy":                     {`{"reason": "TooRed", "message": "a: no (b; c)", "remedy": "d; e"}`, "a: no (b; c)"},
+		"all in the message":           {`{"reason": "TooRed", "message": "a: no because b; allowed: c"}`, "a: no because b; allowed: c"},
+		"a list in lines of their own": {`{"reason": "TooRed", "message": "does not compile:\n  a.rego:1:2: x\n  b.rego:3:4: y"}`, "does not compile:   a.rego:1:2: x   b.rego:3:4: y"},
+		"a control character":          {`{"reason": "TooRed", "message": "a\tb"}`, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (objection{Denial: engine.Denial{Message: tc.message, Remedy: tc.remedy}}).cause(); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
+			f, _, e := overridable(t)
+			f.Swap(newFixture(t, world{}, policyOf("colour", fmt.Sprintf(denyMetadata, "TooRed")+"deny contains "+tc.denial+" if input.request.object.spec.red\n")).set)
+			f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", red, by("bob"))))
+			want := []string{"Warning TooRed ConfigMap/cm(u-1) Update RegoPolicy: [colour/TooRed] " + tc.want + " (UPDATE by bob)"}
+			if diff := cmp.Diff(want, e.events); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -1,22 +1,15 @@
 package webhooks
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 
-	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/events"
 )
 
 // versioned has the object that is stored, as the review has it, in a version.
@@ -67,18 +60,17 @@ func TestEventsOfReviewsThatAnybodyCanHaveMadeUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale)
-			f.recorder.eventWriter.storing = 0
 			r.parent, r.object = tc.parent, tc.object
 			review := reviewOf(t, tc.operation, red, tc.change...)
 			got := f.Validate(t.Context(), review)
-			f.recorder.eventWriter.open.Wait()
+			f.events.Wait()
 			if got.Allowed == strings.HasPrefix(name, "refused") {
 				t.Errorf("allowed is %t: %+v, %q", got.Allowed, got.Result, got.Warnings)
 			}
 			if diff := cmp.Diff(tc.want, e.events); diff != "" || r.looked != tc.looked {
 				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
 			}
-			if n := testutil.ToFloat64(f.recorder.metrics.unwritten.WithLabelValues(unproven)); (n == 1) != (tc.want == nil) {
+			if n := f.count(t, "sallyport_untold_events_total", "unproven"); (n == 1) != (tc.want == nil) {
 				t.Errorf("counted %v times", n)
 			}
 			if f.only(t).Verified {
@@ -114,85 +106,39 @@ func TestOverrideOfADeletionIsReadLive(t *testing.T) {
 	f, r, _ := overridable(t)
 	r.object = storedAs("u-1", "7", "")
 	allowed := f.Validate(t.Context(), reviewOf(t, admissionv1.Delete, red, by("alice"))).Allowed
-	f.recorder.eventWriter.open.Wait() // it looks once
+	f.events.Wait() // it looks once
 	if allowed || r.looked > 1 {
 		t.Errorf("without an override the object is looked at %d times", r.looked)
 	}
 }
 
-// end waits until as much was looked at as may be, and until what waits then is dropped.
-func (t *eventWriter) end(test *testing.T, f *fixture) {
-	test.Helper()
-	for _, l := range []*readQueue{t.denied, t.admitted} {
-		for l.limit.Tokens() >= 1 && l.queue.Size() > 0 {
-			if test.Context().Err() != nil {
-				test.Fatal("nothing is looked at any more")
-			}
-			time.Sleep(time.Millisecond)
+// await returns when as many objects were read, and what waits then is dropped.
+func (f *fixture) await(t *testing.T, r *rights, reads int) {
+	t.Helper()
+	for r.reads() < reads {
+		if t.Context().Err() != nil {
+			t.Fatalf("only %d objects are read", r.reads())
 		}
+		time.Sleep(time.Millisecond)
 	}
 	f.recorder.Close(time.Minute)
-	t.open.Wait()
+	f.events.Wait()
 }
 
 // What is made up faster than it can be looked at is dropped, and counted.
 func TestEventsThatAreTooMany(t *testing.T) {
 	f, r, e := overridable(t)
 	r.object = storedAs("u-1", "7", "")
-	const most, asked = 10, maxPending + 30
-	f.recorder.eventWriter.denied.limit = rate.NewLimiter(1e-9, most)
+	const most, asked = 10, 60
+	f.writeEvents(e, events.Limits{Rate: 1e-9, Burst: most, Pending: 30})
 	for range asked {
 		f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("bob"), versioned))
 	}
-	f.recorder.eventWriter.end(t, f)
-	dropped := int(testutil.ToFloat64(f.recorder.metrics.unwritten.WithLabelValues(busy)))
+	f.await(t, r, most)
+	dropped := int(f.count(t, "sallyport_untold_events_total", "busy"))
 	if len(e.events) != most || dropped != asked-most {
 		t.Errorf("%d are told and %d dropped, of %d", len(e.events), dropped, asked)
 	}
-}
-
-// stored is a reader that has an object when it may.
-type stored struct{ may <-chan struct{} }
-
-func (s stored) Read(context.Context, engine.Query) (engine.Answer, error) {
-	<-s.may
-	v, err := engine.ValueOf(map[string]any{"metadata": map[string]any{"name": "cm"}})
-	return engine.Answer{Value: v, Live: true}, err
-}
-
-// If one namespace has more denied than can be told, its own events are lost, and not those of another namespace, which do not wait for
-// all of them either.
-func TestEventsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		closing, may, e := make(chan struct{}), make(chan struct{}), &told{}
-		defer close(closing)
-		teller := newEventWriter(e, newMetrics(prometheus.NewRegistry()), closing)
-		teller.denied.limit = rate.NewLimiter(rate.Inf, 1)
-		tell := func(whose string) {
-			teller.writeIfProven(&pendingEvents{
-				object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may},
-				proof:  func(*liveObject) bool { return true },
-				events: []event{{policy: &corev1.ObjectReference{Kind: "RegoPolicy", Name: "p"}, reason: "R", action: "Update", note: whose}},
-			})
-		}
-		for range 2 * maxPending {
-			tell("hostile")
-		}
-		synctest.Wait() // until all eventReaders read
-		tell("honest")
-		for range eventReaders + 2 { // one read ends after another
-			may <- struct{}{}
-			synctest.Wait()
-		}
-		if !slices.ContainsFunc(e.events, func(event string) bool { return strings.Contains(event, "honest") }) {
-			t.Errorf("%d events, none of the other namespace", len(e.events))
-		}
-		close(may)
-		teller.open.Wait()
-		if len(e.events) < maxPending {
-			t.Errorf("%d events", len(e.events))
-		}
-	})
 }
 
 // A warning says what is wrong with an override, and nothing that somebody who made the review up could not know.
@@ -219,7 +165,7 @@ func TestDenialsThatNoOverridePasses(t *testing.T) {
 		`{"name": "x", "red": true}`: true, `{"name": "x", "gone": true}`: false, `{"name": "x", "red": true, "gone": true}`: false,
 	} {
 		f, r, _ := overridable(t)
-		f.Swap(newFixture(t, world{}, policyOf("colour", denies("red", "TooRed", 403)+final)).set.Load())
+		f.Swap(newFixture(t, world{}, policyOf("colour", denies("red", "TooRed", 403)+final)).set)
 		got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, spec, by("alice"), annotatedWith(good)))
 		if got.Allowed != passes {
 			t.Errorf("%s: got %+v", spec, got.Result)

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 const reds = `patch contains {"op": "add", "path": "/spec/seen", "value": true} if input.request.object.spec.red` + "\n\n"
@@ -31,8 +34,8 @@ func answer(t *testing.T, f *fixture, path, body string) *admissionv1.AdmissionR
 func TestOnePolicyIsAsked(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("colour", denies("red", "TooRed", 403)), policyOf("size", denies("red", "TooBig", 403)+reds))
 	for path, want := range map[string]string{
-		ValidatePolicyPath + "colour": "[colour/TooRed] x has red", ValidatePolicyPath + "size": "[size/TooBig] x has red",
-		ValidatePolicyPath + "gone": "", ValidatePolicyPath: "", ValidatePolicyPath + "colour/x": "", MutatePolicyPath + "colour": "", MutatePolicyPath + "gone": "",
+		server.ValidatePolicyPath + "colour": "[colour/TooRed] x has red", server.ValidatePolicyPath + "size": "[size/TooBig] x has red",
+		server.ValidatePolicyPath + "gone": "", server.ValidatePolicyPath: "", server.ValidatePolicyPath + "colour/x": "", server.MutatePolicyPath + "colour": "", server.MutatePolicyPath + "gone": "",
 	} {
 		got := answer(t, f, path, goodReview)
 		message := ""
@@ -43,10 +46,10 @@ func TestOnePolicyIsAsked(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", path, got, want)
 		}
 	}
-	if got := answer(t, f, MutatePolicyPath+"size", goodReview); !got.Allowed || !strings.Contains(string(got.Patch), "/spec/seen") {
+	if got := answer(t, f, server.MutatePolicyPath+"size", goodReview); !got.Allowed || !strings.Contains(string(got.Patch), "/spec/seen") {
 		t.Errorf("got %+v", got)
 	}
-	if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(Validating, "colour", "Enforce", "denied", "TooRed")); n != 1 {
+	if n := f.count(t, "sallyport_decisions_total", decision.Validating, "Enforce", "colour", "TooRed", "denied"); n != 1 {
 		t.Errorf("colour has denied %v times", n)
 	}
 	f.recorder.Close(time.Minute)
@@ -60,10 +63,10 @@ func TestOnePolicyIsAsked(t *testing.T) {
 // Deletions have no object, and whoever asks about another version is asked about the one that the policy matches.
 func TestOnePolicyIsAskedAboutEveryOperation(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("kept", strings.ReplaceAll(denies("red", "Kept", 403), "input.request.object.", "input.request.oldObject.")))
-	deletion := func(change func(*admissionv1.AdmissionRequest)) *Review {
+	deletion := func(change func(*admissionv1.AdmissionRequest)) *decision.Review {
 		return reviewOf(t, admissionv1.Delete, `{"name": "x", "red": true}`, change)
 	}
-	if got := f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "kept", Review: deletion(func(*admissionv1.AdmissionRequest) {})}); got.Allowed || got.Result.Code != http.StatusForbidden {
+	if got := f.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Only: "kept", Review: deletion(func(*admissionv1.AdmissionRequest) {})}); got.Allowed || got.Result.Code != http.StatusForbidden {
 		t.Errorf("a deletion: got %+v", got)
 	}
 	converted := deletion(func(r *admissionv1.AdmissionRequest) {
@@ -71,11 +74,11 @@ func TestOnePolicyIsAskedAboutEveryOperation(t *testing.T) {
 		kind.Group, resource.Group = "old.example.com", "old.example.com"
 		r.RequestKind, r.RequestResource = &kind, &resource
 	})
-	if got := f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "kept", Review: converted}); got.Allowed {
+	if got := f.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Only: "kept", Review: converted}); got.Allowed {
 		t.Errorf("by another name: got %+v", got)
 	}
 	excluded := deletion(func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "secrets" })
-	if got := f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "kept", Review: excluded}); !got.Allowed {
+	if got := f.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Only: "kept", Review: excluded}); !got.Allowed {
 		t.Errorf("what it does not match: got %+v", got)
 	}
 }
@@ -84,7 +87,7 @@ func TestOnePolicyIsAskedAboutEveryOperation(t *testing.T) {
 func TestNoPolicyIsLoaded(t *testing.T) {
 	f := newFixture(t, world{})
 	f.Swap(nil)
-	for _, path := range []string{ValidatePolicyPath + "p", MutatePolicyPath + "p"} {
+	for _, path := range []string{server.ValidatePolicyPath + "p", server.MutatePolicyPath + "p"} {
 		if w := serve(f, path, goodReview); w.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
@@ -95,12 +98,11 @@ func TestNoPolicyIsLoaded(t *testing.T) {
 func TestPathsAreBounded(t *testing.T) {
 	f := newFixture(t, world{})
 	var paths []string
-	f.Register(func(path string, _ http.Handler) { paths = append(paths, path) }, logr.Discard())
+	server.Register(f.Gate, prometheus.NewRegistry(), func(path string, _ http.Handler) { paths = append(paths, path) }, logr.Discard())
 	if len(paths) != 4 {
 		t.Errorf("registered are %q", paths)
 	}
-	mux := http.NewServeMux()
-	f.Register(mux.Handle, logr.Discard())
+	mux := f.handler()
 	for _, path := range []string{"/validate/policies", "/validate/other", "/mutate/policies"} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(goodReview)))

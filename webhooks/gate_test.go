@@ -6,56 +6,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/double/toys"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/events"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/record"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
-const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedyInMessage: do it}\n"
+const denyMetadata, goodReview, fullReview = toys.DenyMetadata, toys.GoodReview, toys.FullReview
 
-// denies is a rule that refuses objects whose spec has the field, with that reason and code.
-func denies(field, reason string, code int) string {
-	return fmt.Sprintf(denyMetadata+`deny contains {"reason": %q, "code": %d, "message": $"{input.request.object.spec.name} has %s"} if input.request.object.spec.%s`+"\n\n",
-		reason, reason, code, field, field)
-}
-
-// policyOf makes a policy on ConfigMaps.
-func policyOf(name, rules string, change ...func(*v1alpha1.RegoPolicySpec)) v1alpha1.RegoPolicy {
-	p := v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.RegoPolicySpec{
-		Package: "toy." + name, TimeoutMilliseconds: 4000,
-		Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
-			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
-			Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE", "DELETE"},
-		}}},
-		Reads: []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Service"}},
-		Modules: []v1alpha1.PolicyModule{{Name: name + ".rego", Source: "# METADATA\n# title: T\n# description: D\npackage toy." +
-			name + "\n\nvalid_input if is_object(input.request)\n\n" + rules}},
-	}}
-	for _, c := range change {
-		c(&p.Spec)
-	}
-	return p
-}
+var denies, policyOf, onErrorAllow = toys.Denies, toys.PolicyOf, toys.OnErrorAllow
 
 func mode(m v1alpha1.PolicyMode) func(*v1alpha1.RegoPolicySpec) {
 	return func(s *v1alpha1.RegoPolicySpec) { s.Mode = m }
 }
-
-func onErrorAllow(s *v1alpha1.RegoPolicySpec) { s.OnError = v1alpha1.OnErrorAllow }
 
 // world answers every fact the same.
 type world struct {
@@ -73,10 +58,79 @@ func (w world) Read(context.Context, engine.Query) (engine.Answer, error) {
 	return engine.Answer{Value: v, Live: true}, err
 }
 
+// fixture is a gate with its recorder. Its facts and its clock can be replaced.
 type fixture struct {
-	*Gate
+	*decision.Gate
+	set      *catalog.Set
+	facts    decision.FactSource
+	now      func() time.Time
+	recorder *record.Recorder
 	records  bytes.Buffer
 	registry *prometheus.Registry
+	events   *events.Writer
+	// unwritten has the metric of events.
+	unwritten *prometheus.Registry
+	once      sync.Once
+	mux       *http.ServeMux
+}
+
+// For answers with the facts that the fixture has now.
+func (f *fixture) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	return f.facts.For(request, subject)
+}
+
+// Validate asks every policy that the request meets whether it is admitted.
+func (f *fixture) Validate(ctx context.Context, review *decision.Review) *admissionv1.AdmissionResponse {
+	return validate(ctx, f.Gate, review)
+}
+
+// Mutate asks every policy that the request meets what to change in the object.
+func (f *fixture) Mutate(ctx context.Context, review *decision.Review) *admissionv1.AdmissionResponse {
+	return f.Answer(ctx, &decision.Question{Endpoint: decision.Mutating, Review: review})
+}
+
+func validate(ctx context.Context, gate *decision.Gate, review *decision.Review) *admissionv1.AdmissionResponse {
+	return gate.Answer(ctx, &decision.Question{Endpoint: decision.Validating, Review: review})
+}
+
+// atOnce are limits by which stored objects are read without a delay.
+var atOnce = events.Limits{Rate: rate.Inf, Burst: 1, Pending: 128}
+
+// handler returns the endpoints of the gate.
+func (f *fixture) handler() *http.ServeMux {
+	f.once.Do(func() {
+		f.mux = http.NewServeMux()
+		server.Register(f.Gate, f.registry, f.mux.Handle, logr.Discard())
+	})
+	return f.mux
+}
+
+// writeEvents lets the gate write events to e.
+func (f *fixture) writeEvents(e events.Recorder, limits events.Limits) {
+	f.unwritten = prometheus.NewRegistry()
+	f.events = events.NewWriter(e, f.unwritten, limits)
+	f.recorder.WriteEvents(f.events)
+}
+
+// count returns the value of a counter, with labels in the order of their names.
+func (f *fixture) count(t *testing.T, name string, labels ...string) (n float64) {
+	t.Helper()
+	families, err := prometheus.Gatherers{f.registry, f.unwritten}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if family.GetName() == name && (len(labels) == 0 || slices.Equal(values, labels)) {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
 }
 
 func newFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
@@ -98,14 +152,15 @@ func fixtureOf(t *testing.T, sets *catalog.Sets, w world, policies []v1alpha1.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{registry: prometheus.NewRegistry()}
-	now := func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
-	f.Gate = NewGate(set, w, NewRecorder(f.registry, &f.records, false), now)
+	f := &fixture{set: set, facts: w, registry: prometheus.NewRegistry(), unwritten: prometheus.NewRegistry()}
+	f.now = func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
+	f.recorder = record.NewRecorder(f.registry, &f.records, false)
+	f.Gate = decision.NewGate(set, f, f.recorder, func() time.Time { return f.now() })
 	return f
 }
 
 // reviewOf a ConfigMap whose spec is the text; options of the API server's calls can be changed.
-func reviewOf(t *testing.T, operation admissionv1.Operation, spec string, change ...func(*admissionv1.AdmissionRequest)) *Review {
+func reviewOf(t *testing.T, operation admissionv1.Operation, spec string, change ...func(*admissionv1.AdmissionRequest)) *decision.Review {
 	t.Helper()
 	object := runtime.RawExtension{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "uid": "u-1"}, "spec": ` + spec + `}`)}
 	request := &admissionv1.AdmissionRequest{
@@ -128,7 +183,7 @@ func reviewOf(t *testing.T, operation admissionv1.Operation, spec string, change
 	if err != nil {
 		t.Fatal(err)
 	}
-	review, err := Decode(body)
+	review, err := decision.Decode(body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,14 +287,14 @@ func TestModes(t *testing.T) {
 }
 
 // only gives the one record that was written. The fixture records no more after it.
-func (f *fixture) only(t *testing.T) Record {
+func (f *fixture) only(t *testing.T) record.Record {
 	t.Helper()
 	f.recorder.Close(time.Minute)
-	var record Record
-	if err := json.Unmarshal(f.records.Bytes(), &record); err != nil {
+	var written record.Record
+	if err := json.Unmarshal(f.records.Bytes(), &written); err != nil {
 		t.Fatalf("reading the record %q: %v", f.records.String(), err)
 	}
-	return record
+	return written
 }
 
 func TestErrorsAreNamedAndFollowOnError(t *testing.T) {
@@ -341,27 +396,6 @@ warn contains "w" if count(input.facts.secrets) == 7
 	}
 	if record.Policies[0].Facts["secrets"].Value == nil {
 		t.Error("the record has lost the fact itself")
-	}
-}
-
-// Whoever takes the records may stall for good: decisions go on, and what is lost is counted.
-func TestStalledRecordsHoldNobodyUp(t *testing.T) {
-	set, err := catalog.Compile([]v1alpha1.RegoPolicy{policyOf("p", denies("red", "TooRed", 403))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stalled, writer := io.Pipe() // nobody reads
-	defer stalled.Close()
-	recorder := NewRecorder(prometheus.NewRegistry(), writer, false)
-	g := NewGate(set, world{}, recorder, time.Now)
-	const requests = queued + 10
-	for range requests {
-		if g.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)).Allowed {
-			t.Fatal("admitted")
-		}
-	}
-	if lost := testutil.ToFloat64(recorder.metrics.lost); lost < requests-queued-1 {
-		t.Errorf("%v records are counted as lost", lost)
 	}
 }
 

@@ -10,25 +10,21 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
-const goodReview = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r-1", "operation": "CREATE",
-	"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "resource": {"group": "", "version": "v1", "resource": "configmaps"},
-	"name": "cm", "namespace": "ns", "userInfo": {"username": "ann"}, "object": {"spec": {"name": "x", "red": true}}}}`
-
 func serve(f *fixture, path, body string) *httptest.ResponseRecorder {
-	mux := http.NewServeMux()
-	f.Register(mux.Handle, logr.Discard())
 	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(body)))
+	f.handler().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(body)))
 	return w
 }
 
 func TestHandlerAnswersReviews(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	w := serve(f, ValidatePath, goodReview)
+	w := serve(f, server.ValidatePath, goodReview)
 	var answer admissionv1.AdmissionReview
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK {
 		t.Fatalf("got %d %s: %v", w.Code, w.Body, err)
@@ -41,8 +37,8 @@ func TestHandlerAnswersReviews(t *testing.T) {
 // By whatever path a request reaches the endpoint of all policies, all are asked: none would admit everything.
 func TestHandlerAsksAllByAnyPath(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	f.Register(func(path string, h http.Handler) {
-		if path != ValidatePath {
+	server.Register(f.Gate, f.registry, func(path string, h http.Handler) {
+		if path != server.ValidatePath {
 			return
 		}
 		w := httptest.NewRecorder()
@@ -70,15 +66,15 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 		"two documents":        {goodReview + goodReview, "not_a_review", "after the end of the JSON document"},
 		"request of wrong type": {`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": "x"}`,
 			"not_a_review", "not an AdmissionReview"},
-		"too large": {`{"x": "` + strings.Repeat("x", maxBody) + `"}`, "too_large", "too large"},
+		"too large": {`{"x": "` + strings.Repeat("x", 7<<20) + `"}`, "too_large", "too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-			w := serve(f, ValidatePath, tc.body)
+			w := serve(f, server.ValidatePath, tc.body)
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), tc.text) {
 				t.Errorf("got %d %.300s, want 400 with %q", w.Code, w.Body, tc.text)
 			}
-			if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, tc.cause)); n != 1 {
+			if n := f.count(t, "sallyport_rejected_reviews_total", tc.cause, decision.Validating); n != 1 {
 				t.Errorf("counted %v rejected reviews for cause %s", n, tc.cause)
 			}
 			if f.recorder.Close(time.Minute); f.records.Len() > 0 {
@@ -88,25 +84,10 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 	}
 }
 
-// A review for which there is no place in its time gets HTTP 503, which is no fault of it.
-func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
-	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	full := &handler{endpoint: Validating, intake: newIntake(), metrics: f.recorder.metrics, log: logr.Discard()}
-	fill(t, full.intake.decisions, mostDecisions)
-	w := httptest.NewRecorder()
-	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(goodReview)))
-	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many concurrent reviews") {
-		t.Errorf("got %d %s", w.Code, w.Body)
-	}
-	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, "busy")); n != 1 {
-		t.Errorf("counted %v", n)
-	}
-}
-
 func TestHandlerContainsPanics(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	f.now = nil // as if we had a bug outside any policy
-	if w := serve(f, MutatePath, goodReview); w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "goroutine") {
+	if w := serve(f, server.MutatePath, goodReview); w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "goroutine") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
@@ -121,7 +102,7 @@ func TestRequestsAreNotAnsweredTogether(t *testing.T) {
 			if i%2 == 0 {
 				body = calm
 			}
-			w := serve(f, ValidatePath, body)
+			w := serve(f, server.ValidatePath, body)
 			done <- strings.Contains(w.Body.String(), `"allowed":true`) == (i%2 == 0)
 		}()
 	}

@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
 
 // catalogOf makes sets of policies that need not be in order.
@@ -58,14 +59,14 @@ func TestModesByNamespace(t *testing.T) {
 			if got.Allowed != tc.allowed || len(got.Warnings) != tc.warnings {
 				t.Errorf("got %+v", got)
 			}
-			if n := testutil.CollectAndCount(f.recorder.metrics.decisions); n != 1 {
+			if n, err := testutil.GatherAndCount(f.registry, "sallyport_decisions_total"); n != 1 || err != nil {
 				t.Errorf("%d kinds of decisions are counted", n)
 			}
 			reason := "TooRed"
 			if tc.world.err != nil {
 				reason = "FactUnavailable"
 			}
-			if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(Validating, "p", string(tc.mode), tc.verdict, reason)); n != 1 {
+			if n := f.count(t, "sallyport_decisions_total", decision.Validating, string(tc.mode), "p", reason, tc.verdict); n != 1 {
 				t.Errorf("counted %v times in mode %s", n, tc.mode)
 			}
 			if p := f.only(t).Policies[0]; p.Mode != tc.mode || p.Verdict != tc.verdict {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -33,7 +32,7 @@ func TestExceptionsCombined(t *testing.T) {
 			if got.Allowed || got.Result.Message != tc.message || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], tc.warning) {
 				t.Errorf("got %+v", got)
 			}
-			if len(e.events) > 0 || testutil.CollectAndCount(f.recorder.metrics.overrides) > 0 {
+			if len(e.events) > 0 || f.count(t, "sallyport_policy_overrides_total") > 0 {
 				t.Errorf("a request that was refused is told of: %q", e.events)
 			}
 		})
@@ -134,7 +133,7 @@ func TestOverrideWithGenerateName(t *testing.T) {
 // Two who try at once are judged each for themselves.
 func TestOverridesAtOnce(t *testing.T) {
 	f, _, _ := overridable(t)
-	f.recorder.TellBy(nil)
+	f.recorder.WriteEvents(nil)
 	users := []string{"alice", "bob", "alice", "bob", "alice", "bob"}
 	answers := make(chan string, len(users))
 	for _, user := range users {
@@ -187,11 +186,7 @@ func TestOverrideForAMachineThatIsNotThere(t *testing.T) {
 		o := svmop("a", v1alpha1.OperationStop, false)
 		o.Annotations = map[string]string{v1alpha1.AnnotationOverride: applicability + "; uid=; " + by + "until=2026-11-20T10:30:00Z; drill"}
 		o.Spec.RequestedBy.Username = "alice"
-		review, err := reviewOfOurs(&o, requesterOf(&o))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := f.Validate(t.Context(), review)
+		got := f.Validate(t.Context(), creationOf(t, &o))
 		if got.Allowed || !strings.Contains(got.Result.Message, "[operations-applicability/VirtualMachineNotFound]") || len(got.Warnings) != 1 {
 			t.Errorf("%q: got %+v, %q", by, got.Result, got.Warnings)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -40,6 +41,13 @@ func (r *rights) For(request *admissionv1.AdmissionRequest, _ facts.Subject) eng
 type asking struct {
 	*rights
 	user string
+}
+
+// reads returns how many objects were read.
+func (r *rights) reads() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looked
 }
 
 func (a asking) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
@@ -90,7 +98,7 @@ func overridable(t *testing.T, change ...func(*v1alpha1.RegoPolicySpec)) (*fixtu
 		policyOf("colour", denies("red", "TooRed", 403)+ofDeleted, change...), policyOf("size", denies("big", "TooBig", 403), change...))
 	r, e := &rights{holders: map[string]string{"alice": "colour", "system:serviceaccount:ns:robot": "colour"}}, &told{}
 	f.facts = r
-	f.recorder.TellBy(e)
+	f.writeEvents(e, atOnce)
 	return f, r, e
 }
 
@@ -103,7 +111,7 @@ const (
 )
 
 // verified says that the review is from a verified API server.
-func verified(r *Review) *Review {
+func verified(r *decision.Review) *decision.Review {
 	r.Verified = true
 	return r
 }
@@ -197,7 +205,7 @@ func TestOverride(t *testing.T) {
 			if !tc.passes && tc.warning != "" && !strings.HasPrefix(text, "annotation sallyport.dev/override is ignored: ") {
 				t.Errorf("got the warning %q", text)
 			}
-			overrides := testutil.CollectAndCount(f.recorder.metrics.overrides)
+			overrides := f.count(t, "sallyport_policy_overrides_total")
 			told := strings.Count(strings.Join(e.events, "\n"), " Overridden ")
 			if counted := tc.passes && tc.asked == 1 && name != "tried out, dry"; (overrides == 1) != counted || (told == 2) != counted {
 				t.Errorf("%d overrides are counted, and told %q", overrides, e.events)
@@ -263,7 +271,7 @@ func TestOverrideOfAFailure(t *testing.T) {
 	const failing = "warn contains \"w\" if to_number(input.request.object.spec.name) == 1\n\n"
 	const stamping = `patch contains {"op": "add", "path": "/spec/a", "value": to_number(input.request.object.spec.name)} if true` + "\n"
 	f, _, _ := overridable(t)
-	f.Swap(newFixture(t, world{}, policyOf("colour", failing+stamping)).set.Load())
+	f.Swap(newFixture(t, world{}, policyOf("colour", failing+stamping)).set)
 	review := reviewOf(t, admissionv1.Create, harmless, by("alice"), annotatedWith(good))
 	got := f.Mutate(t.Context(), review)
 	if got.Allowed || !strings.Contains(got.Result.Message, "[colour/EvaluationFailed]") || got.AuditAnnotations["override"] != "" {
@@ -390,7 +398,7 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 			rule := fmt.Sprintf(denyMetadata, "Stops") + `deny contains {"reason": "Stops", "message": "no"} if input.request.object.spec.type == "Stop"` +
 				"\n\noutcome.supersedes contains \"b\" if true\n"
 			f, r, e := overridable(t)
-			f.Swap(newFixture(t, world{}, policyOf("colour", rule, onOperations)).set.Load())
+			f.Swap(newFixture(t, world{}, policyOf("colour", rule, onOperations)).set)
 			r.err = tc.err
 			got, err := f.Arbitrate(t.Context(), tc.operation, svm("Running"), nil)
 			if (err != nil) != tc.open || got.Denied != tc.denied || !strings.Contains(got.Message, tc.message) {
@@ -400,7 +408,7 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 			if (len(e.events) == 2) != passes || passes && (len(got.Supersedes) != 1 || !strings.Contains(e.events[0], "(CREATE of VirtualMachineOperation ns/a, until ")) {
 				t.Errorf("got %+v, told %q", got, e.events)
 			}
-			if n := testutil.CollectAndCount(f.recorder.metrics.overrides); n != 0 {
+			if n := f.count(t, "sallyport_policy_overrides_total"); n != 0 {
 				t.Errorf("it is counted %d times, and was at the first door", n)
 			}
 			if verdict := f.only(t).Policies[0].Verdict; (verdict == "overridden") != passes {

@@ -13,13 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // A line with a record is told from all others by how it begins.
 func TestRecordsBeginWithTheirVersion(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
-	if record := f.only(t); record.Version != RecordVersion || !strings.HasPrefix(f.records.String(), `{"decisionRecord":1,`) {
+	if record := f.only(t); record.Version != record.Version || !strings.HasPrefix(f.records.String(), `{"decisionRecord":1,`) {
 		t.Errorf("got %s", f.records.String())
 	}
 }
@@ -63,7 +65,7 @@ func TestRecordsHaveWhatTheGateAsked(t *testing.T) {
 // A webhook of one policy says which, and a reconciler's question what it acts on.
 func TestRecordsTellTheQuestion(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)), policyOf("q", denies("red", "TooRed", 403)))
-	f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "p", Review: reviewOf(t, admissionv1.Create, `{"name": "x"}`)})
+	f.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Only: "p", Review: reviewOf(t, admissionv1.Create, `{"name": "x"}`)})
 	if record := f.only(t); record.Only != "p" || len(record.Policies) != 1 {
 		t.Errorf("got %+v", record)
 	}
@@ -71,23 +73,19 @@ func TestRecordsTellTheQuestion(t *testing.T) {
 		r := &s.Match.Resources[0]
 		r.APIGroups, r.APIVersions, r.Resources = []string{"*"}, []string{"*"}, []string{"virtualmachineoperations"}
 	})
-	for _, endpoint := range []string{Arbitrating, Validating} {
+	for _, endpoint := range []string{decision.Arbitrating, decision.Validating} {
 		f = newFixture(t, world{}, takes)
 		operation := svmop("o", v1alpha1.OperationStop, false)
-		if endpoint == Arbitrating {
+		if endpoint == decision.Arbitrating {
 			if got, err := f.Arbitrate(t.Context(), &operation, svm("Running"), nil); err != nil || !slices.Equal(got.Supersedes, []string{"a"}) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
 		} else {
-			review, err := reviewOfOurs(&operation, requesterOf(&operation))
-			if err != nil {
-				t.Fatal(err)
-			}
-			f.Validate(t.Context(), review)
+			f.Validate(t.Context(), creationOf(t, &operation))
 		}
 		record := f.only(t)
 		text, _ := json.Marshal(record.Policies[0].Outcome)
-		if want := map[string]string{Arbitrating: `{"supersedes":["a"]}`, Validating: "null"}[endpoint]; string(text) != want {
+		if want := map[string]string{decision.Arbitrating: `{"supersedes":["a"]}`, decision.Validating: "null"}[endpoint]; string(text) != want {
 			t.Errorf("%s: the outcome is %s", endpoint, text)
 		}
 	}
@@ -103,11 +101,11 @@ func TestReviewOfARecord(t *testing.T) {
 	f.recorder.Close(time.Minute)
 	decoder := json.NewDecoder(&f.records)
 	decoder.UseNumber()
-	var record Record
+	var record record.Record
 	if err := decoder.Decode(&record); err != nil {
 		t.Fatal(err)
 	}
-	again, err := record.ReviewOf()
+	again, err := record.Review()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +140,7 @@ func TestEvictionsThatArePutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, world{}, policyOf("p", tc.rules, evictions))
 			var told []types.NamespacedName
-			f.recorder.PutOffBy(func(pod types.NamespacedName) { told = append(told, pod) })
+			f.recorder.OnDeniedEviction(func(pod types.NamespacedName) { told = append(told, pod) })
 			f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`, append(tc.change, of("pods", "eviction"))...))
 			if (len(told) == 1) != tc.told || tc.told && told[0] != (types.NamespacedName{Namespace: "ns", Name: "cm"}) {
 				t.Errorf("told of %v", told)
@@ -183,7 +181,7 @@ func TestWhereADryRunHides(t *testing.T) {
 			f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 			f.Validate(t.Context(), reviewOf(t, tc.operation, red, tc.change...))
 			f.recorder.Close(time.Minute)
-			var record Record
+			var record record.Record
 			if err := json.Unmarshal(f.records.Bytes(), &record); err != nil {
 				t.Fatal(err)
 			}

@@ -15,12 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
+
+// redacted replaces the data of a Secret in messages.
+const redacted = "(data of the Secret)"
 
 const password, pem = "open-sesame", "-----BEGIN KEY-----\nMIIBVgIBADANBgkq\n-----END KEY-----\n"
 
 // secretReview is about a Secret that has them.
-func secretReview(t *testing.T, operation admissionv1.Operation) *Review {
+func secretReview(t *testing.T, operation admissionv1.Operation) *decision.Review {
 	t.Helper()
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "ns", "uid": "u-1"}, "data": {"password": %q, "key": %q, "n": %q}}`,
 		base64.StdEncoding.EncodeToString([]byte(password)), base64.StdEncoding.EncodeToString([]byte(pem)), base64.StdEncoding.EncodeToString([]byte("1")))
@@ -68,7 +72,7 @@ func TestWhatPoliciesSayOfSecretsIsConcealed(t *testing.T) {
 		} {
 			f := newFixture(t, world{}, policyOf("p", rule, onSecrets))
 			told := &toldEvents{}
-			f.recorder.TellBy(told)
+			f.writeEvents(told, atOnce)
 			response := f.Validate(t.Context(), secretReview(t, admissionv1.Update))
 			text, err := json.Marshal(response)
 			if err != nil {

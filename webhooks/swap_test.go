@@ -12,12 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/record"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 // setOf makes a set with the states of its policies, broken ones too.
@@ -34,34 +36,34 @@ func onPolicies(r *admissionv1.AdmissionRequest) {
 	r.Resource = metav1.GroupVersionResource{Group: v1alpha1.GroupName, Version: "v1alpha1", Resource: "regopolicies"}
 }
 
-func lastRecord(t *testing.T, f *fixture) Record {
+func lastRecord(t *testing.T, f *fixture) record.Record {
 	t.Helper()
 	f.recorder.Close(time.Minute)
 	lines := strings.Split(strings.TrimSpace(f.records.String()), "\n")
-	var record Record
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &record); err != nil {
+	var last record.Record
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 		t.Fatalf("reading the record %q: %v", lines, err)
 	}
-	return record
+	return last
 }
 
 // A gate without policies judges nothing: neither does it admit.
 func TestNothingIsJudgedWithoutASet(t *testing.T) {
-	f := &fixture{registry: prometheus.NewRegistry()}
-	f.Gate = NewGate(nil, world{}, NewRecorder(f.registry, &f.records, false), time.Now)
-	for _, path := range []string{ValidatePath, MutatePath} {
+	f := &fixture{registry: prometheus.NewRegistry(), unwritten: prometheus.NewRegistry()}
+	f.Gate = decision.NewGate(nil, world{}, record.NewRecorder(f.registry, &f.records, false), time.Now)
+	for _, path := range []string{server.ValidatePath, server.MutatePath} {
 		if w := serve(f, path, goodReview); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "not loaded") {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
 	}
-	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, "no_policies")); n != 1 {
+	if n := f.count(t, "sallyport_rejected_reviews_total", "no_policies", decision.Validating); n != 1 {
 		t.Errorf("counted %v", n)
 	}
 	operation := svmop("stop", v1alpha1.OperationStop, false)
-	if _, err := f.Arbitrate(t.Context(), &operation, svm("Running"), nil); !errors.Is(err, errNoSet) {
+	if _, err := f.Arbitrate(t.Context(), &operation, svm("Running"), nil); !errors.Is(err, decision.ErrNoPolicies) {
 		t.Errorf("Arbitrate gave %v", err)
 	}
-	if _, err := f.Admits(t.Context(), svm("Running")); !errors.Is(err, errNoSet) {
+	if _, err := f.Admits(t.Context(), svm("Running")); !errors.Is(err, decision.ErrNoPolicies) {
 		t.Errorf("Admits gave %v", err)
 	}
 	if got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`, onPolicies)); got == nil || !got.Allowed {
@@ -214,13 +216,13 @@ func TestRequestsUnderSwaps(t *testing.T) {
 // Without a recorder, decisions are made and answered like with one.
 func TestGateWithoutRecorder(t *testing.T) {
 	set, _ := setOf(t, &catalog.Catalog{}, policyOf("p", denies("red", "TooRed", 403)))
-	g := NewGate(set, world{}, nil, time.Now)
-	q := &Question{Endpoint: Validating, Review: reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)}
+	g := decision.NewGate(set, world{}, nil, time.Now)
+	q := &decision.Question{Endpoint: decision.Validating, Review: reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)}
 	if got := g.Answer(t.Context(), q); got == nil || got.Allowed {
 		t.Errorf("got %+v, want a denial", got)
 	}
 	operation := svmop("stop", v1alpha1.OperationStop, false)
-	if ruling, err := g.Arbitrate(t.Context(), &operation, svm("Running"), nil); err != nil {
-		t.Errorf("got %v, %v", ruling, err)
+	if admission, err := g.Arbitrate(t.Context(), &operation, svm("Running"), nil); err != nil {
+		t.Errorf("got %v, %v", admission, err)
 	}
 }

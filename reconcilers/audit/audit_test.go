@@ -30,18 +30,18 @@ import (
 // byLabel has something against objects without the label owner, and cannot judge those whose owner is "?".
 type byLabel struct{ revision string }
 
-func (byLabel) Judge(_ context.Context, _ string, _ schema.GroupVersionResource, o *unstructured.Unstructured) (Judgement, error) {
-	judged := Judgement{Asked: true, Mode: v1alpha1.ModeEnforce}
+func (byLabel) Evaluate(_ context.Context, _ string, _ schema.GroupVersionResource, o *unstructured.Unstructured) (Evaluation, error) {
+	evaluated := Evaluation{Asked: true, Mode: v1alpha1.ModeEnforce}
 	switch owner := o.GetLabels()["owner"]; {
 	case o.GetNamespace() == "unasked":
-		return Judgement{}, nil
+		return Evaluation{}, nil
 	case owner == "?":
-		return judged, errors.New("cannot tell")
+		return evaluated, errors.New("cannot tell")
 	case owner != "":
-		return judged, nil
+		return evaluated, nil
 	}
-	judged.Against = []Objection{{"OwnerMissing", "label owner is missing" + strings.Repeat("!", 600)}}
-	return judged, nil
+	evaluated.Violations = []Violation{{"OwnerMissing", "label owner is missing" + strings.Repeat("!", 600)}}
+	return evaluated, nil
 }
 
 func (j byLabel) Revision(string) string { return j.revision }
@@ -118,7 +118,7 @@ func reconcilerOver(t *testing.T, objects ...client.Object) (*Reconciler, *paged
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
 	p := &paged{WithWatch: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 	return &Reconciler{
-		Live: p, Mapper: mapper, Judge: byLabel{"r1"}, Exempt: []string{"kube-system"}, Interval: time.Hour,
+		Live: p, Mapper: mapper, Evaluator: byLabel{"r1"}, Exempt: []string{"kube-system"}, Interval: time.Hour,
 		Now: func() time.Time { return time.Date(2026, 11, 21, 10, 0, 0, 5, time.UTC) },
 	}, p
 }
@@ -237,9 +237,9 @@ func TestOnlyWhatThePolicyMayReadIsAudited(t *testing.T) {
 // slowly judges each object for longer than a whole audit may take, and gives up with its context.
 type slowly struct{ byLabel }
 
-func (s slowly) Judge(ctx context.Context, _ string, _ schema.GroupVersionResource, _ *unstructured.Unstructured) (Judgement, error) {
+func (s slowly) Evaluate(ctx context.Context, _ string, _ schema.GroupVersionResource, _ *unstructured.Unstructured) (Evaluation, error) {
 	time.Sleep(patience + time.Second)
-	return Judgement{}, ctx.Err()
+	return Evaluation{}, ctx.Err()
 }
 
 // An audit that takes too long says so, and nothing of the objects that it has not looked at.
@@ -248,7 +248,7 @@ func TestAnAuditThatTakesTooLong(t *testing.T) {
 		"to list": func(_ *Reconciler, p *paged) {
 			p.fail = func(int) error { time.Sleep(patience + time.Second); return context.DeadlineExceeded }
 		},
-		"to judge": func(r *Reconciler, _ *paged) { r.Judge = slowly{byLabel{"r1"}} },
+		"to judge": func(r *Reconciler, _ *paged) { r.Evaluator = slowly{byLabel{"r1"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestAPolicyThatDoesNotWantItIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
 			told := 0
-			r.Found = func(string) { told++ }
+			r.Notify = func(string) { told++ }
 			if got := audit(t, r); counted(got) != 1 || told != 1 {
 				t.Fatalf("got %+v, told %d times", got, told)
 			}
@@ -294,7 +294,7 @@ func TestAPolicyThatDoesNotWantItIsLeftAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r.Judge = byLabel{c.revision}
+			r.Evaluator = byLabel{c.revision}
 			if got := audit(t, r); got != nil || told != 2 {
 				t.Errorf("got %+v, told %d times", got, told)
 			}
@@ -374,7 +374,7 @@ func TestAuditsTellHowFarTheyAre(t *testing.T) {
 	now := r.Now()
 	r.Now = func() time.Time { now = now.Add(time.Second); return now }
 	var told []string
-	r.Found = func(p string) {
+	r.Notify = func(p string) {
 		if is := r.Auditing(p); is != nil {
 			told = append(told, fmt.Sprintf("%d %s", is.Objects, is.Resource))
 		}

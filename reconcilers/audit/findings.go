@@ -62,13 +62,13 @@ type finding struct {
 	object    corev1.ObjectReference
 	mode      v1alpha1.PolicyMode
 	count     int
-	against   []Objection // nil if there are too many texts
+	violations []Violation // nil if there are too many texts
 	undecided string
 }
 
 // findingOf returns nil for a compliant object.
-func findingOf(object *unstructured.Unstructured, judged Judgement, err error) *finding {
-	f := &finding{mode: judged.Mode, count: len(judged.Against), object: corev1.ObjectReference{
+func findingOf(object *unstructured.Unstructured, evaluated Evaluation, err error) *finding {
+	f := &finding{mode: evaluated.Mode, count: len(evaluated.Violations), object: corev1.ObjectReference{
 		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
 	}}
 	switch {
@@ -77,22 +77,22 @@ func findingOf(object *unstructured.Unstructured, judged Judgement, err error) *
 	case f.count == 0:
 		return nil
 	}
-	for _, o := range judged.Against {
-		f.against = append(f.against, Objection{cut(o.Reason, maxReason), cut(o.Message, maxMessage)})
+	for _, o := range evaluated.Violations {
+		f.violations = append(f.violations, Violation{cut(o.Reason, maxReason), cut(o.Message, maxMessage)})
 	}
 	return f
 }
 
 // put records the result for one object.
-func (f *findings) put(k *kind, object *unstructured.Unstructured, judged Judgement, err error) {
-	found := findingOf(object, judged, err)
+func (f *findings) put(k *kind, object *unstructured.Unstructured, evaluated Evaluation, err error) {
+	found := findingOf(object, evaluated, err)
 	switch {
 	case found == nil:
 		k.passed[object.GetNamespace()]++
 		return
-	case found.against == nil:
+	case found.violations == nil:
 	case f.texts >= maxTexts:
-		found.against = nil
+		found.violations = nil
 	default:
 		f.texts++
 	}
@@ -126,17 +126,17 @@ func (f *findings) result() (*v1alpha1.PolicyViolations, *reports.Page) {
 			continue
 		}
 		count++
-		if found.against == nil {
+		if found.violations == nil {
 			page.LeftOut(found.object.Namespace, found.mode, found.count)
 			continue
 		}
-		for _, o := range found.against {
+		for _, o := range found.violations {
 			page.Fails(found.object, found.mode, o.Reason, o.Message)
 		}
 		if len(v.First) < firstFew {
 			v.First = append(v.First, v1alpha1.PolicyViolation{
 				APIVersion: found.object.APIVersion, Kind: found.object.Kind, Namespace: found.object.Namespace, Name: found.object.Name,
-				Reason: found.against[0].Reason, Message: found.against[0].Message,
+				Reason: found.violations[0].Reason, Message: found.violations[0].Message,
 			})
 		}
 	}

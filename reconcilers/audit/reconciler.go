@@ -37,23 +37,23 @@ const (
 // askedPause is the minimum time between the start of an audit and the start of the next requested one.
 const askedPause = 5 * time.Second
 
-// Objection is a violation: one denial of an object.
-type Objection struct{ Reason, Message string }
+// Violation is one denial of an object.
+type Violation struct{ Reason, Message string }
 
-// Judgement is the result of a policy for an object.
-type Judgement struct {
+// Evaluation is the result of a policy for an object.
+type Evaluation struct {
 	// Asked is false if the policy does not match the object.
 	Asked bool
 	// Mode is the policy's mode in the object's namespace.
 	Mode v1alpha1.PolicyMode
-	// Against are the violations.
-	Against []Objection
+	// Violations are the denials of the object.
+	Violations []Violation
 }
 
-// Judge evaluates policies.
-type Judge interface {
-	// Judge returns the policy's result for the object. It fails if the policy cannot be evaluated.
-	Judge(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Judgement, error)
+// Evaluator evaluates policies.
+type Evaluator interface {
+	// Evaluate returns the policy's result for the object. It fails if the policy cannot be evaluated.
+	Evaluate(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Evaluation, error)
 	// Revision returns the active revision of the policy, "" if there is none.
 	Revision(policy string) string
 }
@@ -64,8 +64,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Mapper finds the kinds of resources.
 	Mapper meta.RESTMapper
-	// Judge evaluates the policies.
-	Judge Judge
+	// Evaluator evaluates the policies.
+	Evaluator Evaluator
 	// MayRead reports whether a policy may read a resource, because its messages can reveal the objects. If nil, every policy may.
 	MayRead func(policy, group, resource string) bool
 	// Exempt are the namespaces in which only Sallyport's own kinds are audited.
@@ -78,8 +78,8 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 	// Interval is the time between audits of a policy. If 0, only a change of the policy or a request starts one.
 	Interval time.Duration
-	// Found is called with the name of a policy when Violations or Reported has changed.
-	Found func(policy string)
+	// Notify is called with the name of a policy when Violations or Reported has changed.
+	Notify func(policy string)
 	// Nameless omits the names and namespaces of objects from the status, whose readers may have no access to them.
 	Nameless bool
 	// Now is the clock.
@@ -146,8 +146,8 @@ func (r *Reconciler) progress(policy string, is *v1alpha1.PolicyAudit) {
 		delete(r.auditing, policy)
 	}
 	r.mu.Unlock()
-	if r.Found != nil && (was != nil || is != nil) {
-		r.Found(policy)
+	if r.Notify != nil && (was != nil || is != nil) {
+		r.Notify(policy)
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.record(request.Name, result{})
 		return r.unreport(ctx, request.Name)
 	}
-	revision := r.Judge.Revision(policy.Name)
+	revision := r.Evaluator.Revision(policy.Name)
 	if revision == "" {
 		r.record(policy.Name, result{}) // Changed reports the next active revision
 		return ctrl.Result{}, nil
@@ -225,7 +225,7 @@ func (r *Reconciler) record(policy string, of result) {
 		r.results[policy] = of
 	}
 	r.mu.Unlock()
-	if r.Found != nil && (was || of.violations != nil) {
-		r.Found(policy)
+	if r.Notify != nil && (was || of.violations != nil) {
+		r.Notify(policy)
 	}
 }

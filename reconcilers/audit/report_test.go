@@ -102,7 +102,7 @@ func TestReportsFollowAudits(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, nil},
-		"nothing decides at the moment": {func(_ *testing.T, r *Reconciler, _ *paged) { r.Judge = byLabel{} }, []string{kept}},
+		"nothing decides at the moment": {func(_ *testing.T, r *Reconciler, _ *paged) { r.Evaluator = byLabel{} }, []string{kept}},
 		"the list breaks off": {func(_ *testing.T, _ *Reconciler, p *paged) {
 			p.fail = func(int) error { return errors.New("connection refused") }
 		}, []string{kept}},

@@ -168,13 +168,13 @@ func (f *findings) evaluate(ctx context.Context, k *kind, object *unstructured.U
 	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(f.Exempt, object.GetNamespace()) {
 		return nil
 	}
-	judged, err := f.Judge.Judge(ctx, f.policy, k.GroupVersionResource, object)
+	evaluated, err := f.Evaluator.Evaluate(ctx, f.policy, k.GroupVersionResource, object)
 	if ctx.Err() != nil {
 		return f.unreadable(ctx, k, err)
 	}
 	f.reportProgress(k)
-	if judged.Asked || err != nil {
-		f.put(k, object, judged, err)
+	if evaluated.Asked || err != nil {
+		f.put(k, object, evaluated, err)
 	}
 	return nil
 }

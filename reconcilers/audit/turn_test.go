@@ -21,11 +21,11 @@ type slowFor struct {
 	except string
 }
 
-func (s slowFor) Judge(ctx context.Context, policy string, resource schema.GroupVersionResource, o *unstructured.Unstructured) (Judgement, error) {
+func (s slowFor) Evaluate(ctx context.Context, policy string, resource schema.GroupVersionResource, o *unstructured.Unstructured) (Evaluation, error) {
 	if policy != s.except {
 		time.Sleep(2 * time.Second)
 	}
-	return s.byLabel.Judge(ctx, policy, resource, o)
+	return s.byLabel.Evaluate(ctx, policy, resource, o)
 }
 
 // One audit held the only worker for ten minutes. Now those that take their time, however many, cost others a turn of each at most, and
@@ -42,7 +42,7 @@ func TestAuditsTakeTurns(t *testing.T) {
 			objects = append(objects, slow)
 		}
 		r, _ := reconcilerOver(t, append(objects, policy(nil))...)
-		r.Judge, r.turns = slowFor{byLabel{"r1"}, "owners"}, fair.NewSlots(atOnce, underWay)
+		r.Evaluator, r.turns = slowFor{byLabel{"r1"}, "owners"}, fair.NewSlots(atOnce, underWay)
 		ended := make(chan string, underWay)
 		for i := range underWay - 1 {
 			name := fmt.Sprint("slow-", i)

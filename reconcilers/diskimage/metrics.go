@@ -77,7 +77,7 @@ func (m *Metrics) countAttempt(result v1alpha1.ConditionReason, took time.Durati
 }
 
 // reportImages reports the gauges. No label has a value that users choose: reasons are those of this package.
-func reportImages(list *v1alpha1.VMDiskImageList, report gauge.Tell) {
+func reportImages(list *v1alpha1.VMDiskImageList, report gauge.Report) {
 	type state struct{ phase, reason string }
 	states, references := map[state]int{}, 0
 	notReady, unreferenced, terminating := gauge.Groups{}, gauge.Groups{}, gauge.Groups{}
@@ -109,7 +109,7 @@ func reportImages(list *v1alpha1.VMDiskImageList, report gauge.Tell) {
 		report(imagesDesc, number, of.phase, of.reason)
 	}
 	report(referencesDesc, references)
-	notReady.Tell(nil, notReadySinceDesc, report)
-	unreferenced.Tell(unreferencedDesc, unreferencedSinceDesc, report)
-	terminating.Tell(terminatingDesc, terminatingSinceDesc, report)
+	notReady.Report(nil, notReadySinceDesc, report)
+	unreferenced.Report(unreferencedDesc, unreferencedSinceDesc, report)
+	terminating.Report(terminatingDesc, terminatingSinceDesc, report)
 }

@@ -12,8 +12,8 @@ import (
 // cacheTimeout limits the wait for the cache, which answers at once after it has synced.
 const cacheTimeout = time.Second
 
-// Tell reports one value.
-type Tell func(desc *prometheus.Desc, value int, labels ...string)
+// Report reports one value.
+type Report func(desc *prometheus.Desc, value int, labels ...string)
 
 // Collector collects metrics of the objects of a list. It is a [prometheus.Collector].
 type Collector[List client.ObjectList] struct {
@@ -29,7 +29,7 @@ type Collector[List client.ObjectList] struct {
 	// Match are the indexes of the cache that select the objects. If it is nil, all objects of the kind are listed.
 	Match client.MatchingFields
 	// Of reports the values for a list. Its objects belong to the cache and must not be modified.
-	Of func(list List, report Tell)
+	Of func(list List, report Report)
 }
 
 // Describe sends the descriptions of the metrics.
@@ -78,8 +78,8 @@ func (g Groups) Add(label string, since time.Time) {
 	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
 }
 
-// Tell reports the size of each group, and since when its oldest object is in it, as Unix time. If number is nil, it omits the sizes.
-func (g Groups) Tell(number, since *prometheus.Desc, report Tell) {
+// Report reports the size of each group, and since when its oldest object is in it, as Unix time. If number is nil, it omits the sizes.
+func (g Groups) Report(number, since *prometheus.Desc, report Report) {
 	for label, of := range g {
 		if number != nil {
 			report(number, of.number, label)

@@ -66,7 +66,7 @@ func (r *Reconciler) evaluate(
 		}
 		defer release()
 	}
-	ruling, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.VM.DeepCopy(), unfinished)
+	admission, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.VM.DeepCopy(), unfinished)
 	if err != nil {
 		l.undecided[o.UID] = true
 		l.Trouble(fmt.Errorf("evaluating the policies for operation %s: %w", o.Name, err))
@@ -74,16 +74,16 @@ func (r *Reconciler) evaluate(
 	}
 	who, transient := l.transient()
 	switch {
-	case ruling.Denied && transient:
+	case admission.Denied && transient:
 		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", who)
-	case ruling.Denied:
-		reason := v1alpha1.ConditionReason(ruling.Reason)
+	case admission.Denied:
+		reason := v1alpha1.ConditionReason(admission.Reason)
 		if reason == "" {
 			reason = "Denied"
 		}
-		return true, r.fail(ctx, l, o, reason, ruling.Message)
+		return true, r.fail(ctx, l, o, reason, admission.Message)
 	}
-	if blocker := l.blocker(before, ruling); blocker != "" {
+	if blocker := l.blocker(before, admission); blocker != "" {
 		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", blocker)
 	}
 	return r.claimMachine(ctx, l, o, before)
@@ -104,9 +104,9 @@ func (l *view) transient() (who string, is bool) {
 
 // blocker returns the operation or claim that the policies did not allow this operation to supersede, or "". With the
 // policies not enforced, such an operation waits instead of superseding.
-func (l *view) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
+func (l *view) blocker(before []*v1alpha1.VirtualMachineOperation, admission Admission) string {
 	for _, b := range before {
-		if !slices.Contains(ruling.Supersedes, b.Name) {
+		if !slices.Contains(admission.Supersedes, b.Name) {
 			return claim.OfOperation(b).String()
 		}
 	}
@@ -118,7 +118,7 @@ func (l *view) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 		if !slices.ContainsFunc(before, func(b *v1alpha1.VirtualMachineOperation) bool { return string(b.UID) == present.ID }) {
 			return present.String()
 		}
-	case !slices.Contains(ruling.SupersedesOrigins, string(present.Origin)):
+	case !slices.Contains(admission.SupersedesOrigins, string(present.Origin)):
 		return present.String()
 	}
 	return ""

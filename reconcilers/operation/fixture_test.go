@@ -52,25 +52,25 @@ func key(t v1alpha1.OperationType, force bool) string {
 
 func (p *policies) Arbitrate(
 	_ context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-) (Ruling, error) {
+) (Admission, error) {
 	if p.err != nil {
-		return Ruling{}, p.err
+		return Admission{}, p.err
 	}
-	var ruling Ruling
+	var admission Admission
 	asked := key(o.Spec.Type, o.Spec.Force)
 	for _, other := range unfinished {
 		if !slices.Contains(table[key(other.Spec.Type, other.Spec.Force)], asked) {
-			return Ruling{Denied: true, Reason: "OperationInProgress", Message: other.Name + " does not yield"}, nil
+			return Admission{Denied: true, Reason: "OperationInProgress", Message: other.Name + " does not yield"}, nil
 		}
-		ruling.Supersedes = append(ruling.Supersedes, other.Name)
+		admission.Supersedes = append(admission.Supersedes, other.Name)
 	}
 	if a := vm.Status.ActiveOperation; a != nil && a.Origin != v1alpha1.OriginOperation {
 		if !slices.Contains(table[string(a.Type)], asked) {
-			return Ruling{Denied: true, Reason: "OperationInProgress", Message: "held"}, nil
+			return Admission{Denied: true, Reason: "OperationInProgress", Message: "held"}, nil
 		}
-		ruling.SupersedesOrigins = []string{string(a.Origin)}
+		admission.SupersedesOrigins = []string{string(a.Origin)}
 	}
-	return ruling, nil
+	return admission, nil
 }
 
 // errCrash is what a client returns whose process is no more.

@@ -34,11 +34,11 @@ type Arbiter interface {
 	Arbitrate(
 		ctx context.Context, operation *v1alpha1.VirtualMachineOperation,
 		machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-	) (Ruling, error)
+	) (Admission, error)
 }
 
-// Ruling is the policies' decision on an operation.
-type Ruling struct {
+// Admission is the policies' decision on an operation.
+type Admission struct {
 	// Denied is set if the operation is denied; Reason and Message are for its condition.
 	Denied          bool
 	Reason, Message string

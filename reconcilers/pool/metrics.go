@@ -34,7 +34,7 @@ func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collecto
 	}
 }
 
-func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Tell) {
+func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Report) {
 	report(poolsDesc, len(list.Items))
 	slices.SortFunc(list.Items, func(a, b v1alpha1.VirtualMachinePool) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

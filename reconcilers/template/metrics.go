@@ -77,7 +77,7 @@ func (m *Metrics) observeImport(took time.Duration, err error) {
 }
 
 // reportDomains reports the number of failure domains by reason.
-func reportDomains(list *v1alpha1.VSphereTemplateList, report gauge.Tell) {
+func reportDomains(list *v1alpha1.VSphereTemplateList, report gauge.Report) {
 	count := map[string]int{}
 	for i := range list.Items {
 		for j := range list.Items[i].Status.FailureDomains {

@@ -53,12 +53,12 @@ func collector(machines client.Reader, elected <-chan struct{}) prometheus.Colle
 	}
 }
 
-func reportWaiting(list *v1alpha1.VirtualMachineList, report gauge.Tell) {
+func reportWaiting(list *v1alpha1.VirtualMachineList, report gauge.Report) {
 	waiting := gauge.Groups{}
 	for i := range list.Items {
 		if c := v1alpha1.ConditionImageReady.In(list.Items[i].Status.Conditions); c != nil {
 			waiting.Add(c.Reason, c.LastTransitionTime.Time)
 		}
 	}
-	waiting.Tell(waitingDesc, waitingSinceDesc, report)
+	waiting.Report(waitingDesc, waitingSinceDesc, report)
 }

@@ -158,7 +158,7 @@ func TestPlacementThatIsRefused(t *testing.T) {
 	}
 }
 
-// From the ruling on a move to the write of its claim no other move is ruled on, or two would pass a limit that has room for one.
+// From the admission on a move to the write of its claim no other move is ruled on, or two would pass a limit that has room for one.
 func TestMovesAreJudgedOneAtATime(t *testing.T) {
 	t.Parallel()
 	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)

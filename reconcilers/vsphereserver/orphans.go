@@ -100,7 +100,7 @@ func Orphans(servers client.Reader, elected <-chan struct{}) prometheus.Collecto
 	return &gauge.Collector[*v1alpha1.VSphereServerList]{
 		Cache: servers, Elected: elected, Descs: []*prometheus.Desc{orphansDesc},
 		New: func() *v1alpha1.VSphereServerList { return &v1alpha1.VSphereServerList{} },
-		Of: func(list *v1alpha1.VSphereServerList, report gauge.Tell) {
+		Of: func(list *v1alpha1.VSphereServerList, report gauge.Report) {
 			sum := 0
 			for i := range list.Items {
 				sum += int(list.Items[i].Status.OrphanCount)

@@ -25,9 +25,11 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 // world is Sallyport in front of the fixture, several times, with what it is compared with.
@@ -36,7 +38,7 @@ type world struct {
 	cache      cache.Cache
 	store      *facts.Store
 	cached     int64 // memory that the caches take, in bytes; less than nothing in a small world, if the collector found more meanwhile
-	gates      map[string]*webhooks.Gate
+	gates      map[string]*decision.Gate
 	registries map[string]*prometheus.Registry
 	handlers   map[string]http.Handler
 	swaps      int
@@ -45,7 +47,7 @@ type world struct {
 
 func newWorld(ctx context.Context, at site) (*world, error) {
 	w := &world{
-		gates: map[string]*webhooks.Gate{}, registries: map[string]*prometheus.Registry{}, handlers: map[string]http.Handler{},
+		gates: map[string]*decision.Gate{}, registries: map[string]*prometheus.Registry{}, handlers: map[string]http.Handler{},
 	}
 	var err error
 	if w.policies, err = policies.Shipped(); err != nil {
@@ -86,9 +88,9 @@ func (w *world) gate(row string, asked []v1alpha1.RegoPolicy, records io.Writer)
 		return err
 	}
 	w.registries[row] = prometheus.NewRegistry()
-	w.gates[row] = webhooks.NewGate(set, w.store, webhooks.NewRecorder(w.registries[row], records, false), time.Now)
-	w.gates[row].Register(func(endpoint string, h http.Handler) {
-		if endpoint == webhooks.ValidatePath {
+	w.gates[row] = decision.NewGate(set, w.store, record.NewRecorder(w.registries[row], records, false), time.Now)
+	server.Register(w.gates[row], w.registries[row], func(endpoint string, h http.Handler) {
+		if endpoint == server.ValidatePath {
 			w.handlers["/"+row] = h
 		}
 	}, logr.Discard())
@@ -203,18 +205,18 @@ func (w *world) serve(ctx context.Context, folder string) (string, error) {
 	}
 	port := free.Addr().(*net.TCPAddr).Port
 	free.Close()
-	server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: port, CertDir: folder})
+	served := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: port, CertDir: folder})
 	for path, h := range w.handlers {
-		server.Register(path, h)
+		served.Register(path, h)
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Start(ctx) }()
+	go func() { failed <- served.Start(ctx) }()
 	started := func(context.Context) (bool, error) {
 		select {
 		case err := <-failed:
 			return false, err
 		default:
-			return server.StartedChecker()(nil) == nil, nil
+			return served.StartedChecker()(nil) == nil, nil
 		}
 	}
 	return fmt.Sprintf("https://127.0.0.1:%d", port), wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, started)

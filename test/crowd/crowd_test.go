@@ -30,10 +30,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/depth"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 const (
@@ -159,7 +161,7 @@ func setOf(t testing.TB, policy string) *catalog.Set {
 }
 
 // gate returns a policy in front of the API server, and how many bytes its caches take. Its facts are cached if caches are wanted.
-func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *webhooks.Gate, bytes uint64) {
+func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *decision.Gate, bytes uint64) {
 	t.Helper()
 	set := setOf(t, policy)
 	scheme := kuberuntime.NewScheme()
@@ -196,7 +198,7 @@ func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *webhoo
 		}
 		bytes = heap() - before
 	}
-	return webhooks.NewGate(set, store, webhooks.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now), bytes
+	return decision.NewGate(set, store, record.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now), bytes
 }
 
 func heap() uint64 {
@@ -220,7 +222,7 @@ func newMachine(t testing.TB) *v1alpha1.VirtualMachine {
 }
 
 // cloned reports whether the machine may be cloned, by facts that are read live.
-func cloned(t testing.TB, gate *webhooks.Gate) bool {
+func cloned(t testing.TB, gate *decision.Gate) bool {
 	t.Helper()
 	placement, err := gate.Admits(t.Context(), newMachine(t))
 	if err != nil {
@@ -230,9 +232,9 @@ func cloned(t testing.TB, gate *webhooks.Gate) bool {
 }
 
 // handlerOf returns the validating endpoint of a gate.
-func handlerOf(gate *webhooks.Gate) (validating http.Handler) {
-	gate.Register(func(endpoint string, h http.Handler) {
-		if endpoint == webhooks.ValidatePath {
+func handlerOf(gate *decision.Gate) (validating http.Handler) {
+	server.Register(gate, prometheus.NewRegistry(), func(endpoint string, h http.Handler) {
+		if endpoint == server.ValidatePath {
 			validating = h
 		}
 	}, logr.Discard())
@@ -246,7 +248,7 @@ func admitted(t testing.TB, handler http.Handler) bool {
 		`"kind":{"group":"sallyport.dev","version":"v1alpha1","kind":"VirtualMachine"},"userInfo":{"username":"alice"},"oldObject":null,` +
 		`"resource":{"group":"sallyport.dev","version":"v1alpha1","resource":"virtualmachines"},"object":` + machine + `}}`
 	reply := httptest.NewRecorder()
-	handler.ServeHTTP(reply, httptest.NewRequest(http.MethodPost, webhooks.ValidatePath, strings.NewReader(body)))
+	handler.ServeHTTP(reply, httptest.NewRequest(http.MethodPost, server.ValidatePath, strings.NewReader(body)))
 	var answer admissionv1.AdmissionReview
 	if err := json.Unmarshal(reply.Body.Bytes(), &answer); err != nil {
 		t.Fatalf("%v: %s", err, reply.Body)
@@ -312,7 +314,7 @@ func TestCountingReadsNoAnnotations(t *testing.T) {
 	source := partly{parts: map[string]*engine.Part{}, facts: map[string]any{
 		"server": decoded(s.server(0)), "namespaces": []any{decoded(`{"metadata":{"name":"team-0"}}`)}, "machines": []any{},
 	}}
-	gate := webhooks.NewGate(setOf(t, "servers-quota"), source, webhooks.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now)
+	gate := decision.NewGate(setOf(t, "servers-quota"), source, record.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now)
 	if !cloned(t, gate) {
 		t.Error("denied")
 	}

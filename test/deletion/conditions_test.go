@@ -31,9 +31,9 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 const protected, cascade = "deletion-protected", "deletion-cascade"
@@ -63,7 +63,7 @@ func conditions(t *testing.T, policy string) matchconditions.Matcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath}
+	r := &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: server.ValidatePolicyPath, MutatePath: server.MutatePolicyPath}
 	_, all, never := r.Preview(mutating, validating, []registration.Policy{asked.About(shipped(t).Policy(policy))})
 	if len(never[policy]) > 0 || len(all.Webhooks) != 1 {
 		t.Fatalf("%d entries are registered, and never registered is %q", len(all.Webhooks), never[policy])

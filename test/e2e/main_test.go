@@ -21,7 +21,7 @@ import (
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/sim"
 	"sallyport.dev/sallyport/test/step"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // stack is what all tests of this package share.
@@ -98,9 +98,9 @@ func start(ctx context.Context, dir string) error {
 
 // awaitRecords gives the decision records about a namespace, oldest first, once they are as wanted: a record is written just
 // after the answer.
-func awaitRecords(t *testing.T, namespace, what string, wanted func([]webhooks.Record) bool) []webhooks.Record {
+func awaitRecords(t *testing.T, namespace, what string, wanted func([]record.Record) bool) []record.Record {
 	t.Helper()
-	var found []webhooks.Record
+	var found []record.Record
 	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		var err error
 		found, err = recordsOf(namespace)
@@ -112,10 +112,10 @@ func awaitRecords(t *testing.T, namespace, what string, wanted func([]webhooks.R
 	return found
 }
 
-func recordsOf(namespace string) ([]webhooks.Record, error) {
-	var found []webhooks.Record
+func recordsOf(namespace string) ([]record.Record, error) {
+	var found []record.Record
 	for line := range strings.Lines(stack.records.String()) {
-		var record webhooks.Record
+		var record record.Record
 		if !strings.HasSuffix(line, "\n") {
 			break // still being written
 		}

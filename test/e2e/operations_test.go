@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 var create = []string{"create", "-f", "-"}
@@ -69,7 +69,7 @@ func TestDryRunLeavesNothingBehind(t *testing.T) {
 	tm.must(operation("stop-1", "web-1", "Stop"), "create", "--dry-run=server", "-f", "-")
 	tm.refused("", []string{"get", "svmop", "stop-1"}, "not found")
 	tm.must(operation("stop-2", "web-1", "Stop"), create...) // an admitted dry-run blocks nobody
-	awaitRecords(t, tm.namespace, "exactly the two records of the dry-run marked so", func(records []webhooks.Record) bool {
+	awaitRecords(t, tm.namespace, "exactly the two records of the dry-run marked so", func(records []record.Record) bool {
 		marked := map[string]int{}
 		for _, r := range records {
 			if r.DryRun {
@@ -226,7 +226,7 @@ func TestOperationsOfOtherMachinesAndNamespacesBlockNobody(t *testing.T) {
 func TestDenialsAreConfirmedLive(t *testing.T) {
 	tm := starting(t)
 	tm.refused(operation("start-2", "web-1", "Start"), create)
-	records := awaitRecords(t, tm.namespace, "a denial", func(records []webhooks.Record) bool {
+	records := awaitRecords(t, tm.namespace, "a denial", func(records []record.Record) bool {
 		return len(records) > 0 && !records[len(records)-1].Allowed
 	})
 	last := records[len(records)-1]

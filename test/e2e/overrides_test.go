@@ -10,7 +10,8 @@ import (
 
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 const applicability = "operations-applicability"
@@ -98,11 +99,11 @@ func TestOverride(t *testing.T) {
 	}
 	tm.await("svmop/stop-1", ".status.phase", "Completed")
 
-	records := awaitRecords(t, tm.namespace, "that of the second door", func(records []webhooks.Record) bool {
+	records := awaitRecords(t, tm.namespace, "that of the second door", func(records []record.Record) bool {
 		return len(overriddenAt(records, "arbitrate")) > 0
 	})
 	if got := overriddenAt(records, "validate"); len(got) != 2 || got[1].Denials[0].Reason != "RunPolicyForbids" ||
-		*got[1].Override != (webhooks.Override{By: "alice", Until: soon, Reason: "the guest hangs, ticket 42"}) {
+		*got[1].Override != (decision.Override{By: "alice", Until: soon, Reason: "the guest hangs, ticket 42"}) {
 		t.Errorf("recorded are the overrides %+v, want the dry-run's and the other", got)
 	}
 	// By the first door, which does not know who asked, or by the second one, whichever is first: events about the same are one.
@@ -121,7 +122,7 @@ func TestOverride(t *testing.T) {
 }
 
 // overriddenAt are the decisions that an endpoint recorded as overridden.
-func overriddenAt(records []webhooks.Record, endpoint string) (found []webhooks.PolicyDecision) {
+func overriddenAt(records []record.Record, endpoint string) (found []record.PolicyDecision) {
 	for _, r := range records {
 		for _, p := range r.Policies {
 			if r.Endpoint == endpoint && p.Verdict == "overridden" {
@@ -238,7 +239,7 @@ func TestModeOfANamespace(t *testing.T) {
 	}
 	tried.await("svmop/start-1", ".status.phase", "Completed") // the second door does not refuse it either
 	other.refused(start, create, "["+applicability+"/PhaseForbids]")
-	records := awaitRecords(t, tried.namespace, "the mode", func(records []webhooks.Record) bool {
+	records := awaitRecords(t, tried.namespace, "the mode", func(records []record.Record) bool {
 		return len(records) > 0 && records[len(records)-1].Endpoint == "arbitrate"
 	})
 	for _, p := range records[len(records)-1].Policies {

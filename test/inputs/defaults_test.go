@@ -13,7 +13,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -93,7 +93,7 @@ func TestBrokenObjectsAreFilledIn(t *testing.T) {
 		if err != nil {
 			return fmt.Sprintf("%v\n%v\n%s", err, changes, shown(request))
 		}
-		response := gateOver(set, b.world).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Mutating, Review: review})
+		response := gateOver(set, b.world).Answer(t.Context(), &decision.Question{Endpoint: decision.Mutating, Review: review})
 		patched, problem := patchedBy(response, request)
 		if problem == "" {
 			problem = wrongStamps(request, patched, b.world, &c)

@@ -12,8 +12,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"sallyport.dev/sallyport/policies"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -125,7 +125,7 @@ func (nobodyAnswers) Read(_ context.Context, q engine.Query) (engine.Answer, err
 	return engine.Answer{Value: v, Live: q.Live}, err
 }
 
-func guarded(tb testing.TB) *webhooks.Gate {
+func guarded(tb testing.TB) *decision.Gate {
 	tb.Helper()
 	shipped, err := policies.Shipped()
 	if err != nil {
@@ -135,7 +135,7 @@ func guarded(tb testing.TB) *webhooks.Gate {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return webhooks.NewGate(set, nobodyAnswers{}, recorder, time.Now)
+	return decision.NewGate(set, nobodyAnswers{}, recorder, time.Now)
 }
 
 // spent is what the process has used of processor and memory so far.
@@ -150,13 +150,13 @@ func spent() (processor time.Duration, allocated uint64) {
 }
 
 // judged puts a review to the gate, as the API server does twice, and says what is wrong with what a decision cost.
-func judged(ctx context.Context, gate *webhooks.Gate, body []byte) string {
-	for _, endpoint := range []string{webhooks.Validating, webhooks.Mutating} {
+func judged(ctx context.Context, gate *decision.Gate, body []byte) string {
+	for _, endpoint := range []string{decision.Validating, decision.Mutating} {
 		processor, allocated := spent()
-		review, err := webhooks.Decode(body)
+		review, err := decision.Decode(body)
 		var response *admissionv1.AdmissionResponse
 		if err == nil {
-			response = gate.Answer(ctx, &webhooks.Question{Endpoint: endpoint, Review: review})
+			response = gate.Answer(ctx, &decision.Question{Endpoint: endpoint, Review: review})
 		}
 		after, total := spent()
 		switch used := after - processor; {

@@ -14,8 +14,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/depth"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -184,7 +184,7 @@ func (f fleet) ask(t *testing.T, set *catalog.Set, request object, changes ...ch
 		return nil
 	}
 	f.changes = changes
-	return gateOver(set, f).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+	return gateOver(set, f).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 }
 
 // holes are the changes that turn the denial into an allow and must not.

@@ -9,8 +9,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"sallyport.dev/sallyport/test/depth"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -201,7 +201,7 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 	if err != nil {
 		return nil
 	}
-	return gateOver(set, estate{a.estate.server, a.estate.namespace, a.estate.machine, changes}).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+	return gateOver(set, estate{a.estate.server, a.estate.namespace, a.estate.machine, changes}).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 }
 
 // holes are the changes that turn the denial into an allow and must not.

@@ -17,11 +17,12 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // sets has policies that a test does not change compiled once for all tests.
@@ -81,18 +82,18 @@ func oracleOf(t *testing.T) *oracle {
 }
 
 // recorder that keeps nothing.
-var recorder = webhooks.NewRecorder(prometheus.NewRegistry(), nil, false)
+var recorder = record.NewRecorder(prometheus.NewRegistry(), nil, false)
 
-func gateOver(set *catalog.Set, source webhooks.FactSource) *webhooks.Gate {
-	return webhooks.NewGate(set, source, recorder, func() time.Time { return decidedAt })
+func gateOver(set *catalog.Set, source decision.FactSource) *decision.Gate {
+	return decision.NewGate(set, source, recorder, func() time.Time { return decidedAt })
 }
 
-func decode(request any) (*webhooks.Review, error) {
+func decode(request any) (*decision.Review, error) {
 	body, err := json.Marshal(object{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 	if err != nil {
 		return nil, err
 	}
-	return webhooks.Decode(body)
+	return decision.Decode(body)
 }
 
 // trial is one broken input and what became of it.
@@ -115,7 +116,7 @@ func (o *oracle) try(ctx context.Context, set *catalog.Set, b *base, changes []c
 		return tr
 	}
 	tr.expected = o.expect(request, tr.world, review.Subject())
-	tr.response = gateOver(set, tr.world).Answer(ctx, &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+	tr.response = gateOver(set, tr.world).Answer(ctx, &decision.Question{Endpoint: decision.Validating, Review: review})
 	return tr
 }
 

@@ -11,7 +11,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -87,9 +87,9 @@ func TestBrokenInputsGetTheSameResponseEveryWay(t *testing.T) {
 		if err != nil {
 			return fmt.Sprintf("it is decoded in one way only: %v", err)
 		}
-		want := gateOver(whole, w).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: eager})
+		want := gateOver(whole, w).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: eager})
 		for range 2 {
-			got := gateOver(lean, sharing{w}).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+			got := gateOver(lean, sharing{w}).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 			delete(got.AuditAnnotations, "decision")
 			delete(want.AuditAnnotations, "decision")
 			if named.ReplaceAllString(shown(got), "") != named.ReplaceAllString(shown(want), "") {
@@ -101,7 +101,7 @@ func TestBrokenInputsGetTheSameResponseEveryWay(t *testing.T) {
 }
 
 // eagerly decodes a review and puts all of it into the form that policies are evaluated on.
-func eagerly(request any) (*webhooks.Review, error) {
+func eagerly(request any) (*decision.Review, error) {
 	review, err := decode(request)
 	if err != nil {
 		return nil, err

@@ -125,9 +125,9 @@ type arbiter struct{ *model }
 
 func (a *arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-) (operation.Ruling, error) {
+) (operation.Admission, error) {
 	if v := workerOf(ctx).yield(call{verb: "ask the policies about", object: o}); v == fail || v == lose {
-		return operation.Ruling{}, errors.New("a fact could not be read")
+		return operation.Admission{}, errors.New("a fact could not be read")
 	}
 	return a.tables.Arbitrate(ctx, o, vm, unfinished)
 }

@@ -330,8 +330,8 @@ func (m *model) admitted(o *v1alpha1.VirtualMachineOperation) bool {
 			unfinished = append(unfinished, *other)
 		}
 	}
-	ruling, _ := m.tables.Arbitrate(context.Background(), o, m.machine(o.Spec.VirtualMachineName), unfinished)
-	return !ruling.Denied
+	admission, _ := m.tables.Arbitrate(context.Background(), o, m.machine(o.Spec.VirtualMachineName), unfinished)
+	return !admission.Denied
 }
 
 // delete deletes an object as a user does.

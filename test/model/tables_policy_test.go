@@ -17,10 +17,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/operation"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // nothingElse is asked for no fact but which machines are being moved: all else that the policies want to know is in the pass.
@@ -89,7 +90,7 @@ func TestTablesAreThoseOfThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := webhooks.NewGate(set, nothingElse{}, webhooks.NewRecorder(prometheus.NewRegistry(), io.Discard, false), time.Now)
+	gate := decision.NewGate(set, nothingElse{}, record.NewRecorder(prometheus.NewRegistry(), io.Discard, false), time.Now)
 	compare := func(o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished ...v1alpha1.VirtualMachineOperation) {
 		t.Helper()
 		ours, _ := judge.Arbitrate(t.Context(), o, vm, unfinished)
@@ -97,11 +98,11 @@ func TestTablesAreThoseOfThePolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := operation.Ruling(theirs)
+		want := operation.Admission(theirs)
 		ours.Message, want.Message = "", ""
 		slices.Sort(want.Supersedes)
 		if want.Denied { // of several reasons any is good
-			ours, want = operation.Ruling{Denied: ours.Denied}, operation.Ruling{Denied: true}
+			ours, want = operation.Admission{Denied: ours.Denied}, operation.Admission{Denied: true}
 		}
 		if diff := cmp.Diff(want, ours); diff != "" {
 			t.Errorf("%s of %+v, %d unfinished (-policies +tables):\n%s", o.Name, vm, len(unfinished), diff)

@@ -58,10 +58,10 @@ func (t *tables) yields(holder, next string) bool { return slices.Contains(t.Yie
 // Arbitrate judges an operation.
 func (t *tables) Arbitrate(
 	_ context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-) (operation.Ruling, error) {
+) (operation.Admission, error) {
 	asked := keyOf(o.Spec.Type, o.Spec.Force)
-	deny := func(reason string) (operation.Ruling, error) {
-		return operation.Ruling{Denied: true, Reason: reason, Message: "denied: " + reason}, nil
+	deny := func(reason string) (operation.Admission, error) {
+		return operation.Admission{Denied: true, Reason: reason, Message: "denied: " + reason}, nil
 	}
 	phase := v1alpha1.VirtualMachinePending
 	switch {
@@ -85,7 +85,7 @@ func (t *tables) Arbitrate(
 	if vm.Status.Migration.Travels() && (unheld || held != nil && held.Origin != v1alpha1.OriginDeletion) {
 		return deny("OperationInProgress")
 	}
-	var ruling operation.Ruling
+	var admission operation.Admission
 	for i := range unfinished {
 		other := &unfinished[i]
 		undone := slices.ContainsFunc(vm.Status.Undoing, func(u v1alpha1.UndoingOperation) bool { return u.ID == string(other.UID) })
@@ -94,14 +94,14 @@ func (t *tables) Arbitrate(
 		case !t.yields(keyOf(other.Spec.Type, other.Spec.Force), asked):
 			return deny("OperationInProgress")
 		default:
-			ruling.Supersedes = append(ruling.Supersedes, other.Name)
+			admission.Supersedes = append(admission.Supersedes, other.Name)
 		}
 	}
 	if held != nil && held.Origin != v1alpha1.OriginOperation {
 		if !t.yields(string(held.Type), asked) {
 			return deny("OperationInProgress")
 		}
-		ruling.SupersedesOrigins = []string{string(held.Origin)}
+		admission.SupersedesOrigins = []string{string(held.Origin)}
 	}
-	return ruling, nil
+	return admission, nil
 }

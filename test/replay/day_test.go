@@ -26,9 +26,10 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 const namespace = "day"
@@ -74,7 +75,7 @@ func requests() []request {
 // site is a gate whose facts are those of an API server.
 type site struct {
 	client.Client
-	gate    *webhooks.Gate
+	gate    *decision.Gate
 	records *ledger
 }
 
@@ -132,7 +133,7 @@ func newSite(t *testing.T) *site {
 	if err := step.Await(t.Context(), synced); err != nil {
 		t.Fatalf("waiting for the caches: %v", err)
 	}
-	s.gate = webhooks.NewGate(set, store, webhooks.NewRecorder(prometheus.NewRegistry(), s.records, false), time.Now)
+	s.gate = decision.NewGate(set, store, record.NewRecorder(prometheus.NewRegistry(), s.records, false), time.Now)
 	return s
 }
 
@@ -198,7 +199,7 @@ func (s *site) ask(ctx context.Context, r request) error {
 	if err != nil {
 		return err
 	}
-	said, err := s.decide(ctx, asked, webhooks.Mutating)
+	said, err := s.decide(ctx, asked, decision.Mutating)
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (s *site) ask(ctx context.Context, r request) error {
 	if asked.Request.Object.Raw, err = patch.Apply(asked.Request.Object.Raw); err != nil {
 		return err
 	}
-	if _, err := s.decide(ctx, asked, webhooks.Validating); err != nil || r.who != people[0] {
+	if _, err := s.decide(ctx, asked, decision.Validating); err != nil || r.who != people[0] {
 		return err
 	}
 	return s.arbitrate(ctx, r, asked.Request.Object.Raw)
@@ -220,12 +221,12 @@ func (s *site) decide(ctx context.Context, asked *admissionv1.AdmissionReview, e
 	if err != nil {
 		return nil, err
 	}
-	review, err := webhooks.Decode(body)
+	review, err := decision.Decode(body)
 	if err != nil {
 		return nil, err
 	}
 	s.records.begin()
-	return s.gate.Answer(ctx, &webhooks.Question{Endpoint: endpoint, Review: review}), nil
+	return s.gate.Answer(ctx, &decision.Question{Endpoint: endpoint, Review: review}), nil
 }
 
 func (s *site) arbitrate(ctx context.Context, r request, raw []byte) error {

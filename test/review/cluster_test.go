@@ -32,9 +32,11 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }
@@ -45,7 +47,7 @@ type cluster struct {
 	config   *rest.Config
 	set      *catalog.Set
 	objects  []v1alpha1.RegoPolicy // that the set was made of
-	recorder *webhooks.Recorder
+	recorder *record.Recorder
 	records  bytes.Buffer // to be read when the recorder is closed
 }
 
@@ -59,14 +61,14 @@ func newCluster(t *testing.T) *cluster {
 	if c.WithWatch, err = install.Client(plane.Config); err != nil {
 		t.Fatal(err)
 	}
-	c.recorder = webhooks.NewRecorder(prometheus.NewRegistry(), &c.records, false)
+	c.recorder = record.NewRecorder(prometheus.NewRegistry(), &c.records, false)
 	mux := http.NewServeMux()
 	store := facts.NewStore(nil, c.WithWatch)
 	store.RunTestsWith(testRunner(t)(c.stored))
-	webhooks.NewGate(c.set, store, c.recorder, time.Now).Register(mux.Handle, logr.Discard())
-	server := httptest.NewTLSServer(mux)
-	t.Cleanup(server.Close)
-	c.register(t, server)
+	server.Register(decision.NewGate(c.set, store, c.recorder, time.Now), prometheus.NewRegistry(), mux.Handle, logr.Discard())
+	served := httptest.NewTLSServer(mux)
+	t.Cleanup(served.Close)
+	c.register(t, served)
 	c.grant(t)
 	c.awaitWebhooks(t)
 	return c

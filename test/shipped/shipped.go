@@ -14,10 +14,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/operation"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 var set = sync.OnceValues(func() (*catalog.Set, error) {
@@ -36,19 +37,19 @@ func Arbiter(t *testing.T) operation.Arbiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), nil, false)
+	recorder := record.NewRecorder(prometheus.NewRegistry(), nil, false)
 	t.Cleanup(func() { recorder.Close(time.Second) })
-	return arbiter{webhooks.NewGate(policies, calm{}, recorder, time.Now)}
+	return arbiter{decision.NewGate(policies, calm{}, recorder, time.Now)}
 }
 
-type arbiter struct{ gate *webhooks.Gate }
+type arbiter struct{ gate *decision.Gate }
 
 // Arbitrate judges an operation.
 func (a arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-) (operation.Ruling, error) {
-	ruling, err := a.gate.Arbitrate(ctx, o, vm, unfinished)
-	return operation.Ruling(ruling), err
+) (operation.Admission, error) {
+	admission, err := a.gate.Arbitrate(ctx, o, vm, unfinished)
+	return operation.Admission(admission), err
 }
 
 // calm is the source of facts beyond those of the pass.

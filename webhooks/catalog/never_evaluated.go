@@ -7,17 +7,17 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Unheard returns which rules of the policy are never evaluated, whatever the API server sends: one line each, which begins with a
+// NeverEvaluated returns which rules of the policy are never evaluated, whatever the API server sends: one line each, which begins with a
 // field.
-func (p *Policy) Unheard() []string {
+func (p *Policy) NeverEvaluated() []string {
 	if p.Broken() != nil || !p.Arbitrates() {
 		return nil
 	}
 	return neverEvaluated(p.match.PolicyMatch)
 }
 
-// Unheard is Policy.Unheard without compiling the RegoPolicy.
-func Unheard(object *v1alpha1.RegoPolicy) []string {
+// NeverEvaluated is Policy.NeverEvaluated without compiling the RegoPolicy.
+func NeverEvaluated(object *v1alpha1.RegoPolicy) []string {
 	if !Defines(object, "outcome") {
 		return nil
 	}

@@ -12,7 +12,7 @@ func (p *Policy) Matches() []v1alpha1.PolicyMatch {
 	return []v1alpha1.PolicyMatch{*p.match.PolicyMatch}
 }
 
-// RefusesUnasked reports whether a request can be denied because the policy cannot be evaluated.
-func (p *Policy) RefusesUnasked() bool {
+// DeniesUnevaluated reports whether a request can be denied because the policy cannot be evaluated.
+func (p *Policy) DeniesUnevaluated() bool {
 	return p.regime.strictest() == v1alpha1.ModeEnforce && p.OnError == v1alpha1.OnErrorDeny
 }

@@ -57,7 +57,7 @@ func TestRefusesUnasked(t *testing.T) {
 			if err := p.enforce(&test.spec); err != nil {
 				t.Fatal(err)
 			}
-			if got := p.RefusesUnasked(); got != test.want {
+			if got := p.DeniesUnevaluated(); got != test.want {
 				t.Errorf("got %t", got)
 			}
 		})

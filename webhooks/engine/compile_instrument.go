@@ -45,7 +45,7 @@ type outcomeRule struct {
 	name     string
 	title    string
 	reason   string
-	remedy   string // "" if its messages contain it
+	remedy   string // of its METADATA; "" if each denial has its own
 	final    bool   // it cannot be overridden
 	location *ast.Location
 }

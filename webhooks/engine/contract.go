@@ -206,7 +206,7 @@ func (c *contract) checkAnnotations(r *ast.Rule, name string) {
 	}
 	reason, remedy := annotation(r, "reason"), cmp.Or(annotation(r, "remedy"), annotation(r, "remedyInMessage"))
 	if titleIn(r) == "" || remedy == "" || !camelCase.MatchString(reason) {
-		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it")
+		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each denial says it")
 	}
 	if given := valueOf(r.Head.Key).Get("reason").Text(); given != "" && reason != "" && given != reason {
 		c.errs.add(r.Location, "deny has the reason %q, but its METADATA has custom.reason %q", given, reason)

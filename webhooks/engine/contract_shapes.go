@@ -53,7 +53,7 @@ var (
 
 var (
 	denialShape = shape{kind: anObject, needs: []string{"reason", "message"}, keys: map[string]shape{
-		"reason": {kind: aText}, "message": {kind: aText}, "code": {kind: aNumber, numbers: codes},
+		"reason": {kind: aText}, "message": {kind: aText}, "cause": {kind: aText}, "remedy": {kind: aText}, "code": {kind: aNumber, numbers: codes},
 		"details": {kind: anObject, keys: map[string]shape{
 			"group": {kind: anyText}, "kind": {kind: anyText}, "name": {kind: anyText}, "uid": {kind: anyText}, "field": {kind: anyText},
 		}},

@@ -38,18 +38,37 @@ const (
 type Denial struct {
 	// Reason is a stable CamelCase word, declared in the rule's METADATA.
 	Reason string `json:"reason"`
-	// Message is for the user who made the request.
+	// Message is for the user who made the request: the object and what is denied.
 	Message string `json:"message"`
+	// Cause is why it is denied, and Remedy what to do instead. Either is empty if Message contains it.
+	Cause  string `json:"cause,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
 	// Code is the HTTP status that fits best: 403, 409, 422 or 429.
 	Code int `json:"code"`
 	// Details identify the blocking object.
 	Details Details `json:"details,omitzero"`
 	// Rule is the place of the rule that denied, as file:line.
 	Rule string `json:"rule,omitempty"`
-	// Remedy is the remedy of the rule's METADATA; empty if the message contains it.
-	Remedy string `json:"-"`
+	// RuleRemedy is the remedy in the rule's METADATA; empty if each denial has its own.
+	RuleRemedy string `json:"-"`
 	// Final reports whether the rule's METADATA excludes overrides.
 	Final bool `json:"-"`
+}
+
+// Statement returns the denial without a remedy: the message, and the cause if it is separate.
+func (d *Denial) Statement() string {
+	if d.Cause == "" {
+		return d.Message
+	}
+	return d.Message + " because " + d.Cause
+}
+
+// WithRemedy returns the statement and the denial's own remedy.
+func (d *Denial) WithRemedy() string {
+	if d.Remedy == "" {
+		return d.Statement()
+	}
+	return d.Statement() + "; " + d.Remedy
 }
 
 // Details identify the object or the field that a denial is about.
@@ -148,7 +167,8 @@ func denialOf(r outcomeRule, said Value) Denial {
 	of := func(key string) string { return said.Get("details").Get(key).Text() }
 	denial := Denial{
 		Reason: said.Get("reason").Text(), Message: said.Get("message").Text(), Code: http.StatusForbidden,
-		Rule: r.location.String(), Remedy: r.remedy, Final: r.final,
+		Cause: said.Get("cause").Text(), Remedy: said.Get("remedy").Text(),
+		Rule: r.location.String(), RuleRemedy: r.remedy, Final: r.final,
 		Details: Details{Group: of("group"), Kind: of("kind"), Name: of("name"), UID: of("uid"), Field: of("field")},
 	}
 	if code, ok := said.Get("code").orNull().Value.(ast.Number); ok {

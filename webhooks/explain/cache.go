@@ -7,19 +7,19 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // cachingSource answers a repeated query with its first answer, so that the explanation has the facts of the decision.
 type cachingSource struct {
-	source  webhooks.FactSource
+	source  decision.FactSource
 	mu      sync.Mutex
 	answers map[string]func() (engine.Answer, error)
 }
 
-func newCachingSource(source webhooks.FactSource) *cachingSource {
+func newCachingSource(source decision.FactSource) *cachingSource {
 	return &cachingSource{source: source, answers: map[string]func() (engine.Answer, error){}}
 }
 

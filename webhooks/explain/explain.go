@@ -9,9 +9,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // Explainer explains the results of policies.
@@ -20,7 +21,7 @@ type Explainer struct {
 	Set    *catalog.Set
 	States []catalog.State
 	// Facts answers the policies' queries.
-	Facts webhooks.FactSource
+	Facts decision.FactSource
 	// Policy is the only policy to explain; empty means all.
 	Policy string
 	// Own reports whether the facts are read with the user's rights. Sallyport may read more than the user, so the result can be
@@ -116,9 +117,9 @@ const (
 )
 
 // Explain explains every policy that has rules for the endpoint. On an error nothing is explained.
-func (x *Explainer) Explain(ctx context.Context, q *webhooks.Question) ([]*Policy, error) {
+func (x *Explainer) Explain(ctx context.Context, q *decision.Question) ([]*Policy, error) {
 	source := newCachingSource(x.Facts)
-	decision, err := webhooks.NewGate(x.Set, source, nil, nil).Decide(ctx, q)
+	decided, err := decision.NewGate(x.Set, source, nil, nil).Decide(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (x *Explainer) Explain(ctx context.Context, q *webhooks.Question) ([]*Polic
 		if !q.Speaks(p) || x.Policy != "" && p.Name() != x.Policy {
 			continue
 		}
-		e, err := x.explain(ctx, p, decision, reader)
+		e, err := x.explain(ctx, p, decided, reader)
 		if err != nil {
 			return nil, fmt.Errorf("explaining policy %s: %w", p.Name(), err)
 		}
@@ -137,24 +138,24 @@ func (x *Explainer) Explain(ctx context.Context, q *webhooks.Question) ([]*Polic
 	return all, nil
 }
 
-func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *webhooks.Decision, reader engine.Reader) (*Policy, error) {
-	review := decision.Review
-	e := &Policy{Policy: p.Name(), Endpoint: decision.Endpoint, Verdict: NotAsked, OnError: p.OnError, Match: p.Meeting(ctx, review.Request, reader)}
+func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decided *decision.Decision, reader engine.Reader) (*Policy, error) {
+	review := decided.Review
+	e := &Policy{Policy: p.Name(), Endpoint: decided.Endpoint, Verdict: NotAsked, OnError: p.OnError, Match: p.Meeting(ctx, review.Request, reader)}
 	if i := slices.IndexFunc(x.States, func(s catalog.State) bool { return s.Name == p.Name() }); i >= 0 && x.States[i].Err != nil {
 		e.Broken, e.LastGood = x.States[i].Err.Error(), x.States[i].LastGood
 	} else if err := p.Broken(); err != nil {
 		e.Broken = err.Error()
 	}
-	if said := decision.SaidBy(p.Name()); said != nil {
+	if said := record.PolicyOf(decided, p.Name()); said != nil {
 		e.Verdict, e.Cause, e.Error = said.Verdict, said.Cause, said.Error
-		e.Override = overrideOf(decision, said)
+		e.Override = overrideOf(decided, said)
 	}
 	e.markUnknown(x, e.Match.Unread)
 	if e.Verdict == NotAsked || p.Broken() != nil || e.Match.Unread != nil {
 		e.summarize(e.summary())
 		return e, nil
 	}
-	traced, err := p.Explain(ctx, engine.Input{Request: review.Document, Now: decision.At}, reader, decision.Endpoint == webhooks.Mutating)
+	traced, err := p.Explain(ctx, engine.Input{Request: review.Document, Now: decided.At}, reader, decided.Endpoint == decision.Mutating)
 	if err != nil {
 		return nil, err
 	}
@@ -194,16 +195,16 @@ func (e *Policy) Untold() string {
 }
 
 // overrideOf returns the outcome of the object's override.
-func overrideOf(decision *webhooks.Decision, said *webhooks.PolicyDecision) string {
+func overrideOf(decided *decision.Decision, said *record.PolicyDecision) string {
 	refuses := said.Verdict == "denied" || said.Verdict == "error_denied"
-	ignored := decision.IgnoredOverride()
+	ignored := decided.IgnoredOverride()
 	switch o := said.Override; {
 	case o != nil:
 		return fmt.Sprintf("is in effect: %s overrides the policy until %s, reason: %s", o.By, o.Until, o.Reason)
 	case refuses && ignored != "":
 		return "is ignored: " + ignored
 	}
-	text := decision.Review.Document.Get("object").Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
+	text := decided.Review.Document.Get("object").Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
 	if name, _, _ := strings.Cut(text, ";"); strings.TrimSpace(name) == said.Policy && !refuses {
 		return "is not needed: the policy allows the request"
 	}

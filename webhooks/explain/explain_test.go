@@ -18,8 +18,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/explain"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -91,26 +91,26 @@ func denying(conditions ...string) func(*v1alpha1.RegoPolicySpec) {
 }
 
 // deployment is the creation of one with those metadata by bob.
-func deployment(t *testing.T, metadata string) *webhooks.Review {
+func deployment(t *testing.T, metadata string) *decision.Review {
 	t.Helper()
 	return review(t, fmt.Sprintf(`{"uid": "r", "operation": "CREATE", "name": "web", "namespace": "team", "userInfo": {"username": "bob"},
 		"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
 		"object": {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": %s}}`, metadata))
 }
 
-func review(t *testing.T, request string) *webhooks.Review {
+func review(t *testing.T, request string) *decision.Review {
 	t.Helper()
-	r, err := webhooks.Decode([]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": ` + request + `}`))
+	r, err := decision.Decode([]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": ` + request + `}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func explained(t *testing.T, x explain.Explainer, objects []v1alpha1.RegoPolicy, r *webhooks.Review) []*explain.Policy {
+func explained(t *testing.T, x explain.Explainer, objects []v1alpha1.RegoPolicy, r *decision.Review) []*explain.Policy {
 	t.Helper()
 	x.Set, x.States = new(catalog.Catalog).Build(t.Context(), objects, nil)
-	found, err := x.Explain(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: r, At: now})
+	found, err := x.Explain(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: r, At: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func machine(phase string) map[string]any {
 	}
 }
 
-func operation(t *testing.T, kind string) *webhooks.Review {
+func operation(t *testing.T, kind string) *decision.Review {
 	t.Helper()
 	return review(t, fmt.Sprintf(`{"uid": "r", "operation": "CREATE", "name": "op", "namespace": "team", "userInfo": {"username": "bob"},
 		"kind": {"group": "sallyport.dev", "version": "v1alpha1", "kind": "VirtualMachineOperation"},
@@ -268,9 +268,9 @@ func TestExplanationsAgreeWithVerdicts(t *testing.T) {
 		}
 		w := &world{answers: map[string]any{"VirtualMachineOperation": running, "VirtualMachine": one(vm, vm, vm, nil)}}
 		r := operation(t, one("Start", "Stop", "Restart", "Bogus").(string))
-		for _, endpoint := range []string{webhooks.Validating, webhooks.Mutating} {
+		for _, endpoint := range []string{decision.Validating, decision.Mutating} {
 			x := explain.Explainer{Set: set, States: states, Facts: w}
-			found, err := x.Explain(t.Context(), &webhooks.Question{Endpoint: endpoint, Review: r, At: now})
+			found, err := x.Explain(t.Context(), &decision.Question{Endpoint: endpoint, Review: r, At: now})
 			if err != nil {
 				t.Fatalf("number %d: %v", i, err)
 			}

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -28,7 +28,7 @@ func (e *Policy) summary() string {
 	}
 	said := e.results()
 	switch {
-	case e.Endpoint == webhooks.Mutating && len(said) > 0:
+	case e.Endpoint == decision.Mutating && len(said) > 0:
 		return "changes the object: " + strings.Join(said, ", ")
 	case len(said) == 0:
 		return e.nearestRule()
@@ -84,7 +84,7 @@ func (e *Policy) failure() string {
 // nearestRule returns, for a policy without results, the rule that came nearest to applying.
 func (e *Policy) nearestRule() string {
 	did, name := "allows", "deny"
-	if e.Endpoint == webhooks.Mutating {
+	if e.Endpoint == decision.Mutating {
 		did, name = "changes nothing", "patch"
 	}
 	var best *Rule

@@ -22,10 +22,11 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // lag is a way to the API server on which watches can be held up: what comes then is not heard of.
@@ -112,13 +113,13 @@ func (f *fixture) ask(t *testing.T, set *catalog.Set, node string) *admissionv1.
 	if err != nil {
 		t.Fatal(err)
 	}
-	review, err := webhooks.Decode(body)
+	review, err := decision.Decode(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), io.Discard, false)
+	recorder := record.NewRecorder(prometheus.NewRegistry(), io.Discard, false)
 	defer recorder.Close(time.Minute)
-	return webhooks.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+	return decision.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 }
 
 // "Stale replicated state", CVE-2021-43979: a copy that is behind admits nothing that a policy refuses as soon as the policy asks past it; and a
@@ -228,10 +229,10 @@ func TestParentOfAReviewThatIsMadeUp(t *testing.T) {
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
 		for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect} {
-			said, record := f.spied(t, resource, operation)
+			said, recorded := f.spied(t, resource, operation)
 			for _, text := range []string{password, "aHVudGVyMg=="} {
-				if strings.Contains(said, text) || strings.Contains(record, text) {
-					t.Errorf("%s of %s: the answer is %s, the record %s", operation, resource, said, record)
+				if strings.Contains(said, text) || strings.Contains(recorded, text) {
+					t.Errorf("%s of %s: the answer is %s, the record %s", operation, resource, said, recorded)
 				}
 			}
 			if !strings.Contains(said, "policy evaluation failed") {
@@ -242,7 +243,7 @@ func TestParentOfAReviewThatIsMadeUp(t *testing.T) {
 }
 
 // spied posts a review to a policy that shows the object whose subresource is requested.
-func (f *fixture) spied(t *testing.T, resource string, operation admissionv1.Operation) (said, record string) {
+func (f *fixture) spied(t *testing.T, resource string, operation admissionv1.Operation) (said, recorded string) {
 	t.Helper()
 	set, err := catalog.Compile([]v1alpha1.RegoPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "spy"}, Spec: v1alpha1.RegoPolicySpec{
 		Package: "acme.spy", TimeoutMilliseconds: 60_000,
@@ -279,13 +280,13 @@ deny contains {"reason": "Seen", "message": json.marshal(input.facts.it)} if tru
 	if err != nil {
 		t.Fatal(err)
 	}
-	review, err := webhooks.Decode(body)
+	review, err := decision.Decode(body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var records bytes.Buffer
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &records, false)
-	answer := webhooks.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+	recorder := record.NewRecorder(prometheus.NewRegistry(), &records, false)
+	answer := decision.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 	recorder.Close(time.Minute)
 	return answer.Result.String() + strings.Join(answer.Warnings, "\n"), records.String()
 }

@@ -18,19 +18,19 @@ import (
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // mutate calls the mutating webhooks.
 func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
-	asked, err := r.asked(ctx, p, webhooks.Mutating, r.hooks.mutating, (*catalog.Policy).Mutates)
+	asked, err := r.asked(ctx, p, decision.Mutating, r.hooks.mutating, (*catalog.Policy).Mutates)
 	if err != nil {
 		return err
 	}
 	for _, h := range asked {
-		response, err := r.evaluate(ctx, p, webhooks.Mutating, h)
+		response, err := r.evaluate(ctx, p, decision.Mutating, h)
 		if err != nil && r.explaining != nil && r.explaining.Own { // possibly only the user may not read what the policy can
 			p.addNote(AboutPatches, "patches by policies are unknown, the object is evaluated as it was sent: %v", err)
 			continue
@@ -77,12 +77,12 @@ func (p *pending) patch(text []byte) error {
 
 // validate calls the validating webhooks.
 func (r *Reviewer) validate(ctx context.Context, p *pending) error {
-	asked, err := r.asked(ctx, p, webhooks.Validating, r.hooks.validating, (*catalog.Policy).Validates)
+	asked, err := r.asked(ctx, p, decision.Validating, r.hooks.validating, (*catalog.Policy).Validates)
 	if err != nil {
 		return err
 	}
 	for _, h := range asked {
-		if _, err := r.evaluate(ctx, p, webhooks.Validating, h); err != nil {
+		if _, err := r.evaluate(ctx, p, decision.Validating, h); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ var options = map[admissionv1.Operation]string{
 }
 
 // review returns the current request as the API server would send it to webhooks.
-func (p *pending) review() (*webhooks.Review, error) {
+func (p *pending) review() (*decision.Review, error) {
 	no := false
 	kind, resource := metav1.GroupVersionKind(p.gvk()), metav1.GroupVersionResource(p.kind.resource)
 	request := &admissionv1.AdmissionRequest{
@@ -194,7 +194,7 @@ func (p *pending) review() (*webhooks.Review, error) {
 	if p.old != nil && p.result.Operation != admissionv1.Create {
 		request.OldObject.Object = p.old
 	}
-	return webhooks.NewReview(request)
+	return decision.NewReview(request)
 }
 
 // evaluate evaluates the policies as the webhook does: all, or the one of the webhook.
@@ -203,14 +203,14 @@ func (r *Reviewer) evaluate(ctx context.Context, p *pending, endpoint string, by
 	if err != nil {
 		return nil, err
 	}
-	decision, err := webhooks.NewGate(r.set, r.facts, nil, r.now).Decide(ctx, &webhooks.Question{Endpoint: endpoint, Only: by.policy, Review: review})
+	d, err := decision.NewGate(r.set, r.facts, nil, r.now).Decide(ctx, &decision.Question{Endpoint: endpoint, Only: by.policy, Review: review})
 	if err != nil {
 		return nil, err
 	}
-	response, said := decision.Response(), verdictsOf(decision)
+	response, said := d.Response(), verdictsOf(d)
 	p.result.Policies = append(p.result.Policies, said...)
 	p.addForeignNote(said)
-	if open := decision.OpenOverride(); open != "" { // a cluster knows whether it counts
+	if open := d.OpenOverride(); open != "" { // a cluster knows whether it counts
 		response.Warnings = slices.DeleteFunc(response.Warnings, func(w string) bool { return w == open })
 		p.addNote(AboutRequest, "the override was not judged: %s", open)
 	}

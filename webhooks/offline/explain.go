@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/explain"
 )
@@ -28,7 +28,7 @@ func (r *Reviewer) explain(ctx context.Context, p *pending, endpoint string, ask
 	}
 	x := *r.explaining
 	x.Set, x.Facts = r.set, r.facts
-	found, err := x.Explain(ctx, &webhooks.Question{Endpoint: endpoint, Review: review, At: r.now()})
+	found, err := x.Explain(ctx, &decision.Question{Endpoint: endpoint, Review: review, At: r.now()})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 // hook is a webhook of a configuration.
@@ -58,10 +58,10 @@ func NewHooks(
 	h := &Hooks{never: never}
 	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	var err error
-	if h.mutating, err = servedHooks(changing, webhooks.MutatePath, compiler); err != nil {
+	if h.mutating, err = servedHooks(changing, server.MutatePath, compiler); err != nil {
 		return nil, err
 	}
-	h.validating, err = servedHooks(judging, webhooks.ValidatePath, compiler)
+	h.validating, err = servedHooks(judging, server.ValidatePath, compiler)
 	return h, err
 }
 

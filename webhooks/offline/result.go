@@ -6,9 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/explain"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // Verdict is the result of a request.
@@ -111,13 +112,13 @@ type PolicyVerdict struct {
 	Policy string `json:"policy"`
 	// Endpoint is mutate or validate.
 	Endpoint string `json:"endpoint"`
-	webhooks.PolicySaid
+	record.PolicyResult
 }
 
 // verdictsOf returns the results of the policies.
-func verdictsOf(d *webhooks.Decision) (all []PolicyVerdict) {
-	for _, p := range d.Said() {
-		all = append(all, PolicyVerdict{p.Policy, d.Endpoint, p.PolicySaid})
+func verdictsOf(d *decision.Decision) (all []PolicyVerdict) {
+	for _, p := range record.PoliciesOf(d) {
+		all = append(all, PolicyVerdict{p.Policy, d.Endpoint, p.PolicyResult})
 	}
 	return all
 }

@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
@@ -31,7 +31,7 @@ type Reviewer struct {
 	world      *World
 	hooks      *Hooks
 	set        *catalog.Set
-	facts      webhooks.FactSource
+	facts      decision.FactSource
 	explaining *Explaining
 	now        func() time.Time
 }
@@ -49,7 +49,7 @@ type Options struct {
 	// Hooks are the webhooks of a cluster.
 	Hooks *Hooks
 	// Facts answers queries; nil means from the state.
-	Facts webhooks.FactSource
+	Facts decision.FactSource
 	// Own are Sallyport's kinds, and Kinds those of a cluster, besides built-in kinds and those that the state defines.
 	Own   *Kinds
 	Kinds []ServedKind

@@ -6,8 +6,9 @@ import (
 	"slices"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // Verdict is the result of a request.
@@ -22,9 +23,9 @@ const (
 
 // Said is the result of one policy.
 type Said struct {
-	webhooks.PolicySaid
+	record.PolicyResult
 	// Override is set if the request was admitted in spite of Denials or Error.
-	Override *webhooks.Override `json:"override,omitempty"`
+	Override *decision.Override `json:"override,omitempty"`
 	// Outcome is the result that a reconciler would act on.
 	Outcome any `json:"outcome,omitempty"`
 }
@@ -62,16 +63,16 @@ const (
 	FailedNow Lack = "FailedNow"
 )
 
-func saidBy(p *webhooks.PolicyDecision) *Said {
+func saidBy(p *record.PolicyDecision) *Said {
 	if p == nil {
 		return nil
 	}
-	return &Said{p.PolicySaid, p.Override, p.Outcome}
+	return &Said{p.PolicyResult, p.Override, p.Outcome}
 }
 
 // compare compares a record with the one that the decision would have now. unknown has the policies of the latter that cannot be
 // evaluated.
-func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unknown) {
+func (d *Decision) compare(was, would *record.Record, unknown map[string]Unknown) {
 	before, after := byPolicy(was), byPolicy(would)
 	names := maps.Clone(before)
 	maps.Copy(names, after)
@@ -97,8 +98,8 @@ func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unkno
 	}
 }
 
-func byPolicy(r *webhooks.Record) map[string]*webhooks.PolicyDecision {
-	all := make(map[string]*webhooks.PolicyDecision, len(r.Policies))
+func byPolicy(r *record.Record) map[string]*record.PolicyDecision {
+	all := make(map[string]*record.PolicyDecision, len(r.Policies))
 	for i := range r.Policies {
 		all[r.Policies[i].Policy] = &r.Policies[i]
 	}
@@ -106,7 +107,7 @@ func byPolicy(r *webhooks.Record) map[string]*webhooks.PolicyDecision {
 }
 
 // verdictOf returns Denied if a policy denies the request, and Admitted only if no policy with an unknown result could deny it.
-func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
+func verdictOf(would *record.Record, unknown map[string]Unknown) Verdict {
 	open := false
 	for i := range would.Policies {
 		p := &would.Policies[i]
@@ -133,7 +134,7 @@ func isTransient(cause engine.Cause) bool {
 // orAllowed returns the result; a policy that was not evaluated allows the request.
 func (s *Said) orAllowed() Said {
 	if s == nil {
-		return Said{PolicySaid: webhooks.PolicySaid{Verdict: "allowed"}}
+		return Said{PolicyResult: record.PolicyResult{Verdict: "allowed"}}
 	}
 	return *s
 }

@@ -16,11 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/record"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
@@ -85,7 +86,7 @@ func (w world) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 }
 
 // request is one about a ConfigMap.
-func request(t testing.TB, name, content string, change ...func(*admissionv1.AdmissionRequest)) *webhooks.Review {
+func request(t testing.TB, name, content string, change ...func(*admissionv1.AdmissionRequest)) *decision.Review {
 	t.Helper()
 	object := fmt.Sprintf(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q, "namespace": "ns"}, "data": %s}`, name, content)
 	r := &admissionv1.AdmissionRequest{
@@ -103,7 +104,7 @@ func request(t testing.TB, name, content string, change ...func(*admissionv1.Adm
 	if err != nil {
 		t.Fatal(err)
 	}
-	review, err := webhooks.Decode(body)
+	review, err := decision.Decode(body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,23 +112,23 @@ func request(t testing.TB, name, content string, change ...func(*admissionv1.Adm
 }
 
 // recorded has a gate with these policies decide, on both endpoints, and gives the records.
-func recorded(t testing.TB, w world, policies []v1alpha1.RegoPolicy, reviews ...*webhooks.Review) string {
+func recorded(t testing.TB, w world, policies []v1alpha1.RegoPolicy, reviews ...*decision.Review) string {
 	t.Helper()
-	return taken(t, w, policies, func(gate *webhooks.Gate) {
+	return taken(t, w, policies, func(gate *decision.Gate) {
 		for _, review := range reviews {
-			gate.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Mutating, Review: review})
-			gate.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+			gate.Answer(t.Context(), &decision.Question{Endpoint: decision.Mutating, Review: review})
+			gate.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 		}
 	})
 }
 
 // taken gives the records of what a gate with these policies is asked.
-func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*webhooks.Gate)) string {
+func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*decision.Gate)) string {
 	t.Helper()
 	var text bytes.Buffer
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &text, false)
+	recorder := record.NewRecorder(prometheus.NewRegistry(), &text, false)
 	now := func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC) }
-	ask(webhooks.NewGate(compiled(t, policies...), w, recorder, now))
+	ask(decision.NewGate(compiled(t, policies...), w, recorder, now))
 	recorder.Close(time.Minute)
 	return text.String()
 }

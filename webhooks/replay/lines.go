@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"io"
 
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // Input is a source of records, one a line, among other lines, plain or compressed by gzip.
@@ -135,8 +135,8 @@ func nextLine(reader *bufio.Reader, most int) (text []byte, whole bool, err erro
 // recordMarker is in every record, and in no other line.
 var recordMarker = []byte(`"decisionRecord":`)
 
-// record decodes the record of a line; nil if it has none. A prefix, such as that of kubectl logs --prefix, is skipped.
-func (l *line) record() (*webhooks.Record, error) {
+// recorded decodes the record of a line; nil if it has none. A prefix, such as that of kubectl logs --prefix, is skipped.
+func (l *line) recorded() (*record.Record, error) {
 	start := bytes.IndexByte(l.text, '{')
 	if l.err != nil || start < 0 || !bytes.Contains(l.text, recordWord) {
 		return nil, l.err
@@ -150,22 +150,22 @@ func (l *line) record() (*webhooks.Record, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // keeps numbers exact
-	record := &webhooks.Record{}
-	switch err := decoder.Decode(record); {
+	recorded := &record.Record{}
+	switch err := decoder.Decode(recorded); {
 	case errors.Is(err, io.ErrUnexpectedEOF) && !l.whole:
 		return nil, errCut
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, errors.New("the record is cut off: the line ends in it")
 	case err != nil:
 		return nil, fmt.Errorf("the record cannot be read: %w", err)
-	case record.Version == 0:
+	case recorded.Version == 0:
 		return nil, nil
-	case record.Version != webhooks.RecordVersion:
+	case recorded.Version != record.Version:
 		return nil, fmt.Errorf("the record has version %d, but this program supports version %d; replay it with the release that wrote it",
-			record.Version, webhooks.RecordVersion)
+			recorded.Version, record.Version)
 	}
 	if rest := bytes.TrimSpace(text[decoder.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("unexpected data after the record: %.40q", rest)
 	}
-	return record, nil
+	return recorded, nil
 }

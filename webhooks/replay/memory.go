@@ -11,9 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // memory has the facts of a record.
@@ -34,16 +35,16 @@ type answer struct {
 	value        func() (engine.Value, error)
 }
 
-func newMemory(record *webhooks.Record, review *webhooks.Review) *memory {
+func newMemory(recorded *record.Record, review *decision.Review) *memory {
 	m := &memory{subject: review.Subject()}
-	m.remember("", record.Facts)
-	for _, p := range record.Policies {
+	m.remember("", recorded.Facts)
+	for _, p := range recorded.Policies {
 		m.remember(p.Policy, p.Facts)
 	}
 	return m
 }
 
-func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
+func (m *memory) remember(policy string, known map[string]record.Fact) {
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		f := known[name]
 		if f.Query == nil || f.TooLarge { // it was not needed, or is not in the record
@@ -96,7 +97,7 @@ func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 	if q.Parent && q.Kind == "" {
 		return r.parent(q, known)
 	}
-	key := keyOf(q, webhooks.DigestOf(&q))
+	key := keyOf(q, record.DigestOf(&q))
 	for _, a := range known {
 		if a.key == key && a.part.Covers(q.Part) {
 			r.given = append(r.given, a)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // A policy is answered as it was itself, by the fact of that name first; else as others were, live before from the cache.
@@ -37,12 +37,12 @@ func TestAnswersOfWhichARecordHasAPart(t *testing.T) {
 		}
 		return p
 	}
-	record := &webhooks.Record{Policies: []webhooks.PolicyDecision{{Policy: "guard", Facts: map[string]webhooks.FactRecord{"all": {
+	recorded := &record.Record{Policies: []record.PolicyDecision{{Policy: "guard", Facts: map[string]record.Fact{"all": {
 		Query: &engine.Query{APIVersion: "v1", Kind: "Pod"}, Live: true, Part: part(`{"metadata":{"name":true},"spec":{"a":true}}`),
 		Value: []any{map[string]any{"metadata": map[string]any{"name": "x"}, "spec": map[string]any{"a": "b"}}},
 	}}}}}
 	m := &memory{}
-	m.remember("guard", record.Policies[0].Facts)
+	m.remember("guard", recorded.Policies[0].Facts)
 	for name, tc := range map[string]struct {
 		query engine.Query
 		want  bool

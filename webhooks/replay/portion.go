@@ -5,9 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // Portion selects the recorded decisions to replay, and what they are compared with. The zero value means all decisions, compared
@@ -32,28 +33,28 @@ func (r *Replayer) Of(p Portion) *Replayer {
 }
 
 // includes reports whether a record is in the portion.
-func (p *Portion) includes(record *webhooks.Record) bool {
-	at, err := time.Parse(time.RFC3339, record.Time)
+func (p *Portion) includes(recorded *record.Record) bool {
+	at, err := time.Parse(time.RFC3339, recorded.Time)
 	return p.Since.IsZero() || err == nil && !at.Before(p.Since)
 }
 
 // reduce reduces a decision to the result of the portion's policy.
-func (p *Portion) reduce(record *webhooks.Record) *webhooks.Record {
+func (p *Portion) reduce(recorded *record.Record) *record.Record {
 	if p.Policy == "" {
-		return record
+		return recorded
 	}
-	own := *record
+	own := *recorded
 	own.Policies, own.Allowed = nil, true
-	if i := slices.IndexFunc(record.Policies, func(d webhooks.PolicyDecision) bool { return d.Policy == p.Policy }); i >= 0 {
-		own.Policies = record.Policies[i : i+1]
+	if i := slices.IndexFunc(recorded.Policies, func(d record.PolicyDecision) bool { return d.Policy == p.Policy }); i >= 0 {
+		own.Policies = recorded.Policies[i : i+1]
 		own.Allowed = !saidBy(&own.Policies[0]).denies()
 	}
 	return &own
 }
 
 // reevaluate evaluates the policies again. It also returns those that could not be evaluated.
-func (r *Replayer) reevaluate(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
-	m := newMemory(record, q.Review)
+func (r *Replayer) reevaluate(ctx context.Context, recorded *record.Record, q decision.Question) (*record.Record, map[string]Unknown, error) {
+	m := newMemory(recorded, q.Review)
 	readers := map[string]*reader{}
 	q.Facts = func(policy string) engine.Reader {
 		if readers[policy] == nil {
@@ -61,11 +62,11 @@ func (r *Replayer) reevaluate(ctx context.Context, record *webhooks.Record, q we
 		}
 		return readers[policy]
 	}
-	decision, err := webhooks.NewGate(r.set, nil, nil, nil).Decide(ctx, &q)
+	decided, err := decision.NewGate(r.set, nil, nil, nil).Decide(ctx, &q)
 	if err != nil {
 		return nil, nil, err
 	}
-	would := *record
-	would.Allowed, would.Policies = decision.Allowed(), decision.Said()
-	return &would, r.unknown(&would, record, readers), nil
+	would := *recorded
+	would.Allowed, would.Policies = decided.Allowed(), record.PoliciesOf(decided)
+	return &would, r.unknown(&would, recorded, readers), nil
 }

@@ -12,9 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // Replayer evaluates recorded decisions again. It is safe for concurrent use.
@@ -144,12 +145,12 @@ func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<
 // line replays one line.
 func (r *Replayer) line(ctx context.Context, j *job) *Result {
 	result := &Result{File: j.file, Line: j.number}
-	record, err := j.record()
-	if err == nil && (record == nil || !r.portion.includes(record)) {
+	recorded, err := j.recorded()
+	if err == nil && (recorded == nil || !r.portion.includes(recorded)) {
 		return nil
 	}
 	if err == nil {
-		if result.Decision, err = r.decision(ctx, record); result.Decision == nil && err == nil {
+		if result.Decision, err = r.decision(ctx, recorded); result.Decision == nil && err == nil {
 			return nil
 		}
 	}
@@ -159,32 +160,32 @@ func (r *Replayer) line(ctx context.Context, j *job) *Result {
 	return result
 }
 
-func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Decision, error) {
-	review, err := record.ReviewOf()
+func (r *Replayer) decision(ctx context.Context, recorded *record.Record) (*Decision, error) {
+	review, err := recorded.Review()
 	if err != nil {
 		return nil, err
 	}
-	if record.TooLarge {
-		return unreplayable(record, review, r.portion.Policy), nil
+	if recorded.TooLarge {
+		return unreplayable(recorded, review, r.portion.Policy), nil
 	}
-	q, err := record.Question(review)
+	q, err := recorded.Question(review)
 	if err != nil {
 		return nil, err
 	}
-	would, unknown, err := r.reevaluate(ctx, record, *q)
+	would, unknown, err := r.reevaluate(ctx, recorded, *q)
 	if err != nil {
 		return nil, err
 	}
-	d, was := describe(record, review), record
+	d, was := describe(recorded, review), recorded
 	switch {
 	case r.baseline != nil:
 		var missing map[string]Unknown
-		if was, missing, err = r.baseline.reevaluate(ctx, record, *q); err != nil {
+		if was, missing, err = r.baseline.reevaluate(ctx, recorded, *q); err != nil {
 			return nil, err
 		}
 		d.Was = verdictOf(r.portion.reduce(was), missing)
 		maps.Copy(unknown, missing)
-	case r.portion.reduce(record).Allowed:
+	case r.portion.reduce(recorded).Allowed:
 		d.Was = Admitted
 	default:
 		d.Was = Denied
@@ -198,14 +199,14 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 }
 
 // unreplayable returns a decision whose request is not in the record, so that the matching policies are unknown, too.
-func unreplayable(record *webhooks.Record, review *webhooks.Review, only string) *Decision {
-	d := describe(record, review)
+func unreplayable(recorded *record.Record, review *decision.Review, only string) *Decision {
+	d := describe(recorded, review)
 	d.Would = Undecided
-	for i := range record.Policies {
-		if only != "" && record.Policies[i].Policy != only {
+	for i := range recorded.Policies {
+		if only != "" && recorded.Policies[i].Policy != only {
 			continue
 		}
-		d.Unknown = append(d.Unknown, Unknown{Policy: record.Policies[i].Policy, Cause: TooLarge, Why: "the request was too large to be recorded"})
+		d.Unknown = append(d.Unknown, Unknown{Policy: recorded.Policies[i].Policy, Cause: TooLarge, Why: "the request was too large to be recorded"})
 	}
 	if len(d.Unknown) == 0 {
 		d.Unknown = []Unknown{{Policy: cmp.Or(only, "every policy"), Cause: TooLarge, Why: "the request was too large to be recorded"}}
@@ -214,7 +215,7 @@ func unreplayable(record *webhooks.Record, review *webhooks.Review, only string)
 }
 
 // unknown returns the policies that could not be evaluated.
-func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*reader) map[string]Unknown {
+func (r *Replayer) unknown(would, recorded *record.Record, readers map[string]*reader) map[string]Unknown {
 	all := map[string]Unknown{}
 	for i := range would.Policies {
 		p := &would.Policies[i]
@@ -235,7 +236,7 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 			u.Cause, u.Fact, u.Why = FactNotRecorded, overrideFact, "the request has an override, but the record does not say whether the requester may use it"
 		case r.readLastApplied[p.Policy]:
 			u.Cause, u.Why = LeftOut, fmt.Sprintf("the policy reads the annotation %s, which records leave out", lastApplied)
-		case r.readSecrets[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):
+		case r.readSecrets[p.Policy] && (holdsSecret(recorded.Request) || asked != nil && asked.wasGivenSecrets()):
 			u.Cause, u.Why = LeftOut, "the policy reads the data of a Secret, which records leave out"
 		default:
 			continue
@@ -260,19 +261,19 @@ func (r *reader) wasGivenSecrets() bool {
 }
 
 // describe returns the user, action and object of a decision.
-func describe(record *webhooks.Record, review *webhooks.Review) *Decision {
+func describe(recorded *record.Record, review *decision.Review) *Decision {
 	request := review.Request
 	d := &Decision{
-		ID: string(record.ID), Time: record.Time, Endpoint: record.Endpoint, DryRun: record.DryRun,
+		ID: string(recorded.ID), Time: recorded.Time, Endpoint: recorded.Endpoint, DryRun: recorded.DryRun,
 		User: request.UserInfo.Username, Operation: request.Operation, Kind: request.Kind.Kind, Subresource: request.SubResource,
 		Resource:  schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}.String(),
 		Namespace: request.Namespace, Name: review.Subject().Name, Was: Denied,
 	}
-	if record.Allowed {
+	if recorded.Allowed {
 		d.Was = Admitted
 	}
 	if d.Name == "" {
-		content, _ := record.Request.(map[string]any)
+		content, _ := recorded.Request.(map[string]any)
 		d.Name, _, _ = unstructured.NestedString(content, "object", "metadata", "generateName")
 	}
 	return d

@@ -12,16 +12,16 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/server"
 )
 
 // About returns how a policy is registered with the API server, with the API's default timeout.
 func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
-		Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: new(v1alpha1.RegoPolicySpec).Timeout(),
-		MayNotPatch: p.MayNotPatch, Unheard: p.Unheard(),
+		DeniesOnError: p.DeniesUnevaluated(), Broken: p.Broken() != nil, Timeout: new(v1alpha1.RegoPolicySpec).Timeout(),
+		MayNotPatch: p.MayNotPatch, NeverEvaluated: p.NeverEvaluated(),
 	}
 }
 
@@ -35,7 +35,7 @@ func Check(object *v1alpha1.RegoPolicy) []string {
 		return nil
 	}
 	p := registration.Policy{
-		Name: object.Name, Matches: []v1alpha1.PolicyMatch{*object.Spec.Match}, Refuses: true, Unheard: catalog.Unheard(object),
+		Name: object.Name, Matches: []v1alpha1.PolicyMatch{*object.Spec.Match}, DeniesOnError: true, NeverEvaluated: catalog.NeverEvaluated(object),
 		Validates: catalog.Defines(object, "deny", "warn", "outcome"), Mutates: catalog.Patches(object),
 	}
 	if !p.Mutates { // even if its Rego has errors
@@ -67,7 +67,7 @@ func Remarks(object *v1alpha1.RegoPolicy) (lines []string) {
 
 // Registration is the registration of the release, as far as it needs no cluster.
 func Registration() *registration.Reconciler {
-	return &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath}
+	return &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: server.ValidatePolicyPath, MutatePath: server.MutatePolicyPath}
 }
 
 type configurations struct {

@@ -12,8 +12,8 @@ import (
 
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
 
 // reportsLook is how often to check whether a cluster has the kinds of reports.
@@ -21,12 +21,12 @@ const reportsLook = 10 * time.Second
 
 // addAudit adds the audit of existing objects, which runs in the leader.
 func (o *Options) addAudit(
-	mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
+	mgr ctrl.Manager, gate *decision.Gate, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
 ) (*audit.Reconciler, error) {
 	r := &audit.Reconciler{
-		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: evaluator{gate, kept},
+		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Evaluator: evaluator{gate, kept},
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
-		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Nameless: !o.AuditNames, Now: time.Now,
+		Changed: kept.Subscribe(), Interval: o.AuditInterval, Notify: found, Nameless: !o.AuditNames, Now: time.Now,
 		MayRead: reads.Allow,
 	}
 	if o.AuditReports {
@@ -40,18 +40,18 @@ func (o *Options) addAudit(
 
 // evaluator adapts the gate to the audit, which does not depend on the webhooks.
 type evaluator struct {
-	gate *webhooks.Gate
+	gate *decision.Gate
 	kept *keeper.Keeper
 }
 
-// Judge evaluates the policy for an object.
-func (e evaluator) Judge(
+// Evaluate evaluates the policy for an object.
+func (e evaluator) Evaluate(
 	ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured,
-) (audit.Judgement, error) {
+) (audit.Evaluation, error) {
 	audited, err := e.gate.Audit(ctx, policy, resource, object)
-	result := audit.Judgement{Asked: audited.Asked, Mode: audited.Mode}
+	result := audit.Evaluation{Asked: audited.Asked, Mode: audited.Mode}
 	for _, d := range audited.Denials {
-		result.Against = append(result.Against, audit.Objection{Reason: d.Reason, Message: d.Message})
+		result.Violations = append(result.Violations, audit.Violation{Reason: d.Reason, Message: d.WithRemedy()})
 	}
 	return result, err
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/reconcilers/drain"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // evictions is the channel of machine Pods whose eviction was denied for now.
@@ -26,14 +26,14 @@ func (e evictions) send(pod types.NamespacedName) {
 }
 
 // addDrains adds the reconciler that migrates machines of kind pod instead of letting them be evicted.
-func (o *Options) addDrains(mgr ctrl.Manager, recorder *webhooks.Recorder) error {
+func (o *Options) addDrains(mgr ctrl.Manager, recorder *record.Recorder) error {
 	if !o.PodRuntime {
 		return nil
 	}
-	putOff := make(evictions, 64)
-	recorder.PutOffBy(putOff.send)
+	denied := make(evictions, 64)
+	recorder.OnDeniedEviction(denied.send)
 	drains := &drain.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(eventSource), Now: time.Now, Evictions: putOff,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(eventSource), Now: time.Now, Evictions: denied,
 		Verified: o.ClientCAFile != "",
 	}
 	if err := drains.SetupWithManager(mgr); err != nil {

@@ -26,7 +26,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/events"
+	"sallyport.dev/sallyport/webhooks/record"
+	webhookserver "sallyport.dev/sallyport/webhooks/server"
 )
 
 // recordsPatience is how long the manager waits at shutdown for decision records to be written.
@@ -94,14 +97,14 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err != nil {
 		return err
 	}
-	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
-	recorder.TellBy(mgr.GetEventRecorder(eventSource))
+	recorder := record.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
+	recorder.WriteEvents(events.NewWriter(mgr.GetEventRecorder(eventSource), ctrlmetrics.Registry, events.DefaultLimits))
 	defer recorder.Close(recordsPatience)
 	if err := o.addDrains(mgr, recorder); err != nil {
 		return err
 	}
-	gate := webhooks.NewGate(nil, store, recorder, time.Now)
-	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
+	gate := decision.NewGate(nil, store, recorder, time.Now)
+	webhookserver.Register(gate, ctrlmetrics.Registry, mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
 	if err := addOpening(mgr, gate, ctrlmetrics.Registry); err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 }
 
 // newManager returns the manager and the limits for calls from its reconcilers to runtimes.
-func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, server webhook.Server, left *undecodable) (ctrl.Manager, machineruntime.Limits, error) {
+func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, served webhook.Server, left *undecodable) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
@@ -150,7 +153,7 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 		NewCache:               left.newCache(config),
 		NewClient:              newClient,
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: o.cached(namespace)},
-		WebhookServer:          server,
+		WebhookServer:          served,
 		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress: o.HealthAddress,
 	}

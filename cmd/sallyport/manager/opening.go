@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
 
 // opening follows in every replica whether the gate is open. If the API server is away, the last opening counts until it ends.
@@ -31,7 +31,7 @@ func (o *Options) cachedOpening() cache.ByObject {
 }
 
 // addOpening makes the gate follow the annotations of the configuration, and adds the metric.
-func addOpening(mgr ctrl.Manager, gate *webhooks.Gate, registry prometheus.Registerer) error {
+func addOpening(mgr ctrl.Manager, gate *decision.Gate, registry prometheus.Registerer) error {
 	o := &opening{cached: mgr.GetClient()}
 	gate.OpenBy(o.at)
 	if err := registry.Register(o.metric(time.Now)); err != nil {
@@ -71,10 +71,10 @@ func (o *opening) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 }
 
 // at returns the opening that counts at a time, or nil.
-func (o *opening) at(now time.Time) *webhooks.Opening {
+func (o *opening) at(now time.Time) *decision.Opening {
 	is := o.is.Load()
 	if is == nil || !is.Counts(now) {
 		return nil
 	}
-	return &webhooks.Opening{Until: is.Until, Reason: is.Reason}
+	return &decision.Opening{Until: is.Until, Reason: is.Reason}
 }

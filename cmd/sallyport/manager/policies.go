@@ -27,9 +27,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/replicas"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -77,7 +77,7 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 // addPolicies connects the gate to the policies of the cluster in every replica. The leader applies the shipped policies and writes
 // the status of all policies.
 func (o *Options) addPolicies(
-	mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, reads *policyReads, namespace string, replica *replicas.Replica,
+	mgr ctrl.Manager, gate *decision.Gate, store *facts.Store, reads *policyReads, namespace string, replica *replicas.Replica,
 ) error {
 	if err := reads.setupWithManager(mgr); err != nil {
 		return fmt.Errorf("following what policies may read: %w", err)

@@ -26,7 +26,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/reconcilers/vsphereserver"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
 
 // Runtimes are functions that return the runtimes of machines and disks.
@@ -112,36 +112,36 @@ func (r Runtimes) readOnly() Runtimes {
 }
 
 // arbiter adapts the gate to the operation reconciler, which does not depend on the webhooks.
-type arbiter struct{ gate *webhooks.Gate }
+type arbiter struct{ gate *decision.Gate }
 
 // Arbitrate evaluates the policies for an operation.
 func (a arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-) (operation.Ruling, error) {
-	ruling, err := a.gate.Arbitrate(ctx, o, machine, unfinished)
-	return operation.Ruling(ruling), err
+) (operation.Admission, error) {
+	admission, err := a.gate.Arbitrate(ctx, o, machine, unfinished)
+	return operation.Admission(admission), err
 }
 
 // moves evaluates the policies for migrations that the specs of machines request.
-func moves(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
+func moves(gate *decision.Gate) func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
-		ruling, err := gate.AdmitsMove(ctx, vm, node)
-		if err != nil || !ruling.Denied {
+		admission, err := gate.AdmitsMove(ctx, vm, node)
+		if err != nil || !admission.Denied {
 			return "", "", err
 		}
-		return cmp.Or(v1alpha1.ConditionReason(ruling.Reason), "Denied"), ruling.Message, nil
+		return cmp.Or(v1alpha1.ConditionReason(admission.Reason), "Denied"), admission.Message, nil
 	}
 }
 
 // sizes evaluates the policies for the sizes that the specs of machines request.
-func sizes(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
+func sizes(gate *decision.Gate) func(context.Context, *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
-		ruling, err := gate.AdmitsSize(ctx, vm)
-		if err != nil || !ruling.Denied {
+		admission, err := gate.AdmitsSize(ctx, vm)
+		if err != nil || !admission.Denied {
 			return "", "", err
 		}
-		return cmp.Or(v1alpha1.ConditionReason(ruling.Reason), "Denied"), ruling.Message, nil
+		return cmp.Or(v1alpha1.ConditionReason(admission.Reason), "Denied"), admission.Message, nil
 	}
 }
 
@@ -198,7 +198,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 
 // addReconcilers adds the reconcilers of operations, machines, disks, images, templates and pools to the manager. Operations and machines share
 // a driver and its locks.
-func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, changed changes, locks *claim.Locks) error {
+func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes Runtimes, changed changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	if o.ReadOnly {
 		runtimes = runtimes.readOnly()
@@ -206,7 +206,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
 		AdmitsSize: sizes(gate), ReadOnly: o.ReadOnly,
-		Moved: hibernation.NewTeller(events, ctrlmetrics.Registry).Moved,
+		Moved: hibernation.NewRecorder(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),

@@ -12,9 +12,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/replicas"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+	webhookserver "sallyport.dev/sallyport/webhooks/server"
 )
 
 // policiesConfiguration is the name of the webhook configurations that policies are registered in.
@@ -30,8 +30,8 @@ func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica
 		Served: func() (*registration.Served, error) { return registration.Discover(api) },
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace,
 		Configuration: o.policiesConfiguration(), Chart: o.WebhookConfiguration,
-		ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath,
-		NeedsBundle: true, Catalog: active{kept}, Changed: kept.Subscribe(), Replicas: replica, Found: found, Now: time.Now,
+		ValidatePath: webhookserver.ValidatePolicyPath, MutatePath: webhookserver.MutatePolicyPath,
+		NeedsBundle: true, Catalog: active{kept}, Changed: kept.Subscribe(), Replicas: replica, Notify: found, Now: time.Now,
 		Events: mgr.GetEventRecorder(eventSource),
 	}
 	if err := r.SetupWithManager(mgr); err != nil {

@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/vsphereserver"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
 
 // vcenters adapts the sessions to the reconciler of VSphereServers, which does not depend on the vSphere runtime.
@@ -43,38 +43,38 @@ func (c changes) send(ctx context.Context, of runtime.Change) {
 }
 
 // tenants evaluates the policies on the location of a machine in a vCenter.
-func tenants(gate *webhooks.Gate) vsphere.Tenants {
+func tenants(gate *decision.Gate) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error) {
 		placement, err := gate.Admits(ctx, vm)
 		for _, path := range placement.Datastores {
 			datastores = append(datastores, v1alpha1.InventoryPath(path))
 		}
-		return datastores, locationError("machine", placement.Ruling, err)
+		return datastores, locationError("machine", placement.Admission, err)
 	}
 }
 
 // diskTenants evaluates the policies on the location of a disk.
-func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
+func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
 	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
-		ruling, err := gate.AdmitsDisk(ctx, d)
-		return locationError("disk", ruling, err)
+		admission, err := gate.AdmitsDisk(ctx, d)
+		return locationError("disk", admission, err)
 	}
 }
 
 // templateTenants evaluates the policies on the location of templates.
-func templateTenants(gate *webhooks.Gate) vsphere.TemplateTenants {
+func templateTenants(gate *decision.Gate) vsphere.TemplateTenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
-		ruling, err := gate.AdmitsTemplate(ctx, t)
-		return locationError("template", ruling, err)
+		admission, err := gate.AdmitsTemplate(ctx, t)
+		return locationError("template", admission, err)
 	}
 }
 
-func locationError(what string, ruling webhooks.Ruling, err error) error {
+func locationError(what string, admission decision.Admission, err error) error {
 	switch {
 	case err != nil:
 		return runtime.NewUnavailable(errors.Unwrap(err), "policies could not decide whether the %s may use its location: %v", what, err)
-	case ruling.Denied:
-		return runtime.NewPermission(nil, "%s", ruling.Message)
+	case admission.Denied:
+		return runtime.NewPermission(nil, "%s", admission.Message)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func TestExplain(t *testing.T) {
 	tm.machine("web-1", "Running")
 	tm.explain(operation("stop-1", "Stop"), "-f -", 0, "CREATE of virtualmachineoperations.sallyport.dev stop-1 in namespace "+tm.namespace,
 		"defaults: changes the object: add /spec/requestedAt",
-		"operations-supersede: allows: deny at supersede.rego:51 needs `some op in _unfinished`, but there is none",
+		"operations-supersede: allows: deny at supersede.rego:53 needs `some op in _unfinished`, but there is none",
 		"facts.vm  VirtualMachine web-1 in namespace "+tm.namespace+": found web-1",
 		`servers-quota: not evaluated: spec.match.resources[0] resources has ["virtualmachines"], not "virtualmachineoperations"`)
 }
@@ -45,7 +45,7 @@ func TestExplainWhoIsAsked(t *testing.T) {
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy nothing", 1, "RegoPolicy nothing does not exist; policies are: defaults, ")
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy lib-operations", 1, "is a library")
 	// The object itself is not among what it is held against.
-	tm.explain("", "svmop stop-1 --policy operations-supersede", 0, "allows: deny at supersede.rego:51 needs `some op in _unfinished`, but there is none")
+	tm.explain("", "svmop stop-1 --policy operations-supersede", 0, "allows: deny at supersede.rego:53 needs `some op in _unfinished`, but there is none")
 	tm.explain("", "svm web-1 --operation UPDATE --policy servers-tenancy", 0,
 		"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition changes-spec-labels-or-our-annotations excludes this request")
 	tm.explain(strings.Replace(operation("stop-3", "Stop"), `"type"`, `"tpye"`, 1), "-f -", 0, `denied before any policy is evaluated`, `unknown field "spec.tpye"`)

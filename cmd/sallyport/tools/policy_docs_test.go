@@ -57,7 +57,7 @@ func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
 	rego := source + "/operations/supersede/supersede.rego"
 	file := filepath.Join(source, "README.md")
 	for name, tc := range map[string]struct{ old, replacement, want string }{
-		"no remedy":       {"#   remedyInMessage: Wait until the unfinished operation ends, delete it, or request an operation that the message lists.\n", "", rego + ":44:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it\n1 of 2 policies is not valid"},
+		"no remedy":       {"#   remedyInMessage: Wait until the unfinished operation ends, delete it, or request an operation that the message lists.\n", "", rego + ":44:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each denial says it\n1 of 2 policies is not valid"},
 		"an unknown key":  {"#   remedyInMessage: Wait until the unfinished operation ends", "#   remedies: Wait until the unfinished operation ends", "METADATA custom.remedies is unknown"},
 		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":45:1: deny has the reason \"Busy\", but its METADATA has custom.reason \"OperationInProgress\""},
 		"what is no Rego": {"deny contains {", "deny contains {{", rego + ":"},

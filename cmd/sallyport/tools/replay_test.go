@@ -16,10 +16,11 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/offline"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // stopping is a world in which machine web-1 is being stopped.
@@ -53,14 +54,14 @@ func recordedDay(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var day bytes.Buffer
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &day, false)
+	recorder := record.NewRecorder(prometheus.NewRegistry(), &day, false)
 	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
-	gate := webhooks.NewGate(set, stopping{}, recorder, func() time.Time { return at })
+	gate := decision.NewGate(set, stopping{}, recorder, func() time.Time { return at })
 	for _, r := range []struct{ user, name, spec string }{
 		{"alice", "start-1", `"type": "Start"`}, {"bob", "stop-2", `"type": "Stop", "force": true`}, {"alice", "restart-1", `"type": "Restart", "force": true`},
 	} {
 		at = at.Add(7 * time.Minute)
-		review, err := webhooks.Decode(fmt.Appendf(nil, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+		review, err := decision.Decode(fmt.Appendf(nil, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
 			"uid": "r", "operation": "CREATE", "namespace": "default", "name": %[2]q, "userInfo": {"username": %[1]q},
 			"kind": {"group": "sallyport.dev", "version": "v1alpha1", "kind": "VirtualMachineOperation"},
 			"resource": {"group": "sallyport.dev", "version": "v1alpha1", "resource": "virtualmachineoperations"},
@@ -69,7 +70,7 @@ func recordedDay(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gate.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+		gate.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 	}
 	recorder.Close(time.Minute)
 	return day.String()

@@ -134,7 +134,7 @@ func lines(s *replay.Said) (all []string) {
 		return nil
 	}
 	for _, d := range s.Denials {
-		all = append(all, fmt.Sprintf("%s: %s", d.Reason, d.Message))
+		all = append(all, fmt.Sprintf("%s: %s", d.Reason, d.WithRemedy()))
 	}
 	if s.Error != "" {
 		all = append(all, fmt.Sprintf("%s: %s", s.Cause, s.Error))

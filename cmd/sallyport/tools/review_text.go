@@ -182,7 +182,7 @@ func (p reviewPrinter) policies(r *offline.Result) {
 		}
 		p.line("%s", text)
 		for _, d := range v.Denials {
-			p.line("  %s (%d, %s): %s", d.Reason, d.Code, d.Rule, d.Message)
+			p.line("  %s (%d, %s): %s", d.Reason, d.Code, d.Rule, d.WithRemedy())
 		}
 	}
 	if len(r.Policies) == 0 {

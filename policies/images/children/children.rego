@@ -44,8 +44,10 @@ valid_input if {
 #     override on the RegoPolicy.
 deny contains {
 	"reason": "ImageDataNeeded",
-	"message": concat("", [
-		$"{_object}: deletion is not allowed because it belongs to VMDiskImage {_image}; to delete the image with its data, once no disk ",
+	"message": $"{_object}: deletion is not allowed",
+	"cause": $"it belongs to VMDiskImage {_image}",
+	"remedy": concat("", [
+		"to delete the image with its data, once no disk ",
 		$"uses it: kubectl delete vmdiskimages {shell.word(_image)} -n {shell.word(_request.namespace)}; {_way_out}",
 	]),
 	"details": _details,
@@ -63,10 +65,9 @@ deny contains {
 #     Keep the labels and the owners, or override this policy once. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "ImageDataDetached",
-	"message": concat("", [
-		$"{_object}: changing its labels {_labels[0]} and {_labels[1]}, or adding owners, is not allowed because it belongs to ",
-		$"VMDiskImage {_image}; keep them; {_way_out}",
-	]),
+	"message": $"{_object}: changing its labels {_labels[0]} and {_labels[1]}, or adding owners, is not allowed",
+	"cause": $"it belongs to VMDiskImage {_image}",
+	"remedy": $"keep them; {_way_out}",
 	"details": object.union(_details, {"field": "metadata.labels"}),
 } if {
 	_request.operation == "UPDATE"

@@ -130,8 +130,9 @@ test_messages if {
 	deleted := _delete("ann")
 	policy.deny == {{
 		"reason": "ImageDataNeeded", "details": {"group": "", "kind": "PersistentVolumeClaim", "name": "vmdi-0f3b-1"},
-		"message": concat("", [
-			"PersistentVolumeClaim vmdi-0f3b-1 in namespace team-a: deletion is not allowed because it belongs to VMDiskImage ubuntu; ",
+		"message": "PersistentVolumeClaim vmdi-0f3b-1 in namespace team-a: deletion is not allowed",
+		"cause": "it belongs to VMDiskImage ubuntu",
+		"remedy": concat("", [
 			"to delete the image with its data, once no disk uses it: kubectl delete vmdiskimages ubuntu -n team-a; ",
 			$"to override this policy once: {override.command("images-children", deleted, _claim.metadata)}",
 		]),
@@ -142,9 +143,10 @@ test_messages if {
 		"details": {"group": "", "kind": "PersistentVolumeClaim", "name": "vmdi-0f3b-1", "field": "metadata.labels"},
 		"message": concat("", [
 			"PersistentVolumeClaim vmdi-0f3b-1 in namespace team-a: changing its labels sallyport.dev/disk-image and ",
-			"sallyport.dev/import-attempt, or adding owners, is not allowed because it belongs to VMDiskImage ubuntu; keep them; ",
-			$"to override this policy once: {override.command("images-children", changed, _claim.metadata)}",
+			"sallyport.dev/import-attempt, or adding owners, is not allowed",
 		]),
+		"cause": "it belongs to VMDiskImage ubuntu",
+		"remedy": $"keep them; to override this policy once: {override.command("images-children", changed, _claim.metadata)}",
 	}} with input as {"request": changed, "facts": {"images": _images, "namespace": null}} with data.parameters as _parameters
 }
 

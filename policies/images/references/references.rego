@@ -88,10 +88,8 @@ valid_input if {
 deny contains {
 	"reason": "ImageMissing",
 	"code": 422,
-	"message": concat("", [
-		$"{ref.field}: VMDiskImage {ref.name} does not exist in namespace {ref.namespace}; create it first, or name another one; ",
-		$"to list images: kubectl get vmdi -n {shell.word(ref.namespace)}",
-	]),
+	"message": $"{ref.field}: VMDiskImage {ref.name} does not exist in namespace {ref.namespace}",
+	"remedy": $"create it first, or name another one; to list images: kubectl get vmdi -n {shell.word(ref.namespace)}",
 	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
 } if {
 	some ref in _added
@@ -126,9 +124,9 @@ deny contains {
 #   remedyInMessage: Name another image, or have its owner run the command in the message.
 deny contains {
 	"reason": "ImageRetired",
-	"message": concat("", [
-		$"{ref.field}: VMDiskImage {ref.name} in namespace {ref.namespace} is retired: nothing new may use it; name another one; its owner can ",
-		$"reverse this: kubectl patch vmdi {shell.word(ref.name)} -n {shell.word(ref.namespace)} --type=merge ",
+	"message": $"{ref.field}: VMDiskImage {ref.name} in namespace {ref.namespace} is retired: nothing new may use it",
+	"remedy": concat("", [
+		$"name another one; its owner can reverse this: kubectl patch vmdi {shell.word(ref.name)} -n {shell.word(ref.namespace)} --type=merge ",
 		`-p '{"spec":{"retired":false}}'`,
 	]),
 	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
@@ -145,8 +143,8 @@ deny contains {
 #   remedyInMessage: Use an image of the same namespace, or have the owner of the image run the command in the message.
 deny contains {
 	"reason": "ImageNotAllowed",
-	"message": concat("", [
-		$"{ref.field}: there is no VMDiskImage {ref.name} in namespace {ref.namespace} that namespace {input.request.namespace} may use; ",
+	"message": $"{ref.field}: there is no VMDiskImage {ref.name} in namespace {ref.namespace} that namespace {input.request.namespace} may use",
+	"remedy": concat("", [
 		"use an image of the same namespace; the owner of the image can allow others: kubectl patch vmdi ",
 		$"{shell.word(ref.name)} -n {shell.word(ref.namespace)} --type=merge ",
 		`-p '{"spec":{"allowedNamespaces":{"from":"All"}}}'`,
@@ -166,10 +164,9 @@ deny contains {
 #   remedyInMessage: Use mode FailIfNotExist, or ask an administrator of the namespace for the verb create on vmdiskimages.
 deny contains {
 	"reason": "ImageCreationNotAllowed",
-	"message": concat("", [
-		$"{_field("mode")}: CreateIfNotExist is not allowed because {_who} may not create VMDiskImages in namespace {_created.namespace}; use ",
-		$"FailIfNotExist; to check: kubectl auth can-i create vmdiskimages.sallyport.dev -n {shell.word(_created.namespace)}",
-	]),
+	"message": $"{_field("mode")}: CreateIfNotExist is not allowed",
+	"cause": $"{_who} may not create VMDiskImages in namespace {_created.namespace}",
+	"remedy": $"use FailIfNotExist; to check: kubectl auth can-i create vmdiskimages.sallyport.dev -n {shell.word(_created.namespace)}",
 	"details": {"kind": "VMDiskImage", "name": _created.name, "field": _field("mode")},
 } if {
 	_creates
@@ -183,10 +180,9 @@ deny contains {
 #   remedyInMessage: Name a Secret that you may get, or ask an administrator of the namespace for the verb get on this Secret.
 deny contains {
 	"reason": "SecretNotAllowed",
-	"message": concat("", [
-		$"{_field("template.secretRef.name")}: cannot use Secret {_secret} because {_who} may not get it in namespace {_created.namespace}; ",
-		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(_created.namespace)}",
-	]),
+	"message": $"{_field("template.secretRef.name")}: cannot use Secret {_secret}",
+	"cause": $"{_who} may not get it in namespace {_created.namespace}",
+	"remedy": $"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(_created.namespace)}",
 	"details": {"kind": "Secret", "name": _secret, "field": _field("template.secretRef.name")},
 } if {
 	_names_secret

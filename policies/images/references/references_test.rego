@@ -2,6 +2,9 @@ package sallyport.images.references_test
 
 import data.sallyport.images.references as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _user := {"username": "alice"}
 
 _request(resource, operation, spec, old) := {
@@ -210,7 +213,7 @@ test_messages[note] if {
 		]),
 	}
 	case := _denied[note]
-	messages := {denial.message | some denial in policy.deny} with input as _world(case.request, case.facts) with data.parameters as _none
+	messages := {_text(denial) | some denial in policy.deny} with input as _world(case.request, case.facts) with data.parameters as _none
 	messages == {tc}
 }
 

@@ -59,8 +59,9 @@ deny contains {
 deny contains {
 	"reason": "SourceHostMalformed",
 	"code": 422,
-	"message": concat("", [
-		"spec.url: the host is not valid; use SCHEME://HOST[:PORT]/..., where HOST is a name of letters, digits, '.', '-' and '_', ",
+	"message": "spec.url: the host is not valid",
+	"remedy": concat("", [
+		"use SCHEME://HOST[:PORT]/..., where HOST is a name of letters, digits, '.', '-' and '_', ",
 		"an IPv4 address of four decimal numbers, or an IPv6 address in brackets without a zone",
 	]),
 	"details": {"field": "spec.url"},
@@ -76,7 +77,8 @@ deny contains {
 #   remedyInMessage: Use a host in the message, or ask an administrator to add the host to the parameter allowedHosts.
 deny contains {
 	"reason": "SourceHostNotAllowed",
-	"message": $"spec.url: imports from {_host} are not allowed; allowed hosts: {_allowed}",
+	"message": $"spec.url: imports from {_host} are not allowed",
+	"remedy": $"allowed hosts: {_allowed}",
 	"details": {"field": "spec.url"},
 } if {
 	_host
@@ -106,7 +108,8 @@ deny contains {
 deny contains {
 	"reason": "ChecksumAlgorithmNotAllowed",
 	"code": 422,
-	"message": $"spec.checksum: algorithm {_algorithm} is not allowed; allowed: {_list(data.parameters.checksumAlgorithms)}",
+	"message": $"spec.checksum: algorithm {_algorithm} is not allowed",
+	"remedy": $"allowed: {_list(data.parameters.checksumAlgorithms)}",
 	"details": {"field": "spec.checksum"},
 } if {
 	_algorithm
@@ -121,7 +124,8 @@ deny contains {
 deny contains {
 	"reason": "ChecksumRequired",
 	"code": 422,
-	"message": $"spec.checksum: a checksum is required; add ALGORITHM:HEX with one of the algorithms {_list(data.parameters.checksumAlgorithms)}",
+	"message": "spec.checksum: a checksum is required",
+	"remedy": $"add ALGORITHM:HEX with one of the algorithms {_list(data.parameters.checksumAlgorithms)}",
 	"details": {"field": "spec.checksum"},
 } if {
 	_unchecked
@@ -135,10 +139,9 @@ deny contains {
 #   remedyInMessage: Name a Secret that you may get, or ask an administrator of the namespace for the verb get on this Secret.
 deny contains {
 	"reason": "SecretNotAllowed",
-	"message": concat("", [
-		$"spec.secretRef.name: cannot use Secret {_secret} because {_who} may not get it in namespace {input.request.namespace}; ",
-		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(input.request.namespace)}",
-	]),
+	"message": $"spec.secretRef.name: cannot use Secret {_secret}",
+	"cause": $"{_who} may not get it in namespace {input.request.namespace}",
+	"remedy": $"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(input.request.namespace)}",
 	"details": {"kind": "Secret", "name": _secret, "field": "spec.secretRef.name"},
 } if {
 	_secret != null

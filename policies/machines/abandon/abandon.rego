@@ -44,10 +44,9 @@ valid_input if {
 #   remedyInMessage: Wait until the runtime or the node is reachable, or ask a cluster administrator for the verb override on this policy.
 deny contains {
 	"reason": "AbandonNotAllowed",
-	"message": concat("", [
-		$"{_kind} {_name}: {_who} cannot set annotation {key} because it {_effects[key]}; ",
-		"ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
-	]),
+	"message": $"{_kind} {_name}: {_who} cannot set annotation {key}",
+	"cause": $"it {_effects[key]}",
+	"remedy": "ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
 	"details": {"group": "sallyport.dev", "kind": _kind, "name": _name, "field": $"metadata.annotations[{key}]"},
 } if {
 	some key in _written
@@ -61,8 +60,9 @@ deny contains {
 #   remedyInMessage: Delete the object and wait, or ask a cluster administrator for the verb override on this policy.
 deny contains {
 	"reason": "FinalizerRequired",
-	"message": concat("", [
-		$"{_kind} {_name}: {_who} cannot remove finalizer {finalizer} because {why}; ",
+	"message": $"{_kind} {_name}: {_who} cannot remove finalizer {finalizer}",
+	"cause": $"{why}",
+	"remedy": concat("", [
 		"delete it and wait until Sallyport removes the finalizer, or ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
 		_instead,
 	]),

@@ -64,8 +64,9 @@ deny contains {
 deny contains {
 	"reason": "MachineIsOff",
 	"code": 429,
-	"message": concat("", [
-		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_name} ({_phase}); ",
+	"message": $"Pod {input.request.name}: cannot be evicted",
+	"cause": $"that would delete VirtualMachine {_name} ({_phase})",
+	"remedy": concat("", [
 		$"to move it off node {_node}: kubectl patch svm {shell.word(_name)} -n {shell.word(input.request.namespace)} ",
 		`--type merge -p '{"spec":{"nodeName":"NODE"}}'`,
 	]),

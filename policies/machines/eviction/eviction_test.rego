@@ -2,6 +2,9 @@ package sallyport.machines.eviction_test
 
 import data.sallyport.machines.eviction
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _uid := "0b5a1c1e-7f0e-4c55-9a3d-2f6f1f0a9b11"
 
 _pod := $"web-1-{_uid}"
@@ -23,7 +26,7 @@ _with_pod(world, pod) := object.union(world, {"facts": {"vms": world.facts.vms, 
 
 _said(world) := said if {
 	denials := eviction.deny with input as world
-	said := [{"reason": d.reason, "code": d.code, "message": d.message, "details": d.details} | some d in denials]
+	said := [{"reason": d.reason, "code": d.code, "message": _text(d), "details": d.details} | some d in denials]
 }
 
 _details := {"group": "sallyport.dev", "kind": "VirtualMachine", "name": "web-1"}
@@ -62,7 +65,7 @@ test_on_its_way if {
 	status := {"phase": "Migrating", "nodeName": "node-a", "migration": {"step": "Release"}}
 	[said] := _said(_of([_machine(status)]))
 	said.reason == "MachineIsMoved"
-	contains(said.message, "VirtualMachine web-1 (Migrating, step Release); ")
+	contains(_text(said), "VirtualMachine web-1 (Migrating, step Release); ")
 }
 
 # The Pod of a machine that was not reconciled yet is not evicted either, and neither is the other Pod of a machine that is moved.
@@ -73,7 +76,7 @@ test_new[what] if {
 	}
 	[said] := _said(_of(tc.vms))
 	said.reason == "MachineIsMoved"
-	contains(said.message, $"VirtualMachine web-1 ({tc.phase}); if node node-a is cordoned")
+	contains(_text(said), $"VirtualMachine web-1 ({tc.phase}); if node node-a is cordoned")
 }
 
 test_off[phase] if {

@@ -36,10 +36,9 @@ valid_input if {
 #   remedyInMessage: Name a Secret that you may get, or ask an administrator of the namespace for the verb get on this Secret.
 deny contains {
 	"reason": "SecretNotAllowed",
-	"message": concat("", [
-		$"{_field}: cannot use Secret {_secret.name} because {_who} may not get it in namespace {input.request.namespace}; ",
-		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(input.request.namespace)}",
-	]),
+	"message": $"{_field}: cannot use Secret {_secret.name}",
+	"cause": $"{_who} may not get it in namespace {input.request.namespace}",
+	"remedy": $"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(input.request.namespace)}",
 	"details": {"kind": "Secret", "name": _secret.name, "field": _field},
 } if {
 	_names_one

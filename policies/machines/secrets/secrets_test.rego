@@ -28,11 +28,9 @@ test_denied if {
 	policy.valid_input with input as world
 	policy.deny == {{
 		"reason": "SecretNotAllowed",
-		"message": concat("", [
-			"spec.runtime.vsphere.clone.cloudInit.secretRef.name: ",
-			"cannot use Secret web-cloud-init because alice may not get it in namespace team-a; ",
-			"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n team-a",
-		]),
+		"message": "spec.runtime.vsphere.clone.cloudInit.secretRef.name: cannot use Secret web-cloud-init",
+		"cause": "alice may not get it in namespace team-a",
+		"remedy": "name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n team-a",
 		"details": {
 			"kind": "Secret", "name": "web-cloud-init",
 			"field": "spec.runtime.vsphere.clone.cloudInit.secretRef.name",

@@ -42,7 +42,8 @@ valid_parameters if {
 deny contains {
 	"reason": "VirtualMachineNotFound",
 	"code": 422,
-	"message": $"spec.virtualMachineName: {_machine} does not exist in namespace {input.request.namespace}; {_list}",
+	"message": $"spec.virtualMachineName: {_machine} does not exist in namespace {input.request.namespace}",
+	"remedy": $"{_list}",
 	"details": {
 		"kind": "VirtualMachine",
 		"name": input.request.object.spec.virtualMachineName,
@@ -60,8 +61,10 @@ deny contains {
 deny contains {
 	"reason": "VirtualMachineTerminating",
 	"code": 409,
-	"message": concat("", [
-		$"{_forbidden} because it is being deleted (since {_deleted_at}); no operation is allowed; ",
+	"message": $"{_forbidden}",
+	"cause": $"it is being deleted (since {_deleted_at})",
+	"remedy": concat("", [
+		"no operation is allowed; ",
 		$"to see what the deletion waits for: kubectl sallyport why svm {shell.word(_name)} -n {shell.word(input.request.namespace)}",
 	]),
 	"details": _details,
@@ -76,7 +79,9 @@ deny contains {
 #   remedyInMessage: Request an operation that the message lists, or change spec.runPolicy of the VirtualMachine.
 deny contains {
 	"reason": "RunPolicyForbids",
-	"message": $"{_forbidden} because its run policy is {_run_policy}; {_way_out}",
+	"message": $"{_forbidden}",
+	"cause": $"its run policy is {_run_policy}",
+	"remedy": $"{_way_out}",
 	"details": _details,
 } if {
 	_usable
@@ -91,7 +96,9 @@ deny contains {
 deny contains {
 	"reason": "PhaseForbids",
 	"code": 409,
-	"message": $"{_forbidden} because its phase is {_phase}; {_way_out}",
+	"message": $"{_forbidden}",
+	"cause": $"its phase is {_phase}",
+	"remedy": $"{_way_out}",
 	"details": _details,
 } if {
 	_usable
@@ -109,10 +116,9 @@ deny contains {
 deny contains {
 	"reason": "InstanceLost",
 	"code": 409,
-	"message": concat("", [
-		$"{_forbidden} because its machine does not exist on the runtime any more (phase Failed); {_way_out}; ",
-		"restore the machine on the runtime, or delete the VirtualMachine and create it again",
-	]),
+	"message": $"{_forbidden}",
+	"cause": "its machine does not exist on the runtime any more (phase Failed)",
+	"remedy": $"{_way_out}; restore the machine on the runtime, or delete the VirtualMachine and create it again",
 	"details": _details,
 } if {
 	_usable

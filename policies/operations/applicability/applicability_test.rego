@@ -2,6 +2,9 @@ package sallyport.operations.applicability_test
 
 import data.sallyport.operations.applicability as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _keys := [
 	"Start",
 	"Stop",
@@ -146,10 +149,9 @@ _terminating(vm) := object.union(vm, {"metadata": {"deletionTimestamp": "2026-11
 _deleted := {
 	"reason": "VirtualMachineTerminating",
 	"code": 409,
-	"message": concat("", [
-		"VirtualMachine web-1: stop is not allowed because it is being deleted (since 2026-11-20T10:31:57Z); no operation is allowed; ",
-		"to see what the deletion waits for: kubectl sallyport why svm web-1 -n team-a",
-	]),
+	"message": "VirtualMachine web-1: stop is not allowed",
+	"cause": "it is being deleted (since 2026-11-20T10:31:57Z)",
+	"remedy": "no operation is allowed; to see what the deletion waits for: kubectl sallyport why svm web-1 -n team-a",
 	"details": {"kind": "VirtualMachine", "name": "web-1"},
 }
 
@@ -158,10 +160,8 @@ test_deny[note] if {
 		"a machine that does not exist": {"new": "Start", "vm": null, "denial": {
 			"reason": "VirtualMachineNotFound",
 			"code": 422,
-			"message": concat("", [
-				"spec.virtualMachineName: VirtualMachine web-1 does not exist in namespace team-a; ",
-				"list VirtualMachines with: kubectl get svm -n team-a",
-			]),
+			"message": "spec.virtualMachineName: VirtualMachine web-1 does not exist in namespace team-a",
+			"remedy": "list VirtualMachines with: kubectl get svm -n team-a",
 			"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.virtualMachineName"},
 		}},
 		"a machine that is being deleted": {"new": "Stop", "vm": _terminating(_vm("Manual", "Running")), "denial": _deleted},
@@ -177,51 +177,47 @@ test_deny[note] if {
 		},
 		"a run policy that keeps the machine on": {"new": "Stop", "vm": _vm("AlwaysOn", "Starting"), "denial": {
 			"reason": "RunPolicyForbids",
-			"message": concat("", [
-				"VirtualMachine web-1: stop is not allowed because its run policy is AlwaysOn; ",
-				"allowed in phase Starting: restart, restart --force",
-			]),
+			"message": "VirtualMachine web-1: stop is not allowed",
+			"cause": "its run policy is AlwaysOn",
+			"remedy": "allowed in phase Starting: restart, restart --force",
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a run policy and a phase with nothing in common": {"new": "Start", "vm": _vm("AlwaysOn", "Failed"), "denial": {
 			"reason": "RunPolicyForbids",
-			"message": concat("", [
-				"VirtualMachine web-1: start is not allowed because its run policy is AlwaysOn; ",
-				"no operation is allowed in phase Failed",
-			]),
+			"message": "VirtualMachine web-1: start is not allowed",
+			"cause": "its run policy is AlwaysOn",
+			"remedy": "no operation is allowed in phase Failed",
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a run policy that allows nothing": {"new": "Stop force", "vm": _vm("AlwaysOff", "Running"), "denial": {
 			"reason": "RunPolicyForbids",
-			"message": concat("", [
-				"VirtualMachine web-1: stop --force is not allowed because its run policy is AlwaysOff; ",
-				"no operation is allowed under this run policy",
-			]),
+			"message": "VirtualMachine web-1: stop --force is not allowed",
+			"cause": "its run policy is AlwaysOff",
+			"remedy": "no operation is allowed under this run policy",
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a phase in which the operation means nothing": {"new": "Evict", "vm": _vm("Manual", "Stopped"), "denial": {
 			"reason": "PhaseForbids",
 			"code": 409,
-			"message": concat("", [
-				"VirtualMachine web-1: evict is not allowed because its phase is Stopped; ",
-				"allowed in phase Stopped: start, stop, stop --force, restart --force",
-			]),
+			"message": "VirtualMachine web-1: evict is not allowed",
+			"cause": "its phase is Stopped",
+			"remedy": "allowed in phase Stopped: start, stop, stop --force, restart --force",
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a guest that hears nothing (machine-controller#299)": {"new": "Stop", "vm": _vm("Manual", "Paused"), "denial": {
 			"reason": "PhaseForbids",
 			"code": 409,
-			"message": concat("", [
-				"VirtualMachine web-1: stop is not allowed because its phase is Paused; ",
-				"allowed in phase Paused: start, stop --force, restart --force",
-			]),
+			"message": "VirtualMachine web-1: stop is not allowed",
+			"cause": "its phase is Paused",
+			"remedy": "allowed in phase Paused: start, stop --force, restart --force",
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a machine that is lost": {"new": "Start", "vm": _vm("Manual", "Failed"), "denial": {
 			"reason": "InstanceLost",
 			"code": 409,
-			"message": concat("", [
-				"VirtualMachine web-1: start is not allowed because its machine does not exist on the runtime any more (phase Failed); ",
+			"message": "VirtualMachine web-1: start is not allowed",
+			"cause": "its machine does not exist on the runtime any more (phase Failed)",
+			"remedy": concat("", [
 				"allowed in phase Failed: stop, stop --force; ",
 				"restore the machine on the runtime, or delete the VirtualMachine and create it again",
 			]),
@@ -230,10 +226,9 @@ test_deny[note] if {
 		"a phase in which nothing is possible": {"new": "Stop", "vm": _vm("Manual", "Provisioning"), "denial": {
 			"reason": "PhaseForbids",
 			"code": 409,
-			"message": concat("", [
-				"VirtualMachine web-1: stop is not allowed because its phase is Provisioning; ",
-				"no operation is allowed in phase Provisioning",
-			]),
+			"message": "VirtualMachine web-1: stop is not allowed",
+			"cause": "its phase is Provisioning",
+			"remedy": "no operation is allowed in phase Provisioning",
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 	}
@@ -244,7 +239,7 @@ test_deny[note] if {
 test_a_run_policy_with_one_operation_that_the_phase_forbids if {
 	some denial in policy.deny with input as _input("Start", _vm("AlwaysOn", "Stopped"))
 		with data.parameters as object.union(_parameters, {"runPolicies": {"AlwaysOn": ["Migrate"]}})
-	endswith(denial.message, "; no operation is allowed in phase Stopped")
+	endswith(_text(denial), "; no operation is allowed in phase Stopped")
 }
 
 # Each field that a rule reads, with each wrong type.

@@ -26,8 +26,11 @@ deny contains {
 	"code": 422,
 	"message": concat("", [
 		"an operation cannot be created with spec.virtualMachineUID, spec.requestedBy, spec.requestedAt or spec.override: only Sallyport ",
-		"sets these fields, so this is a copy of an earlier operation, as from a backup, and would be carried out again; to request it anew, ",
-		$"remove the fields, or use kubectl sallyport, for example: kubectl sallyport stop {shell.word(_machine)} -n {shell.word(input.request.namespace)}",
+		"sets these fields, so this is a copy of an earlier operation, as from a backup, and would be carried out again",
+	]),
+	"remedy": concat("", [
+		"to request it anew, remove the fields, or use kubectl sallyport, for example: ",
+		$"kubectl sallyport stop {shell.word(_machine)} -n {shell.word(input.request.namespace)}",
 	]),
 	"details": {"group": "sallyport.dev", "kind": "VirtualMachineOperation", "field": "spec.requestedAt"},
 } if {

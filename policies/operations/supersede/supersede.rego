@@ -45,7 +45,9 @@ valid_input if {
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
-	"message": $"{_forbidden} because {_called(op)} is {_state(op)}; {_way_out}",
+	"message": $"{_forbidden}",
+	"cause": $"{_called(op)} is {_state(op)}",
+	"remedy": $"{_way_out}",
 	"details": {"kind": "VirtualMachineOperation", "name": op.metadata.name},
 } if {
 	some op in _unfinished
@@ -62,7 +64,9 @@ deny contains {
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
-	"message": $"{_forbidden} because {_holder_called} is in progress; {_way_out}",
+	"message": $"{_forbidden}",
+	"cause": $"{_holder_called} is in progress",
+	"remedy": $"{_way_out}",
 	"details": {"kind": "VirtualMachine", "name": _name},
 } if {
 	_holder
@@ -79,8 +83,10 @@ deny contains {
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
-	"message": concat("", [
-		$"{_forbidden} because the machine is moving to {_destination} as a snapshot; no operation is allowed until it arrives; ",
+	"message": $"{_forbidden}",
+	"cause": $"the machine is moving to {_destination} as a snapshot",
+	"remedy": concat("", [
+		"no operation is allowed until it arrives; ",
 		$"to wait: kubectl wait svm {shell.word(_name)} -n {shell.word(input.request.namespace)} --for=condition=PlacementSettled --timeout=10m",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name},

@@ -2,6 +2,9 @@ package sallyport.operations.supersede_test
 
 import data.sallyport.operations.supersede as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 # The documented table, row by row: which new operations can supersede the unfinished one. "y" is yes.
 _columns := [
 	"Start",
@@ -70,7 +73,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := {denial.message | some denial in policy.deny}
+_messages := {_text(denial) | some denial in policy.deny}
 
 _cells[note] := cell if {
 	some running, row in _matrix
@@ -160,34 +163,30 @@ test_deny_under_a_claim[note] if {
 		"of the run policy": {
 			"new": "Start",
 			"vm": _held("RunPolicy", "Stop"),
-			"message": concat("", [
-				"VirtualMachine web-1: start is not allowed because Stop by the run policy is in progress; ",
-				"allowed now: stop --force, restart --force",
-			]),
+			"message": "VirtualMachine web-1: start is not allowed",
+			"cause": "Stop by the run policy is in progress",
+			"remedy": "allowed now: stop --force, restart --force",
 		},
 		"of placement": {
 			"new": "Evict",
 			"vm": _held("Placement", "Migrate"),
-			"message": concat("", [
-				"VirtualMachine web-1: evict is not allowed because Migrate by placement is in progress; ",
-				"allowed now: stop, stop --force, restart, restart --force",
-			]),
+			"message": "VirtualMachine web-1: evict is not allowed",
+			"cause": "Migrate by placement is in progress",
+			"remedy": "allowed now: stop, stop --force, restart, restart --force",
 		},
 		"of a rollout": {
 			"new": "Restart",
 			"vm": _held("Rollout", "Restart"),
-			"message": concat("", [
-				"VirtualMachine web-1: restart is not allowed because Restart by a rollout is in progress; ",
-				"allowed now: stop --force, restart --force",
-			]),
+			"message": "VirtualMachine web-1: restart is not allowed",
+			"cause": "Restart by a rollout is in progress",
+			"remedy": "allowed now: stop --force, restart --force",
 		},
 		"of the deletion, which cannot be superseded": {
 			"new": "Stop force",
 			"vm": _held("Deletion", "Delete"),
-			"message": concat("", [
-				"VirtualMachine web-1: stop --force is not allowed because its deletion is in progress; ",
-				"no operation is allowed until it ends",
-			]),
+			"message": "VirtualMachine web-1: stop --force is not allowed",
+			"cause": "its deletion is in progress",
+			"remedy": "no operation is allowed until it ends",
 		},
 	}
 	policy.valid_input with input as _input(tc.new, [], tc.vm) with data.parameters as _parameters
@@ -196,6 +195,8 @@ test_deny_under_a_claim[note] if {
 		"reason": "OperationInProgress",
 		"code": 409,
 		"message": tc.message,
+		"cause": tc.cause,
+		"remedy": tc.remedy,
 		"details": {"kind": "VirtualMachine", "name": "web-1"},
 	}}
 	policy.outcome.supersedes_origins == set() with input as _input(tc.new, [], tc.vm)
@@ -341,10 +342,9 @@ test_deny_and_supersede_nothing_unless_all_yield if {
 	denials == {{
 		"reason": "OperationInProgress",
 		"code": 409,
-		"message": concat("", [
-			"VirtualMachine web-1: stop is not allowed because forced Stop stop-force-1 is in progress; ",
-			"no operation is allowed until it ends",
-		]),
+		"message": "VirtualMachine web-1: stop is not allowed",
+		"cause": "forced Stop stop-force-1 is in progress",
+		"remedy": "no operation is allowed until it ends",
 		"details": {"kind": "VirtualMachineOperation", "name": "stop-force-1"},
 	}}
 	policy.outcome == {"supersedes": set(), "supersedes_origins": set()} with data.parameters as _parameters

@@ -80,10 +80,9 @@ valid_input if {
 #   remedyInMessage: Wait until the operation has finished, or delete it.
 deny contains {
 	"reason": "OperationInProgress",
-	"message": concat("", [
-		$"spec.nodeName: cannot be changed because {_busy}; ",
-		$"to see its progress: kubectl sallyport why svm {shell.word(_name)} -n {shell.word(input.request.namespace)}",
-	]),
+	"message": "spec.nodeName: cannot be changed",
+	"cause": $"{_busy}",
+	"remedy": $"to see its progress: kubectl sallyport why svm {shell.word(_name)} -n {shell.word(input.request.namespace)}",
 	"details": {"kind": "VirtualMachine", "name": _name, "field": "spec.nodeName"},
 } if {
 	_retargets
@@ -98,10 +97,8 @@ deny contains {
 deny contains {
 	"reason": "AlreadyOnNode",
 	"code": 422,
-	"message": concat("", [
-		$"{_field}: {_machine} is already on {_called(_to)}; ",
-		$"to move it to any other {_place}: kubectl sallyport evict {shell.word(_name)} -n {shell.word(input.request.namespace)}",
-	]),
+	"message": $"{_field}: {_machine} is already on {_called(_to)}",
+	"remedy": $"to move it to any other {_place}: kubectl sallyport evict {shell.word(_name)} -n {shell.word(input.request.namespace)}",
 	"details": {"kind": "VirtualMachine", "name": _name, "field": _field},
 } if {
 	_operates
@@ -117,7 +114,8 @@ deny contains {
 deny contains {
 	"reason": "NodeUnknown",
 	"code": 422,
-	"message": $"{_field}: node {_to} does not exist; list nodes with: kubectl get nodes",
+	"message": $"{_field}: node {_to} does not exist",
+	"remedy": "list nodes with: kubectl get nodes",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node
@@ -132,7 +130,9 @@ deny contains {
 deny contains {
 	"reason": "NodeNotReady",
 	"code": 409,
-	"message": $"{_field}: {_machine} cannot be moved because node {_to} {_unready}; list nodes with: kubectl get nodes",
+	"message": $"{_field}: {_machine} cannot be moved",
+	"cause": $"node {_to} {_unready}",
+	"remedy": "list nodes with: kubectl get nodes",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node
@@ -147,7 +147,9 @@ deny contains {
 deny contains {
 	"reason": "NodeUnschedulable",
 	"code": 409,
-	"message": $"{_field}: {_machine} cannot be moved because node {_to} is cordoned; to allow it: kubectl uncordon {shell.word(_to)}",
+	"message": $"{_field}: {_machine} cannot be moved",
+	"cause": $"node {_to} is cordoned",
+	"remedy": $"to allow it: kubectl uncordon {shell.word(_to)}",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node
@@ -163,11 +165,12 @@ deny contains {
 deny contains {
 	"reason": "TooManyMigrations",
 	"code": 409,
-	"message": concat("", [
-		$"{_machine}: cannot be moved because the limit of moves from or to {_called(node)} is reached: ",
-		$"{count(others)} in progress{_named(others)}, {_parameter} is {_limit}; ",
-		"list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
+	"message": $"{_machine}: cannot be moved",
+	"cause": concat("", [
+		$"the limit of moves from or to {_called(node)} is reached: ",
+		$"{count(others)} in progress{_named(others)}, {_parameter} is {_limit}",
 	]),
+	"remedy": "list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
 	"details": _owner(node),
 } if {
 	some node in _limited
@@ -183,11 +186,12 @@ deny contains {
 deny contains {
 	"reason": "TooManyMigrations",
 	"code": 409,
-	"message": concat("", [
-		$"{_machine}: cannot be moved because namespace {input.request.namespace} has reached its share of the moves from or to ",
-		$"{_called(node)}: {count(own)} in progress{_named(own)}, maxPercentPerNamespace is {_percent} and {_parameter} is {_limit}; ",
-		$"list moves with: kubectl get svm -n {shell.word(input.request.namespace)} --field-selector status.phase=Migrating",
+	"message": $"{_machine}: cannot be moved",
+	"cause": concat("", [
+		$"namespace {input.request.namespace} has reached its share of the moves from or to ",
+		$"{_called(node)}: {count(own)} in progress{_named(own)}, maxPercentPerNamespace is {_percent} and {_parameter} is {_limit}",
 	]),
+	"remedy": $"list moves with: kubectl get svm -n {shell.word(input.request.namespace)} --field-selector status.phase=Migrating",
 	"details": _owner(node),
 } if {
 	some node in _limited

@@ -2,6 +2,9 @@ package sallyport.placement.migration_test
 
 import data.sallyport.placement.migration as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _parameters := {"maxPerNode": 2, "maxPerHost": 3}
 
 _pod := {"pod": {}}
@@ -203,10 +206,8 @@ test_already_on_node[note] if {
 	policy.deny == {{
 		"reason": "AlreadyOnNode",
 		"code": 422,
-		"message": concat("", [
-			$"spec.migrate.nodeName: VirtualMachine web-1 is already on {tc.place} node-2{tc.of}; ",
-			$"to move it to any other {tc.place}: kubectl sallyport evict web-1 -n team-a",
-		]),
+		"message": $"spec.migrate.nodeName: VirtualMachine web-1 is already on {tc.place} node-2{tc.of}",
+		"remedy": $"to move it to any other {tc.place}: kubectl sallyport evict web-1 -n team-a",
 		"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.migrate.nodeName"},
 	}} with input as {"request": _migrate, "facts": facts} with data.parameters as _parameters
 }
@@ -229,10 +230,9 @@ test_in_progress[note] if {
 		with input as {"request": request, "facts": _facts(null, null, [])}
 	denials == [{
 		"reason": "OperationInProgress",
-		"message": concat("", [
-			$"spec.nodeName: cannot be changed because {tc.busy}; ",
-			"to see its progress: kubectl sallyport why svm web-1 -n team-a",
-		]),
+		"message": "spec.nodeName: cannot be changed",
+		"cause": tc.busy,
+		"remedy": "to see its progress: kubectl sallyport why svm web-1 -n team-a",
 		"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.nodeName"},
 	}]
 }
@@ -346,7 +346,7 @@ test_share_of_a_namespace[note] if {
 
 test_share_of_a_namespace_message if {
 	ours := [_mover("team-a", $"a-{i}", "node-1", "node-9") | some i in [1, 2]]
-	{denial.message | some denial in policy.deny} == {concat("", [
+	{_text(denial) | some denial in policy.deny} == {concat("", [
 		"VirtualMachine web-1: cannot be moved because namespace team-a has reached its share of the moves from or to node node-1: ",
 		"2 in progress (a-1, a-2), maxPercentPerNamespace is 50 and maxPerNode is 4; ",
 		"list moves with: kubectl get svm -n team-a --field-selector status.phase=Migrating",
@@ -428,6 +428,6 @@ test_messages[note] if {
 			]),
 		},
 	}
-	{denial.message | some denial in policy.deny} == {tc.message} with input as {"request": _migrate, "facts": tc.facts}
+	{_text(denial) | some denial in policy.deny} == {tc.message} with input as {"request": _migrate, "facts": tc.facts}
 		with data.parameters as _parameters
 }

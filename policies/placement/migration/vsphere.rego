@@ -11,10 +11,8 @@ import data.sallyport.lib.operations
 deny contains {
 	"reason": "NodeUnknown",
 	"code": 422,
-	"message": concat("", [
-		$"{_field}: VSphereServer {_server_name} has no host {_to}; {_choice}. ",
-		"A host that is added to vCenter is listed within a minute",
-	]),
+	"message": $"{_field}: VSphereServer {_server_name} has no host {_to}",
+	"remedy": $"{_choice}. A host that is added to vCenter is listed within a minute",
 	"details": {"kind": "VSphereServer", "name": _server_name, "field": _field},
 } if {
 	_goes_to_host
@@ -30,7 +28,9 @@ deny contains {
 deny contains {
 	"reason": "NodeNotReady",
 	"code": 409,
-	"message": $"{_field}: {_machine} cannot be moved because {_called(_to)} is not connected; connect it in vCenter, or {_choice}",
+	"message": $"{_field}: {_machine} cannot be moved",
+	"cause": $"{_called(_to)} is not connected",
+	"remedy": $"connect it in vCenter, or {_choice}",
 	"details": {"kind": "VSphereServer", "name": _server_name, "field": _field},
 } if {
 	_goes_to_host
@@ -45,10 +45,9 @@ deny contains {
 deny contains {
 	"reason": "NodeUnschedulable",
 	"code": 409,
-	"message": concat("", [
-		$"{_field}: {_machine} cannot be moved because {_called(_to)} is in maintenance mode; ",
-		$"end maintenance mode in vCenter, or {_choice}",
-	]),
+	"message": $"{_field}: {_machine} cannot be moved",
+	"cause": $"{_called(_to)} is in maintenance mode",
+	"remedy": $"end maintenance mode in vCenter, or {_choice}",
 	"details": {"kind": "VSphereServer", "name": _server_name, "field": _field},
 } if {
 	_goes_to_host

@@ -3,6 +3,9 @@ package sallyport.placement.migration_test
 
 import data.sallyport.placement.migration as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _in_vsphere := {
 	"metadata": {"name": "web-1", "namespace": "team-a"},
 	"spec": {"runtime": _vsphere},
@@ -201,7 +204,7 @@ test_host_messages[note] if {
 	}
 	world := _worlds(tc.to, tc.server, tc.moving)["a change"]
 	denials := policy.deny with input as world with data.parameters as _parameters
-	{denial.message | some denial in denials} == {tc.message}
+	{_text(denial) | some denial in denials} == {tc.message}
 	{[denial.details.kind, denial.details.name] | some denial in denials} == {["VSphereServer", "vc-1"]}
 }
 

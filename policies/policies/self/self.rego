@@ -118,7 +118,8 @@ deny contains {
 deny contains {
 	"reason": "TestsMissing",
 	"code": 422,
-	"message": $"spec.tests: RegoPolicy {_name} has no tests; add a module in package {_package}_test with a rule test_... that passes",
+	"message": $"spec.tests: RegoPolicy {_name} has no tests",
+	"remedy": $"add a module in package {_package}_test with a rule test_... that passes",
 	"details": _about(_name, "spec.tests"),
 } if {
 	_tested
@@ -192,10 +193,9 @@ deny contains {
 #   remedyInMessage: Ask a cluster administrator to run the command in the message, which grants the verb override on the RegoPolicy.
 deny contains {
 	"reason": "Weakened",
-	"message": concat("", [
-		$"RegoPolicy {_name}: this change is not allowed because it would weaken a policy that is shipped with Sallyport ",
-		$"({concat("; ", _weakenings)}); {_permission}",
-	]),
+	"message": $"RegoPolicy {_name}: this change is not allowed",
+	"cause": $"it would weaken a policy that is shipped with Sallyport ({concat("; ", _weakenings)})",
+	"remedy": $"{_permission}",
 	"details": _about(_name, "spec"),
 } if {
 	count(_weakenings) > 0
@@ -212,10 +212,9 @@ deny contains {
 #     with the command in the message.
 deny contains {
 	"reason": "Deleted",
-	"message": concat("", [
-		$"RegoPolicy {_name}: deletion is not allowed because Sallyport ships the policy and would restore it; ",
-		$"to disable it, set policies.{_name}.enabled to false in the values of the Helm chart; {_permission}",
-	]),
+	"message": $"RegoPolicy {_name}: deletion is not allowed",
+	"cause": "Sallyport ships the policy and would restore it",
+	"remedy": $"to disable it, set policies.{_name}.enabled to false in the values of the Helm chart; {_permission}",
 	"details": _about(_name, ""),
 } if {
 	_deletes_shipped
@@ -234,8 +233,9 @@ deny contains {
 #   remedyInMessage: Keep the policy unchanged. In an emergency, override policies-self once with the command in the message.
 deny contains {
 	"reason": "Indispensable",
-	"message": concat("", [
-		$"RegoPolicy {_name}: {_undoing}; the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
+	"message": $"RegoPolicy {_name}: {_undoing}",
+	"remedy": concat("", [
+		"the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
 		$"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev {shell.word(_name)} --reason \"...\"",
 	]),
 	"details": _about(_name, "spec"),

@@ -2,6 +2,9 @@ package sallyport.policies.self_test
 
 import data.sallyport.policies.self as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _spec := {
 	"package": "team.quota", "library": false, "mode": "Enforce", "onError": "Deny", "override": "Users",
 	"match": {"resources": [{"apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"], "operations": ["CREATE"]}]},
@@ -47,7 +50,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := concat("; ", [denial.message | some denial in policy.deny])
+_messages := concat("; ", [_text(denial) | some denial in policy.deny])
 
 # The facts that are asked for, by what the request changes.
 _questions := {
@@ -157,7 +160,8 @@ _findings := {
 	},
 	"no tests": {
 		"found": _wrong([_whole("TestsMissing", "there is no rule test_...")]), "reason": "TestsMissing", "field": "spec.tests", "code": 422,
-		"message": "spec.tests: RegoPolicy team-quota has no tests; add a module in package team.quota_test with a rule test_... that passes",
+		"message": "spec.tests: RegoPolicy team-quota has no tests",
+		"remedy": "add a module in package team.quota_test with a rule test_... that passes",
 	},
 	"what the API server would not ask": {
 		"found": _wrong([_whole("NotRegistrable", "spec.match.excludeNamespaces[0]: no name")]), "reason": "NotRegistrable", "field": "spec.match", "code": 422,
@@ -199,7 +203,7 @@ _coded(422) := {"code": 422}
 test_findings[note] if {
 	some note, finding in _findings
 	policy.deny == {object.union_n([
-		object.filter(finding, ["reason", "message"]), _coded(finding.code),
+		object.filter(finding, ["reason", "message", "remedy"]), _coded(finding.code),
 		{"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": finding.field}},
 	])} with input as {"request": _create(_spec), "facts": _facts(finding.found, null)}
 	_verdict == finding.reason with input as {"request": _create(_spec), "facts": _facts(finding.found, null)}
@@ -310,10 +314,9 @@ test_shipped_policies_are_deleted_by_those_who_may if {
 	_verdict == "allow" with input as {"request": request, "facts": _facts(null, true)}
 	policy.deny == {{
 		"reason": "Deleted",
-		"message": concat("", [
-			"RegoPolicy team-quota: deletion is not allowed because Sallyport ships the policy and would restore it; ",
-			"to disable it, set policies.team-quota.enabled to false in the values of the Helm chart; ", _grant,
-		]),
+		"message": "RegoPolicy team-quota: deletion is not allowed",
+		"cause": "Sallyport ships the policy and would restore it",
+		"remedy": $"to disable it, set policies.team-quota.enabled to false in the values of the Helm chart; {_grant}",
 		"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": ""},
 	}} with input as {"request": request, "facts": _facts(null, false)}
 }
@@ -323,10 +326,12 @@ test_shipped_policies_are_weakened_by_those_who_may if {
 	_verdict == "allow" with input as {"request": request, "facts": _facts(null, true)}
 	policy.deny == {{
 		"reason": "Weakened",
-		"message": concat("", [
-			"RegoPolicy team-quota: this change is not allowed because it would weaken a policy that is shipped with Sallyport ",
-			"(spec.mode from Enforce to Audit; spec.onError from Deny to Allow); ", _grant,
+		"message": "RegoPolicy team-quota: this change is not allowed",
+		"cause": concat("", [
+			"it would weaken a policy that is shipped with Sallyport ",
+			"(spec.mode from Enforce to Audit; spec.onError from Deny to Allow)",
 		]),
+		"remedy": _grant,
 		"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},
 	}} with input as {"request": request, "facts": _facts(null, false)}
 }

@@ -2,6 +2,9 @@ package sallyport.policies.self_test
 
 import data.sallyport.policies.self as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _of(operations, resources) := {"apiGroups": ["apps"], "apiVersions": ["v1", "v1beta1"], "resources": resources, "operations": operations}
 
 _matching(resources) := {"match": {"resources": resources}}
@@ -206,7 +209,7 @@ _plain := object.remove(_spec, ["mode", "onError", "override"])
 test_weakening[note] if {
 	some note, edit in _edits
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
-	{denial.message | some denial in policy.deny} == _weakened(edit.said) with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+	{_text(denial) | some denial in policy.deny} == _weakened(edit.said) with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
 		with data.parameters as _reserving
 	policy.valid_input with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
 		with data.parameters as _reserving
@@ -237,7 +240,7 @@ test_a_shipped_policy_stays_one if {
 	taken_off := _update(_shipped(_spec), _object(_spec))
 	other := _update(_shipped(_spec), object.union(_shipped(_spec), {"metadata": {"labels": {"sallyport.dev/shipped": "false"}}}))
 	every request in [taken_off, other] {
-		{denial.message | some denial in policy.deny} == _weakened(["label sallyport.dev/shipped is removed"]) with input as {
+		{_text(denial) | some denial in policy.deny} == _weakened(["label sallyport.dev/shipped is removed"]) with input as {
 			"request": request, "facts": _facts(null, false),
 		}
 	}
@@ -250,13 +253,14 @@ test_a_shipped_policy_does_not_become_a_library if {
 		"spec.library makes it a library, which is never evaluated",
 		"spec.match.resources: no single entry covers CREATE of deployments any longer",
 	]
-	{denial.message | some denial in policy.deny} == _weakened(said) with input as {"request": request, "facts": _facts(_found({}), false)}
+	{_text(denial) | some denial in policy.deny} == _weakened(said) with input as {"request": request, "facts": _facts(_found({}), false)}
 }
 
 _relied_on(said) := {{
 	"reason": "Indispensable",
-	"message": concat("", [
-		$"RegoPolicy team-quota: {said}; the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
+	"message": $"RegoPolicy team-quota: {said}",
+	"remedy": concat("", [
+		"the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
 		"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev team-quota --reason \"...\"",
 	]),
 	"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},

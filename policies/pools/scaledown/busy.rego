@@ -24,10 +24,9 @@ facts.leases := null if not _removes
 #   remedyInMessage: Wait until the members in the message are idle, or name the members to remove.
 deny contains {
 	"reason": "MembersBusy",
-	"message": concat("", [
-		$"{_step} because it needs {_surplus} idle members and the pool has {count(_idle)}: ",
-		$"{_told_of(_busy)}; {_wait_or_name}",
-	]),
+	"message": $"{_step}",
+	"cause": $"it needs {_surplus} idle members and the pool has {count(_idle)}: {_told_of(_busy)}",
+	"remedy": $"{_wait_or_name}",
 	"details": _details("spec.replicas"),
 } if {
 	_judged

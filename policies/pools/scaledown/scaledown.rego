@@ -54,7 +54,9 @@ valid_input if {
 #   remedyInMessage: Scale down with the command in the message, which names the members to remove.
 deny contains {
 	"reason": "ScaleDownNotNamed",
-	"message": $"{_step} because scaleDownPolicy is Explicit and the request names {count(_named)} of {_fewer} members to remove; {_how}",
+	"message": $"{_step}",
+	"cause": $"scaleDownPolicy is Explicit and the request names {count(_named)} of {_fewer} members to remove",
+	"remedy": $"{_how}",
 	"details": _details("spec.replicas"),
 } if {
 	_judged
@@ -69,10 +71,9 @@ deny contains {
 #   remedyInMessage: Name members with the command in the message, which looks up their UIDs.
 deny contains {
 	"reason": "TargetNotMember",
-	"message": concat("", [
-		$"{_it}: spec.scaleDownTargets cannot name {_strangers[0].name} (UID {_strangers[0].uid}) ",
-		$"because {_why_not(_strangers[0])}{_others}; {_way_out}",
-	]),
+	"message": $"{_it}: spec.scaleDownTargets cannot name {_strangers[0].name} (UID {_strangers[0].uid})",
+	"cause": $"{_why_not(_strangers[0])}{_others}",
+	"remedy": $"{_way_out}",
 	"details": _details("spec.scaleDownTargets"),
 } if {
 	_judged
@@ -86,10 +87,9 @@ deny contains {
 #   remedyInMessage: Lower spec.replicas in the same request to the number in the message, or use the command in the message.
 deny contains {
 	"reason": "TooManyTargets",
-	"message": concat("", [
-		$"{_it}: spec.scaleDownTargets cannot have {count(_named)} new entries because {_course}, which allows {_room}; ",
-		$"set spec.replicas to {_most - count(_named)}, or run: {_command}",
-	]),
+	"message": $"{_it}: spec.scaleDownTargets cannot have {count(_named)} new entries",
+	"cause": $"{_course}, which allows {_room}",
+	"remedy": $"set spec.replicas to {_most - count(_named)}, or run: {_command}",
 	"details": _details("spec.scaleDownTargets"),
 } if {
 	_judged

@@ -2,6 +2,9 @@ package sallyport.pools.scaledown_test
 
 import data.sallyport.pools.scaledown as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _target(slot) := {"name": $"ci-{slot}", "uid": $"u-{slot}"}
 
 _targets(slots) := [_target(slot) | some slot in slots]
@@ -63,7 +66,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_said := concat("\n", sort([denial.message | some denial in policy.deny]))
+_said := concat("\n", sort([_text(denial) | some denial in policy.deny]))
 
 # From five replicas of five members without targets: what is written, and the verdict.
 _edits := {

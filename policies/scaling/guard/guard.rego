@@ -43,7 +43,9 @@ valid_parameters if {
 #   remedyInMessage: Remove the annotation, wait until the hours of the limit end, or override the policy once.
 deny contains {
 	"reason": "ScaleDownDenied",
-	"message": $"{_step} because {_cause(limit, "scaleDown")}; {_way_out(limit)}",
+	"message": $"{_step}",
+	"cause": $"{_cause(limit, "scaleDown")}",
+	"remedy": $"{_way_out(limit)}",
 	"details": _details,
 } if {
 	_shrinks
@@ -58,7 +60,9 @@ deny contains {
 #   remedyInMessage: Scale to the number of replicas in the message, or override the policy once.
 deny contains {
 	"reason": "BelowMinReplicas",
-	"message": $"{_step} because {_cause(limit, "minReplicas")}; {_way_out(limit)}",
+	"message": $"{_step}",
+	"cause": $"{_cause(limit, "minReplicas")}",
+	"remedy": $"{_way_out(limit)}",
 	"details": _details,
 } if {
 	_shrinks
@@ -73,10 +77,9 @@ deny contains {
 #   remedyInMessage: Scale down in steps, first to the number of replicas in the message, or override the policy once.
 deny contains {
 	"reason": "ScaleDownTooLarge",
-	"message": concat("", [
-		$"{_step} because {_cause(limit, "maxScaleDown")} ",
-		$"(at most {_most(limit.maxScaleDown)} of {_present} at once); {_way_out(limit)}",
-	]),
+	"message": $"{_step}",
+	"cause": $"{_cause(limit, "maxScaleDown")} (at most {_most(limit.maxScaleDown)} of {_present} at once)",
+	"remedy": $"{_way_out(limit)}",
 	"details": _details,
 } if {
 	_shrinks
@@ -110,7 +113,9 @@ deny contains {
 #   remedyInMessage: Correct the annotation, or remove it with the command in the message.
 deny contains {
 	"reason": "AnnotationInvalid",
-	"message": $"{_step} because annotation {key} is {json.marshal(value)}; it must be {_forms[key].valid}; {_remove(key)}",
+	"message": $"{_step}",
+	"cause": $"annotation {key} is {json.marshal(value)}",
+	"remedy": $"it must be {_forms[key].valid}; {_remove(key)}",
 	"details": object.union(_details, {"field": $"metadata.annotations[{key}]"}),
 } if {
 	_shrinks
@@ -124,10 +129,9 @@ deny contains {
 #   remedyInMessage: Add the row in the message to spec.parameters.kinds, or remove the resource from spec.match.resources.
 deny contains {
 	"reason": "KindNotConfigured",
-	"message": concat("", [
-		$"{_named}: cannot be changed because spec.parameters.kinds of RegoPolicy scaling-guard has no row {_resource}; ",
-		$"add a row, such as {_resource}: \{replicas: [spec, replicas], default: 1}",
-	]),
+	"message": $"{_named}: cannot be changed",
+	"cause": $"spec.parameters.kinds of RegoPolicy scaling-guard has no row {_resource}",
+	"remedy": $"add a row, such as {_resource}: \{replicas: [spec, replicas], default: 1}",
 	"details": _details,
 } if {
 	_old

@@ -2,6 +2,9 @@ package sallyport.scaling.guard_test
 
 import data.sallyport.scaling.guard as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _deny := "sallyport.dev/scale-down"
 
 _min := "sallyport.dev/min-replicas"
@@ -74,7 +77,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_said := concat("\n", sort([denial.message | some denial in policy.deny]))
+_said := concat("\n", sort([_text(denial) | some denial in policy.deny]))
 
 test_facts_ask_for_what_is_scaled[note] if {
 	some note, tc in {
@@ -387,27 +390,23 @@ _once := `to override this policy once: kubectl sallyport override scaling-guard
 _denials := {
 	"an annotation forbids it": {"world": _scale(_guarded, 2), "limits": [], "denial": {
 		"reason": "ScaleDownDenied",
-		"message": concat("", [
-			"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/scale-down is Deny; ",
-			"to remove the annotation: kubectl annotate deployments.apps/web -n shop sallyport.dev/scale-down-",
-		]),
+		"message": "Deployment web: cannot scale from 5 to 2",
+		"cause": "annotation sallyport.dev/scale-down is Deny",
+		"remedy": "to remove the annotation: kubectl annotate deployments.apps/web -n shop sallyport.dev/scale-down-",
 		"details": _what,
 	}},
 	"an annotation keeps some": {"world": _scale(_workload(5, {_min: "3"}), 2), "limits": [], "denial": {
 		"reason": "BelowMinReplicas",
-		"message": concat("", [
-			"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/min-replicas is 3; ",
-			"allowed: kubectl scale deployments.apps/web -n shop --replicas=3",
-		]),
+		"message": "Deployment web: cannot scale from 5 to 2",
+		"cause": "annotation sallyport.dev/min-replicas is 3",
+		"remedy": "allowed: kubectl scale deployments.apps/web -n shop --replicas=3",
 		"details": _what,
 	}},
 	"a share at once": {"world": _scale(_workload(25, {_max: "10%"}), 2), "limits": [], "denial": {
 		"reason": "ScaleDownTooLarge",
-		"message": concat("", [
-			"Deployment web: cannot scale from 25 to 2 because ",
-			"annotation sallyport.dev/max-scale-down is 10% (at most 2 of 25 at once); ",
-			"allowed: kubectl scale deployments.apps/web -n shop --replicas=23",
-		]),
+		"message": "Deployment web: cannot scale from 25 to 2",
+		"cause": "annotation sallyport.dev/max-scale-down is 10% (at most 2 of 25 at once)",
+		"remedy": "allowed: kubectl scale deployments.apps/web -n shop --replicas=23",
 		"details": _what,
 	}},
 	"the number that the message allows is within every limit": {
@@ -415,10 +414,9 @@ _denials := {
 		"limits": [{"name": "slow", "maxScaleDown": 4}, {"name": "floor", "minReplicas": 2}],
 		"denial": {
 			"reason": "BelowMinReplicas",
-			"message": concat("", [
-				"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/min-replicas is 3; ",
-				"allowed: kubectl scale deployments.apps/web -n shop --replicas=3",
-			]),
+			"message": "Deployment web: cannot scale from 5 to 2",
+			"cause": "annotation sallyport.dev/min-replicas is 3",
+			"remedy": "allowed: kubectl scale deployments.apps/web -n shop --replicas=3",
 			"details": _what,
 		},
 	},
@@ -426,19 +424,17 @@ _denials := {
 		"world": _scale(_workload(5, {}), 2), "limits": [{"name": "night", "minReplicas": 5, "hours": _night}],
 		"denial": {
 			"reason": "BelowMinReplicas",
-			"message": concat("", [
-				"Deployment web: cannot scale from 5 to 2 because ",
-				"limit night of this policy (22:00 to 06:00 UTC) has minReplicas 5; wait until 06:00; ", _once,
-			]),
+			"message": "Deployment web: cannot scale from 5 to 2",
+			"cause": "limit night of this policy (22:00 to 06:00 UTC) has minReplicas 5",
+			"remedy": $"wait until 06:00; {_once}",
 			"details": _what,
 		},
 	},
 	"a limit at all hours": {"world": _scale(_workload(5, {}), 2), "limits": [{"name": "ci", "scaleDown": "Deny"}], "denial": {
 		"reason": "ScaleDownDenied",
-		"message": concat("", [
-			"Deployment web: cannot scale from 5 to 2 because limit ci of this policy has scaleDown Deny; ",
-			_once,
-		]),
+		"message": "Deployment web: cannot scale from 5 to 2",
+		"cause": "limit ci of this policy has scaleDown Deny",
+		"remedy": _once,
 		"details": _what,
 	}},
 	"an annotation that is written": {"world": _create(_workload(5, {_min: "three"})), "limits": [], "denial": {
@@ -458,8 +454,9 @@ _denials := {
 	}},
 	"an annotation that cannot be read": {"world": _scale(_workload(5, {_max: "lots"}), 2), "limits": [], "denial": {
 		"reason": "AnnotationInvalid",
-		"message": concat("", [
-			"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/max-scale-down is \"lots\"; ",
+		"message": "Deployment web: cannot scale from 5 to 2",
+		"cause": "annotation sallyport.dev/max-scale-down is \"lots\"",
+		"remedy": concat("", [
 			"it must be a number from \"1\", or a percentage from \"1%\" to \"100%\"; ",
 			"to remove the annotation: kubectl annotate deployments.apps/web -n shop sallyport.dev/max-scale-down-",
 		]),
@@ -469,10 +466,9 @@ _denials := {
 		"world": object.union(_scale(_guarded, 2), {"request": {"resource": {"resource": "herds"}}}), "limits": [],
 		"denial": {
 			"reason": "KindNotConfigured",
-			"message": concat("", [
-				"Deployment web: cannot be changed because spec.parameters.kinds of RegoPolicy scaling-guard has no row herds.apps; ",
-				"add a row, such as herds.apps: {replicas: [spec, replicas], default: 1}",
-			]),
+			"message": "Deployment web: cannot be changed",
+			"cause": "spec.parameters.kinds of RegoPolicy scaling-guard has no row herds.apps",
+			"remedy": "add a row, such as herds.apps: {replicas: [spec, replicas], default: 1}",
 			"details": _what,
 		},
 	},
@@ -480,10 +476,9 @@ _denials := {
 		"world": json.remove(_scale(_workload(5, {_min: "3"}), 2), ["request/namespace"]), "limits": [],
 		"denial": {
 			"reason": "BelowMinReplicas",
-			"message": concat("", [
-				"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/min-replicas is 3; ",
-				"allowed: kubectl scale deployments.apps/web --replicas=3",
-			]),
+			"message": "Deployment web: cannot scale from 5 to 2",
+			"cause": "annotation sallyport.dev/min-replicas is 3",
+			"remedy": "allowed: kubectl scale deployments.apps/web --replicas=3",
 			"details": _what,
 		},
 	},

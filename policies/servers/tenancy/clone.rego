@@ -11,7 +11,9 @@ import data.sallyport.lib.tenants
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"{_field(place)}: {_shown(place)} is not allowed because its path contains {_oddities(place)}; allowed: {_usable(place)}",
+	"message": $"{_field(place)}: {_shown(place)} is not allowed",
+	"cause": $"its path contains {_oddities(place)}",
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	_cloned
@@ -27,6 +29,7 @@ deny contains {
 deny contains {
 	"reason": "FolderNotAllowed",
 	"message": _not_allowed(place),
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	some place in _refused
@@ -41,6 +44,7 @@ deny contains {
 deny contains {
 	"reason": "ResourcePoolNotAllowed",
 	"message": _not_allowed(place),
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	some place in _refused
@@ -55,6 +59,7 @@ deny contains {
 deny contains {
 	"reason": "DatastoreNotAllowed",
 	"message": _not_allowed(place),
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	some place in _refused
@@ -69,6 +74,7 @@ deny contains {
 deny contains {
 	"reason": "StoragePolicyNotAllowed",
 	"message": _not_allowed(place),
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	some place in _refused
@@ -83,6 +89,7 @@ deny contains {
 deny contains {
 	"reason": "NetworkNotAllowed",
 	"message": _not_allowed(place),
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	some place in _refused
@@ -97,6 +104,7 @@ deny contains {
 deny contains {
 	"reason": "TemplateNotAllowed",
 	"message": _not_allowed(place),
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	some place in _refused
@@ -176,7 +184,7 @@ _lacking(tenant) := [trim_prefix(place.field, "clone.") |
 
 _shortcomings := _cut([$"{tenant.name} does not allow {concat(", ", _lacking(tenant))}" | some tenant in _tenants], "; ")
 
-_not_allowed(place) := $"{_field(place)}: {_namespace} may not use {_shown(place)} on {_server}; allowed: {_usable(place)}"
+_not_allowed(place) := $"{_field(place)}: {_namespace} may not use {_shown(place)} on {_server}"
 
 _field(place) := _at(place.field)
 

@@ -2,6 +2,9 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _clone := {
 	"folder": "/dc/vm/a/web", "resourcePool": "/dc/host/c/Resources/a", "datastore": "/dc/datastore/fast",
 	"template": {"inventoryPath": "/dc/vm/templates/t"}, "networks": ["/dc/network/a", "/dc/network/a"],
@@ -72,10 +75,8 @@ test_clone_denied[note] if {
 	policy.valid_input with input as world
 	policy.deny == {{
 		"reason": tc.reason,
-		"message": concat("", [
-			$"spec.runtime.vsphere.clone.{tc.field}: namespace team-a may not use {tc.refused} on VSphereServer vc-1; ",
-			$"allowed: {tc.usable}",
-		]),
+		"message": $"spec.runtime.vsphere.clone.{tc.field}: namespace team-a may not use {tc.refused} on VSphereServer vc-1",
+		"remedy": $"allowed: {tc.usable}",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.runtime.vsphere.clone.{tc.field}"},
 	}} with input as world
 }
@@ -91,13 +92,13 @@ test_clone_several_denied if {
 	} with input as world
 	some denial in policy.deny with input as world
 	denial.reason == "DatastoreNotAllowed"
-	endswith(denial.message, "allowed: /dc/datastore/b, /dc/datastore/fast")
+	endswith(_text(denial), "allowed: /dc/datastore/b, /dc/datastore/fast")
 }
 
 test_clone_nothing_allowed if {
 	world := {"request": _cloning({}), "facts": _facts([_other_maker, {"name": "a", "namespaces": {"names": ["team-a"]}}])}
 	count(policy.deny) == 6 with input as world
-	every denial in policy.deny { endswith(denial.message, "allowed: none") } with input as world
+	every denial in policy.deny { endswith(_text(denial), "allowed: none") } with input as world
 }
 
 _anywhere := _request(_vsphere({"clone": object.union(object.remove(_clone, ["datastore"]), {"storagePolicy": "gold"})}))
@@ -118,10 +119,8 @@ test_clone_with_a_storage_policy_denied if {
 	policy.outcome == {"datastores": set()} with input as none
 	policy.deny == {{
 		"reason": "DatastoreNotAllowed",
-		"message": concat("", [
-			"spec.runtime.vsphere.clone.datastore: namespace team-a may not use any datastore on VSphereServer vc-1; ",
-			"allowed: none",
-		]),
+		"message": "spec.runtime.vsphere.clone.datastore: namespace team-a may not use any datastore on VSphereServer vc-1",
+		"remedy": "allowed: none",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone.datastore"},
 	}} with input as none
 	apart := {"request": _anywhere, "facts": _facts([_maker({"datastores": []}), _maker({"name": "b", "networks": []})])}
@@ -271,10 +270,8 @@ test_disk_denied if {
 	policy.valid_input with input as world
 	policy.deny == {{
 		"reason": "DatastoreNotAllowed",
-		"message": concat("", [
-			"spec.runtime.vsphere.datastore: namespace team-a may not use /secret on VSphereServer vc-1; ",
-			"allowed: /dc/datastore/fast",
-		]),
+		"message": "spec.runtime.vsphere.datastore: namespace team-a may not use /secret on VSphereServer vc-1",
+		"remedy": "allowed: /dc/datastore/fast",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.datastore"},
 	}} with input as world
 	_verdict == "not understood" with input as {"request": _disk("here"), "facts": _facts([_maker({})])}

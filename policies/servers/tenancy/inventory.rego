@@ -13,8 +13,9 @@ import data.sallyport.lib.tenants
 deny contains {
 	"reason": "PlaceNotFound",
 	"code": 422,
-	"message": concat("", [
-		$"{_field(place)}: {_kinds[place.allowed]} {place.path} does not exist on {_server}; available to {_namespace}: {_present(place)}; ",
+	"message": $"{_field(place)}: {_kinds[place.allowed]} {place.path} does not exist on {_server}",
+	"remedy": concat("", [
+		$"available to {_namespace}: {_present(place)}; ",
 		$"new ones appear in status.inventory within a minute: kubectl get vsphereserver {shell.word(_vsphere.serverRef.name)} -o yaml",
 	]),
 	"details": _details(_field(place)),
@@ -39,7 +40,8 @@ _kinds := {
 deny contains {
 	"reason": "HostNotFound",
 	"code": 422,
-	"message": $"{_node_field}: host {_node} does not exist on {_server}; available: {_present_hosts}; leave the field empty to let vCenter choose one",
+	"message": $"{_node_field}: host {_node} does not exist on {_server}",
+	"remedy": $"available: {_present_hosts}; leave the field empty to let vCenter choose one",
 	"details": _details(_node_field),
 } if {
 	_served

@@ -2,6 +2,9 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 # The places in the vCenter, of those that _maker and _other_maker allow.
 _inventory := {
 	"folders": {"complete": true, "paths": ["/dc/vm/a", "/dc/vm/a/web"]},
@@ -59,8 +62,8 @@ test_inventory_lacks[note] if {
 	policy.deny == {{
 		"reason": "PlaceNotFound",
 		"code": 422,
-		"message": concat("", [
-			$"spec.runtime.vsphere.clone.{tc.field}: {tc.kind} {path} does not exist on VSphereServer vc-1; ",
+		"message": $"spec.runtime.vsphere.clone.{tc.field}: {tc.kind} {path} does not exist on VSphereServer vc-1",
+		"remedy": concat("", [
 			$"available to namespace team-a: {tc.usable}; new ones appear in status.inventory within a minute: ",
 			"kubectl get vsphereserver vc-1 -o yaml",
 		]),
@@ -70,7 +73,7 @@ test_inventory_lacks[note] if {
 
 test_inventory_empty if {
 	facts := json.remove(_today({"datastores": {"complete": true, "paths": []}}), ["server/status/inventory/folders/paths"])
-	said := {denial.message | some denial in policy.deny} with input as {"request": _cloning({}), "facts": facts}
+	said := {_text(denial) | some denial in policy.deny} with input as {"request": _cloning({}), "facts": facts}
 	count(said) == 2
 	every text in said { contains(text, "available to namespace team-a: none;") }
 }
@@ -165,10 +168,8 @@ test_host_not_listed[note] if {
 	policy.deny == {{
 		"reason": "HostNotFound",
 		"code": 422,
-		"message": concat("", [
-			$"spec.nodeName: host esx-9 does not exist on VSphereServer vc-1; available: {tc.has}; ",
-			"leave the field empty to let vCenter choose one",
-		]),
+		"message": "spec.nodeName: host esx-9 does not exist on VSphereServer vc-1",
+		"remedy": $"available: {tc.has}; leave the field empty to let vCenter choose one",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.nodeName"},
 	}} with input as {"request": _on("esx-9", _cloning({})), "facts": _with_hosts(tc.hosts)}
 }

@@ -28,10 +28,8 @@ facts["template"] := null if not _refers
 deny contains {
 	"reason": "VSphereTemplateNotFound",
 	"code": 422,
-	"message": concat("", [
-		$"{_at("clone.template.templateRef.name")}: VSphereTemplate {_template_ref.name} does not exist in {_namespace}; create it first, ",
-		$"or list others with: kubectl get vspheretemplates --namespace {shell.word(input.request.namespace)}",
-	]),
+	"message": $"{_at("clone.template.templateRef.name")}: VSphereTemplate {_template_ref.name} does not exist in {_namespace}",
+	"remedy": $"create it first, or list others with: kubectl get vspheretemplates --namespace {shell.word(input.request.namespace)}",
 	"details": _template_details,
 } if {
 	_cloned

@@ -102,7 +102,9 @@ deny contains {
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"{_at("inventoryPath")}: {_place} is not allowed because its path contains {_malformed}; allowed folders: {_allowed}",
+	"message": $"{_at("inventoryPath")}: {_place} is not allowed",
+	"cause": $"its path contains {_malformed}",
+	"remedy": $"allowed folders: {_allowed}",
 	"details": _details(_at("inventoryPath")),
 } if {
 	_placed
@@ -116,7 +118,9 @@ deny contains {
 #   remedyInMessage: Use a machine below a folder in the message, or ask an administrator to allow another folder.
 deny contains {
 	"reason": "FolderNotAllowed",
-	"message": $"{_namespace} may not adopt {_place} because it is not below a folder that {_server} allows; allowed folders: {_allowed}",
+	"message": $"{_namespace} may not adopt {_place}",
+	"cause": $"it is not below a folder that {_server} allows",
+	"remedy": $"allowed folders: {_allowed}",
 	"details": _details(_at("inventoryPath")),
 } if {
 	_placed

@@ -2,6 +2,9 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _vsphere(more) := object.union({"serverRef": {"name": "vc-1"}}, more)
 
 _at(path) := _vsphere({"inventoryPath": path})
@@ -50,7 +53,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := concat("; ", [denial.message | some denial in policy.deny])
+_messages := concat("; ", [_text(denial) | some denial in policy.deny])
 
 test_facts_ask_for_the_server_and_the_namespace if {
 	policy.facts == {
@@ -177,19 +180,17 @@ _denials := {
 	}},
 	"a folder of others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _ours, "denial": {
 		"reason": "FolderNotAllowed",
-		"message": concat("", [
-			"namespace team-a may not adopt /dc/vm/secret-b/x because it is not below a folder that VSphereServer vc-1 allows; ",
-			"allowed folders: /dc/vm/team-a",
-		]),
+		"message": "namespace team-a may not adopt /dc/vm/secret-b/x",
+		"cause": "it is not below a folder that VSphereServer vc-1 allows",
+		"remedy": "allowed folders: /dc/vm/team-a",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.inventoryPath"},
 	}},
 	"a path that goes up": {"vsphere": _at("/dc/vm/team-a/../%2e/x"), "facts": _ours, "denial": {
 		"reason": "InventoryPathMalformed",
 		"code": 422,
-		"message": concat("", [
-			"spec.runtime.vsphere.inventoryPath: /dc/vm/team-a/../%2e/x is not allowed because its path contains %2e and ..; ",
-			"allowed folders: /dc/vm/team-a",
-		]),
+		"message": "spec.runtime.vsphere.inventoryPath: /dc/vm/team-a/../%2e/x is not allowed",
+		"cause": "its path contains %2e and ..",
+		"remedy": "allowed folders: /dc/vm/team-a",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.inventoryPath"},
 	}},
 }

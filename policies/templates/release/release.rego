@@ -22,8 +22,9 @@ valid_input if {
 deny contains {
 	"reason": "SourceHostMalformed",
 	"code": 422,
-	"message": concat("", [
-		"spec.source.url: the host is not valid; use https://HOST[:PORT]/..., where HOST is a name of letters, digits, '.', '-' and '_', ",
+	"message": "spec.source.url: the host is not valid",
+	"remedy": concat("", [
+		"use https://HOST[:PORT]/..., where HOST is a name of letters, digits, '.', '-' and '_', ",
 		"an IPv4 address of four decimal numbers, or an IPv6 address in brackets without a zone",
 	]),
 	"details": {"field": "spec.source.url"},
@@ -39,7 +40,8 @@ deny contains {
 #   remedyInMessage: Use a host in the message, or ask an administrator to add the host to the parameter allowedHosts.
 deny contains {
 	"reason": "SourceHostNotAllowed",
-	"message": $"spec.source.url: downloads from {_host} are not allowed; allowed hosts: {_allowed}",
+	"message": $"spec.source.url: downloads from {_host} are not allowed",
+	"remedy": $"allowed hosts: {_allowed}",
 	"details": {"field": "spec.source.url"},
 } if {
 	_source_judged
@@ -67,10 +69,9 @@ deny contains {
 #   remedyInMessage: Use a kept release, or one that sorts after the current one.
 deny contains {
 	"reason": "ReleaseDowngrade",
-	"message": concat("", [
-		$"spec.release: {_spec.release} is not allowed because it sorts before {_newest_before}, which a failure domain has, ",
-		$"and no failure domain has kept it; use a kept release ({_kept_names}) or one that sorts after {_newest_before}",
-	]),
+	"message": $"spec.release: {_spec.release} is not allowed",
+	"cause": $"it sorts before {_newest_before}, which a failure domain has, and no failure domain has kept it",
+	"remedy": $"use a kept release ({_kept_names}) or one that sorts after {_newest_before}",
 	"details": {"field": "spec.release"},
 } if {
 	_downgrade

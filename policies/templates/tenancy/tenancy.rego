@@ -91,7 +91,8 @@ deny contains {
 #   remedyInMessage: Use a place in the message, or one below it, or ask an administrator to allow another one.
 deny contains {
 	"reason": "PlaceNotAllowed",
-	"message": $"{place.field}: {_namespace} may not use {_shown(place)} on {_server}; allowed: {_usable(place)}",
+	"message": $"{place.field}: {_namespace} may not use {_shown(place)} on {_server}",
+	"remedy": $"allowed: {_usable(place)}",
 	"details": _details(place.field),
 } if {
 	some place in _refused

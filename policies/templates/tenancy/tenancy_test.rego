@@ -2,6 +2,9 @@ package sallyport.templates.tenancy_test
 
 import data.sallyport.templates.tenancy as policy
 
+# The text of a denial, as the user sees it.
+_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
+
 _domain(more) := object.union(
 	{
 		"name": "a", "folder": "/dc/vm/templates/a", "resourcePool": "/dc/host/c/Resources", "datastore": "/dc/datastore/fast",
@@ -50,7 +53,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := concat("; ", [denial.message | some denial in policy.deny])
+_messages := concat("; ", [_text(denial) | some denial in policy.deny])
 
 test_facts if {
 	policy.facts == {
@@ -116,7 +119,8 @@ test_denied[field] if {
 	world := {"request": _request([_domain({field: tc.path})]), "facts": _facts([_stranger, _tenant({})])}
 	policy.deny == {{
 		"reason": "PlaceNotAllowed",
-		"message": $"spec.failureDomains[a].{field}: namespace team-a may not use {tc.path} on VSphereServer vc-1; allowed: {tc.usable}",
+		"message": $"spec.failureDomains[a].{field}: namespace team-a may not use {tc.path} on VSphereServer vc-1",
+		"remedy": $"allowed: {tc.usable}",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.failureDomains[a].{field}"},
 	}} with input as world
 	policy.valid_input with input as world

@@ -188,7 +188,7 @@ func TestRulesThatNobodyAsks(t *testing.T) {
 		"a Scale without a group":          {policy("guard", labelled(ungrouped(on("U", "deployments.apps/scale")), some)), "spec.match.resources[0].resources[0]: a Scale has no labels"},
 		"a Scale with labels":              {policy("guard", labelled(on("U", "deployments.apps/scale"), some)), "spec.match.resources[0].resources[0]: a Scale has no labels, so spec.match.objectSelector never matches: match deployments/scale in a policy without objectSelector"},
 		"a Scale without labels":           {policy("guard", labelled(on("U", "deployments.apps/scale"), none)), ""},
-		"what else is asked by nobody":     {policy("guard", on("C", "deployments.apps"), func(p *Policy) { p.Unheard = []string{"spec.match.resources: why"} }), "spec.match.resources: why"},
+		"what else is asked by nobody":     {policy("guard", on("C", "deployments.apps"), func(p *Policy) { p.NeverEvaluated = []string{"spec.match.resources: why"} }), "spec.match.resources: why"},
 		"one that cannot be asked at all":  {policy("guard", on("CD", "deployments.apps"), func(p *Policy) { p.Broken = true }), ""},
 		"patches that are not granted yet": {policy("guard", on("CU", "deployments.apps"), patches, func(p *Policy) { p.MayNotPatch = func(string, string) string { return "" } }), ""},
 	} {

@@ -115,7 +115,7 @@ func newEntry(p *Policy, targets []target, client admissionregistrationv1.Webhoo
 		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
 		NamespaceSelector: namespacesOf(p.Matches, home), ObjectSelector: objectsOf(p.Matches), MatchConditions: annotated(p.Name, conditionsOf(p.Matches, targets)),
 	}}
-	if p.Refuses {
+	if p.DeniesOnError {
 		e.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
 	}
 	for i := range targets {

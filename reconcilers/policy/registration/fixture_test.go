@@ -77,7 +77,7 @@ func someOf(operations, called string) v1alpha1.PolicyResources {
 // policy is one that validates and refuses.
 func policy(name string, match v1alpha1.PolicyMatch, change ...func(*Policy)) Policy {
 	p := Policy{
-		Name: name, Generation: 1, Matches: []v1alpha1.PolicyMatch{match}, Validates: true, Refuses: true, Timeout: 500 * time.Millisecond,
+		Name: name, Generation: 1, Matches: []v1alpha1.PolicyMatch{match}, Validates: true, DeniesOnError: true, Timeout: 500 * time.Millisecond,
 	}
 	for _, c := range change {
 		c(&p)
@@ -87,7 +87,7 @@ func policy(name string, match v1alpha1.PolicyMatch, change ...func(*Policy)) Po
 
 func broken(p *Policy)  { p.Broken = true }
 func mutates(p *Policy) { p.Mutates = true }
-func lenient(p *Policy) { p.Refuses = false }
+func lenient(p *Policy) { p.DeniesOnError = false }
 
 // fixture is an API server with configurations of its own, and a leader that is driven by hand.
 type fixture struct {
@@ -161,7 +161,7 @@ func (f *fixture) leader() *Reconciler {
 		Client: interceptor.NewClient(f.api, interceptor.Funcs{Patch: f.patch}), Live: f.api, Namespace: home,
 		Configuration: f.name + "-policies", Chart: f.name, ValidatePath: "/validate/policies/", MutatePath: "/mutate/policies/",
 		NeedsBundle: true, Catalog: f, Replicas: f, Now: func() time.Time { return f.now },
-		Found: func(name string) { f.found = append(f.found, name) },
+		Notify: func(name string) { f.found = append(f.found, name) },
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func (p *Policy) neverEvaluated(sides []*side) (lines []string) {
 	applicable := slices.DeleteFunc(slices.Clone(sides), func(s *side) bool { return !s.applies(p) })
 	if len(p.Matches) == 0 || len(applicable) == 0 {
-		return p.Unheard
+		return p.NeverEvaluated
 	}
 	used := map[*side]bool{}
 	for i := range p.Matches[0].Resources {
@@ -45,7 +45,7 @@ func (p *Policy) neverEvaluated(sides []*side) (lines []string) {
 				matchPath.Child("resources"), s.rules()))
 		}
 	}
-	return append(lines, p.Unheard...)
+	return append(lines, p.NeverEvaluated...)
 }
 
 // rules describes the rules of this side and their operations.

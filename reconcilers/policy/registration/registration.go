@@ -77,8 +77,8 @@ type Reconciler struct {
 	// Changed receives an event whenever the policies of the catalog may have changed.
 	Changed  <-chan event.GenericEvent
 	Replicas Replicas
-	// Found is called with the name of each policy whose finding has changed.
-	Found func(policy string)
+	// Notify is called with the name of each policy whose finding has changed.
+	Notify func(policy string)
 	// Events receives an event when the gate is opened or closed. It may be nil.
 	Events events.EventRecorder
 	// Now is the clock.
@@ -307,7 +307,7 @@ func (l *pass) kept(s *side, p *Policy, want *entry) (all []*entry) {
 	for _, e := range have {
 		kept := *e
 		kept.ClientConfig, kept.TimeoutSeconds = want.ClientConfig, want.TimeoutSeconds
-		if !p.Refuses || l.ignores(s, e) {
+		if !p.DeniesOnError || l.ignores(s, e) {
 			kept.FailurePolicy = ptr.To(ignore)
 		}
 		all = append(all, &kept)
@@ -421,7 +421,7 @@ func (l *pass) wait(hash string) time.Duration {
 	return 0
 }
 
-// publish stores the findings, and calls Found for each that has changed.
+// publish stores the findings, and calls Notify for each that has changed.
 func (r *Reconciler) publish(findings map[string]Finding) {
 	r.mu.Lock()
 	before := r.findings
@@ -429,7 +429,7 @@ func (r *Reconciler) publish(findings map[string]Finding) {
 	r.mu.Unlock()
 	for name, f := range findings {
 		if was, known := before[name]; !known || was != f {
-			r.Found(name)
+			r.Notify(name)
 		}
 	}
 }

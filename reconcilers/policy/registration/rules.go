@@ -30,14 +30,14 @@ type Policy struct {
 	Matches []v1alpha1.PolicyMatch
 	// Validates is set if the policy has deny or warn rules, Mutates if it has patch rules.
 	Validates, Mutates bool
-	// Refuses means that a request is denied if the policy cannot be evaluated.
-	Refuses bool
+	// DeniesOnError means that a request is denied if the policy cannot be evaluated.
+	DeniesOnError bool
 	// Broken means that the policy cannot be evaluated, so that its requests follow onError.
 	Broken bool
 	// Timeout limits an evaluation.
 	Timeout time.Duration
-	// Unheard are further parts of the policy that are never evaluated, one line each, which begins with a field.
-	Unheard []string
+	// NeverEvaluated are further parts of the policy that are never evaluated, one line each, which begins with a field.
+	NeverEvaluated []string
 	// MayNotPatch says why the policy may not patch a resource of a group, "" if it may; nil lets it patch all.
 	MayNotPatch func(group, resource string) string
 }

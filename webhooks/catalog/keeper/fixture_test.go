@@ -27,11 +27,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
-	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }
@@ -106,7 +107,7 @@ func (c *cluster) await(what string, condition func() bool) {
 type replica struct {
 	*keeper.Keeper
 	*cluster
-	gate     *webhooks.Gate
+	gate     *decision.Gate
 	registry *prometheus.Registry
 	stop     func()
 }
@@ -139,8 +140,8 @@ func (c *cluster) start(o options) *replica {
 		source = o.facts(store)
 	}
 	r := &replica{cluster: c, registry: prometheus.NewRegistry()}
-	recorder := webhooks.NewRecorder(r.registry, nil, false)
-	r.gate = webhooks.NewGate(nil, store, recorder, time.Now)
+	recorder := record.NewRecorder(r.registry, nil, false)
+	r.gate = decision.NewGate(nil, store, recorder, time.Now)
 	r.Keeper = keeper.New(grants.Patchable{By: grants.Release{Name: "gate", Namespace: c.namespace}}, r.gate, source, r.registry)
 	c.must(r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -207,9 +208,9 @@ func (r *replica) answer() string {
 		},
 	})
 	r.must(err)
-	review, err := webhooks.Decode(body)
+	review, err := decision.Decode(body)
 	r.must(err)
-	response := r.gate.Answer(r.t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
+	response := r.gate.Answer(r.t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 	switch {
 	case response == nil:
 		return "nobody judges"

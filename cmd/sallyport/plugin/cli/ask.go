@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -56,6 +57,8 @@ type Objection struct {
 	Policy  string `json:"policy,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message"`
+	// Cause is the message without the object and the way out, if the policy gives it.
+	Cause string `json:"cause,omitempty"`
 }
 
 // Scaling is the type of requests for another number of replicas.
@@ -179,7 +182,10 @@ func ofPolicies(s *metav1.Status) []Objection {
 	if s.Details != nil {
 		for _, cause := range s.Details.Causes {
 			if policy, reason, is := strings.Cut(string(cause.Type), "/"); is {
-				found = append(found, Objection{policy, reason, strings.TrimPrefix(cause.Message, fmt.Sprintf("[%s] ", cause.Type))})
+				message := strings.TrimPrefix(cause.Message, fmt.Sprintf("[%s] ", cause.Type))
+				found = append(found, Objection{Policy: policy, Reason: reason, Message: message})
+			} else if cause.Type == decision.CauseShort && len(found) > 0 {
+				found[len(found)-1].Cause = cause.Message
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // printAnswers prints allowed requests, then allowed requests with warnings, and then denied ones. Requests with the same reasons are in one
 // group. text formats a reason.
-func printAnswers(p *cli.Page, requests []cli.Answer, text func(*cli.Answer, cli.Objection) string) {
+func printAnswers(p *cli.Page, requests []cli.Answer, text func(cli.Objection) string) {
 	p.Line("")
 	var groups []string
 	of, ranks := map[string][]string{}, map[string]int{}
@@ -68,27 +68,21 @@ var headings = map[cli.Verdict]string{
 }
 
 // verdictText returns the heading of the verdict and, below it, the reasons.
-func verdictText(a *cli.Answer, put func(*cli.Answer, cli.Objection) string) string {
+func verdictText(a *cli.Answer, put func(cli.Objection) string) string {
 	text, reasons := headings[a.Verdict], a.Reasons
 	if a.Verdict == cli.Accepted && len(a.Warnings) > 0 {
 		text, reasons = text+", with warnings", a.Warnings
 	}
 	for _, o := range reasons {
-		text += "\n" + put(a, o)
+		text += "\n" + put(o)
 	}
 	return text
 }
 
-// shortText returns a reason in one line. A policy's message reads "OBJECT: REQUEST is not allowed because CAUSE; WAY OUT". The
-// page already names object and request, and lists other requests, so only the cause is left.
-func shortText(a *cli.Answer, o cli.Objection) string {
-	message := strings.ReplaceAll(o.Message, "\n", " ")
-	if o.Policy != "" && !o.Undecided() {
-		message, _, _ = strings.Cut(message, "; ")
-		if _, cause, has := strings.Cut(message, ": "+a.Command()+" is not allowed because "); has {
-			message = cause
-		}
-	}
+// shortText returns the reason in one line, if possible only with its cause: the page already names object and request, and lists other
+// requests.
+func shortText(o cli.Objection) string {
+	message := strings.ReplaceAll(cmp.Or(o.Cause, o.Message), "\n", " ")
 	if o.Reason != "" {
 		message = o.Reason + ": " + message
 	}
@@ -96,7 +90,7 @@ func shortText(a *cli.Answer, o cli.Objection) string {
 }
 
 // wholeText returns a reason with the complete message, including the way out.
-func wholeText(_ *cli.Answer, o cli.Objection) string {
+func wholeText(o cli.Objection) string {
 	switch {
 	case o.Policy != "":
 		return fmt.Sprintf("[%s/%s] %s", o.Policy, o.Reason, o.Message)

@@ -1,0 +1,2 @@
+// Package events writes Kubernetes events about denied and overridden requests.
+package events

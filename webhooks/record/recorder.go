@@ -1,0 +1,133 @@
+package record
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/events"
+)
+
+// queued and queuedBytes limit the decisions that wait to be written. The reader of the records may stall, but requests must not.
+// Namespaces and users take turns, so that one with many requests does not displace the records of others.
+const queued, queuedBytes = 256, 16 << 20
+
+// Recorder counts decisions and writes each as a line of JSON.
+type Recorder struct {
+	metrics *metrics
+	events  *events.Writer // nil writes no events
+	evicted func(pod types.NamespacedName)
+	denied  bool
+	out     io.Writer
+	queue   *fair.Buffer[line]
+	closing chan struct{}
+	written chan struct{}
+}
+
+// line encodes a decision.
+type line func() ([]byte, error)
+
+// NewRecorder returns a recorder and registers its metrics. With a nil writer no records are written; deniedOnly skips admitted
+// requests. Close writes the remaining records.
+func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
+	r := &Recorder{
+		metrics: newMetrics(registry), denied: deniedOnly, out: out,
+		queue: fair.NewBuffer[line](queued, queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
+	}
+	go r.write()
+	return r
+}
+
+// WriteEvents sets the writer of events about denials, including those in modes Warn and Audit, and about overrides. Close closes it.
+// Call WriteEvents before the first request.
+func (r *Recorder) WriteEvents(w *events.Writer) { r.events = w }
+
+// OnDeniedEviction sets the function that is called for each Pod whose eviction is postponed because the Pod is a machine. The request
+// may be forged by any client that reaches the port. The function must not block. Call OnDeniedEviction before the first request.
+func (r *Recorder) OnDeniedEviction(report func(pod types.NamespacedName)) { r.evicted = report }
+
+// Close returns when all decisions so far are written, or after patience if the writer stalls. Records of later requests are lost;
+// the requests are still answered.
+func (r *Recorder) Close(patience time.Duration) {
+	close(r.closing)
+	r.events.Close()
+	select {
+	case <-r.written:
+	case <-time.After(patience):
+	}
+}
+
+// Checked implements decision.Recorder.
+func (r *Recorder) Checked(policy string, same bool) { r.metrics.countCheck(policy, same) }
+
+// Record implements decision.Recorder.
+func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionResponse) {
+	r.metrics.count(d)
+	if !d.Review.DryRun() {
+		if response.Allowed {
+			r.metrics.countOverrides(d)
+		} else {
+			r.reportEviction(d, response.Result)
+		}
+		r.events.Write(d, response.Allowed)
+	}
+	if r.out == nil || r.denied && response.Allowed {
+		return
+	}
+	next, bytes := line(func() ([]byte, error) { return json.Marshal(recordOf(d, response)) }), memoryOf(d)
+	if large(d.Review) { // what is large is not to wait in the queue
+		text, err := next()
+		next, bytes = func() ([]byte, error) { return text, err }, int64(len(text))
+	}
+	lost := r.queue.Put(d.Review.Share(), next, bytes)
+	r.metrics.lost.Add(float64(len(lost))) // losing a record does not change the decision
+}
+
+// reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429, and if the details
+// name a machine, this is the only reason for the denial.
+func (r *Recorder) reportEviction(d *decision.Decision, said *metav1.Status) {
+	machine := said.Details.Group == v1alpha1.GroupVersion.Group && said.Details.Kind == "VirtualMachine"
+	if r.evicted != nil && said.Code == http.StatusTooManyRequests && machine {
+		r.evicted(types.NamespacedName{Namespace: d.Review.Request.Namespace, Name: d.Review.Request.Name})
+	}
+}
+
+func (r *Recorder) write() {
+	defer close(r.written)
+	for {
+		select {
+		case <-r.queue.Ready():
+			if next, ok := r.queue.Take(); ok {
+				r.line(next)
+			}
+		case <-r.closing:
+			r.drain()
+			return
+		}
+	}
+}
+
+func (r *Recorder) drain() {
+	for next, ok := r.queue.Take(); ok; next, ok = r.queue.Take() {
+		r.line(next)
+	}
+}
+
+func (r *Recorder) line(next line) {
+	text, err := next()
+	if err == nil {
+		_, err = r.out.Write(append(text, '\n'))
+	}
+	if err != nil {
+		r.metrics.lost.Inc()
+	}
+}

@@ -1,0 +1,134 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/double/toys"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/decision"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// gateTo returns a gate that denies red objects.
+func gateTo(t *testing.T, recorder *Recorder) *decision.Gate {
+	t.Helper()
+	set, err := catalog.Compile([]v1alpha1.RegoPolicy{toys.PolicyOf("p", toys.Denies("red", "TooRed", 403))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decision.NewGate(set, toys.World{}, recorder, time.Now)
+}
+
+// ask reports whether the gate admits a review with replaced texts.
+func ask(t *testing.T, gate *decision.Gate, replaced ...string) bool {
+	t.Helper()
+	review, err := decision.Decode([]byte(strings.NewReplacer(replaced...).Replace(toys.GoodReview)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review}).Allowed
+}
+
+// What waits to be written is bounded in bytes, and given free when it is written.
+func TestRecordsThatWaitAreBounded(t *testing.T) {
+	blocked, out := make(chan struct{}), &bytes.Buffer{}
+	recorder := NewRecorder(prometheus.NewRegistry(), writerFunc(func(p []byte) (int, error) {
+		<-blocked
+		return out.Write(p)
+	}), false)
+	gate := gateTo(t, recorder)
+	for range queued {
+		ask(t, gate, `"red": true`, `"text": "`+strings.Repeat("y", recordedBytes/2)+`"`)
+	}
+	if waits := recorder.queue.Size(); waits > queuedBytes || waits < queuedBytes/2 {
+		t.Errorf("%d bytes wait", waits)
+	}
+	if lost := testutil.ToFloat64(recorder.metrics.lost); lost < queued/4 {
+		t.Errorf("%v records are lost", lost)
+	}
+	close(blocked)
+	recorder.Close(time.Minute)
+	if waits := recorder.queue.Size(); waits != 0 || out.Len() == 0 {
+		t.Errorf("%d bytes wait after all were written", waits)
+	}
+}
+
+// If the decisions about one namespace are more than can be recorded, its own records are lost, and not those of another namespace.
+func TestRecordsTakeTurns(t *testing.T) {
+	blocked, out := make(chan struct{}), &bytes.Buffer{}
+	recorder := NewRecorder(prometheus.NewRegistry(), writerFunc(func(p []byte) (int, error) {
+		<-blocked
+		return out.Write(p)
+	}), false)
+	gate := gateTo(t, recorder)
+	for range 2 * queued {
+		ask(t, gate, `"ann"`, `"mallory"`, `"ns"`, `"hostile"`)
+	}
+	ask(t, gate, `"ann"`, `"alice"`, `"ns"`, `"honest"`)
+	close(blocked)
+	recorder.Close(time.Minute)
+	lines := strings.Split(out.String(), "\n")
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, `"alice"`) })
+	if at < 0 || at > 2 {
+		t.Errorf("%d records, the one of the other namespace at %d", len(lines), at)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A fact that is large is left out, too, however it is held.
+func TestRecordsOfLargeFacts(t *testing.T) {
+	many := make([]any, 10_000)
+	each := make([]engine.Value, len(many))
+	for i := range many {
+		many[i] = map[string]any{"metadata": map[string]any{"name": "a-pod-of-many", "namespace": "ns"}}
+		each[i] = engine.Text([]byte(`{"metadata": {"name": "a-pod-of-many", "namespace": "ns"}}`))
+	}
+	terms, err := engine.ValueOf(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]engine.Value{"a list": engine.List(each), "terms": terms, "text": engine.Text(text)} {
+		if value, tooLarge := factValue(v); !tooLarge || value != nil {
+			t.Errorf("%s: it is recorded", name)
+		}
+	}
+	for name, v := range map[string]engine.Value{"null": {}, "a list": engine.List(each[:10]), "text": engine.Text([]byte(`{"a": [1, true, null]}`))} {
+		if _, tooLarge := factValue(v); tooLarge {
+			t.Errorf("%s: a small one is left out", name)
+		}
+	}
+}
+
+// Whoever takes the records may stall for good: decisions go on, and what is lost is counted.
+func TestStalledRecordsHoldNobodyUp(t *testing.T) {
+	stalled, writer := io.Pipe() // nobody reads
+	defer stalled.Close()
+	recorder := NewRecorder(prometheus.NewRegistry(), writer, false)
+	gate := gateTo(t, recorder)
+	const requests = queued + 10
+	for range requests {
+		if ask(t, gate) {
+			t.Fatal("admitted")
+		}
+	}
+	if lost := testutil.ToFloat64(recorder.metrics.lost); lost < requests-queued-1 {
+		t.Errorf("%v records are counted as lost", lost)
+	}
+}

@@ -1,0 +1,2 @@
+// Package server serves the admission webhooks over HTTP.
+package server

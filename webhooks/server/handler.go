@@ -1,0 +1,139 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/webhooks/decision"
+)
+
+// Paths in the webhook configurations. A path that ends in a slash is followed by the name of the only policy to evaluate.
+const (
+	ValidatePath       = "/validate"
+	MutatePath         = "/mutate"
+	ValidatePolicyPath = "/validate/policies/"
+	MutatePolicyPath   = "/mutate/policies/"
+)
+
+// Register adds the endpoints of the gate to a server's mux, and their metric to the registry.
+func Register(gate *decision.Gate, registry prometheus.Registerer, handle func(path string, handler http.Handler), log logr.Logger) {
+	in, rejected := newIntake(), newRejected(registry)
+	for path, endpoint := range map[string]string{
+		ValidatePath: decision.Validating, MutatePath: decision.Mutating,
+		ValidatePolicyPath: decision.Validating, MutatePolicyPath: decision.Mutating,
+	} {
+		handle(path, &handler{path: path, endpoint: endpoint, answer: gate.Answer, intake: in, rejected: rejected, log: log})
+	}
+}
+
+func newRejected(registry prometheus.Registerer) *prometheus.CounterVec {
+	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sallyport_rejected_reviews_total",
+		Help: "HTTP requests answered with an HTTP error instead of a decision, by cause.",
+	}, []string{"endpoint", "cause"})
+	registry.MustRegister(rejected)
+	return rejected
+}
+
+// handler serves one endpoint. It answers HTTP 400 to a body that is no review, HTTP 408 to a slow one, and HTTP 503 if no policies
+// are loaded or too many requests are waiting, but never a decision in these cases: the API server then applies the webhook's
+// failurePolicy.
+type handler struct {
+	path     string
+	endpoint string
+	answer   func(context.Context, *decision.Question) *admissionv1.AdmissionResponse
+	intake   *intake
+	rejected *prometheus.CounterVec
+	log      logr.Logger
+}
+
+// ServeHTTP answers one review.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer h.recoverPanic(w)
+	waiting, cancel := context.WithTimeout(r.Context(), patienceFor(r))
+	defer cancel()
+	text, release, err := h.intake.read(waiting, w, r)
+	if err != nil {
+		h.rejectUnread(w, err)
+		return
+	}
+	defer release()
+	review, leave, err := h.intake.decode(waiting, text)
+	if err != nil {
+		h.rejectUnread(w, err)
+		return
+	}
+	defer leave()
+	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	answer := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}}
+	if h.endpoint == decision.Validating { // at the mutating endpoint, the API server has not validated the schema yet
+		answer.Response = cmp.Or(oversized(review), undecodable(review))
+	}
+	if answer.Response != nil {
+		h.log.Info("denied an object that cannot be decoded or is too large", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
+	} else {
+		answer.Response = h.answer(r.Context(), &decision.Question{Endpoint: h.endpoint, Only: h.only(r), Review: review})
+	}
+	if answer.Response == nil {
+		h.reject(w, http.StatusServiceUnavailable, "no_policies", decision.ErrNoPolicies)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		h.log.V(1).Info("the API server did not wait for the answer", "endpoint", h.endpoint, "error", err.Error())
+	}
+}
+
+// only returns the name of the only policy to evaluate if the handler's path ends in a slash, and "" (all policies) otherwise.
+func (h *handler) only(r *http.Request) string {
+	if !strings.HasSuffix(h.path, "/") {
+		return ""
+	}
+	return cmp.Or(strings.TrimPrefix(r.URL.Path, h.path), "/") // "/" is not a policy's name; "" would select all
+}
+
+// rejectUnread maps an error of reading or decoding to its status code and cause.
+func (h *handler) rejectUnread(w http.ResponseWriter, err error) {
+	code, cause := http.StatusBadRequest, "not_a_review"
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, errBusy):
+		code, cause = http.StatusServiceUnavailable, "busy"
+	case errors.As(err, &tooLarge):
+		cause = "too_large"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		code, cause = http.StatusRequestTimeout, "slow"
+	case errors.Is(err, errUnread):
+		cause = "unreadable"
+	}
+	h.reject(w, code, cause, err)
+}
+
+func (h *handler) reject(w http.ResponseWriter, code int, cause string, err error) {
+	h.rejected.WithLabelValues(h.endpoint, cause).Inc()
+	h.log.Info("rejected a request without evaluating it", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
+	http.Error(w, err.Error(), code)
+}
+
+// recoverPanic answers HTTP 500 after a panic outside any policy, instead of closing the connection.
+func (h *handler) recoverPanic(w http.ResponseWriter) {
+	if p := recover(); p != nil {
+		h.rejected.WithLabelValues(h.endpoint, "panic").Inc()
+		h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))
+		http.Error(w, "internal error; the log has the stack", http.StatusInternalServerError)
+	}
+}
