@@ -68,7 +68,8 @@ func (c *Certificates) lead(ctx context.Context, v *view) (time.Duration, error)
 		}
 		if written {
 			wrote = true
-			c.events.Eventf(configuration, nil, normal, reasonBundleWritten, "Announce", "The caBundle is that of Secret %s", want.secret)
+			c.events.Eventf(configuration, nil, normal, reasonBundleWritten, "Announce",
+				"The caBundle has the authorities of Secret %s, and %d older", want.secret, len(trusted)-len(want.roots))
 		}
 	}
 	switch {
@@ -99,23 +100,23 @@ func (v *view) older() (all []*x509.Certificate) {
 	return all[:min(len(all), maxOlder)]
 }
 
-// warning is a problem of an object: since when it lasts, and the text of the last event about it.
+// warning is a problem of an object: its text and since when it lasts, and the text of the last event.
 type warning struct {
 	lasting
 	recorded string
 }
 
-// warn records an event about a problem of an object once the problem has lasted for patience, and again if its text changes.
+// warn records an event about a problem of an object once its text has been the same for patience, and again if that changes.
 func (c *Certificates) warn(about client.Object, reason string, wrong error, now time.Time) {
 	key := keyOf(about)
 	if wrong == nil {
 		delete(c.warnings, key)
 		return
 	}
-	w := c.warnings[key]
-	if w.so(key, true, now, patience) && w.recorded != wrong.Error() {
-		w.recorded = wrong.Error()
-		c.events.Eventf(about, nil, corev1.EventTypeWarning, reason, "Check", "%s", w.recorded)
+	w, text := c.warnings[key], wrong.Error()
+	if w.so(text, true, now, patience) && w.recorded != text {
+		w.recorded = text
+		c.events.Eventf(about, nil, corev1.EventTypeWarning, reason, "Check", "%s", text)
 	}
 	c.warnings[key] = w
 }

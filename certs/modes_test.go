@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,8 +85,8 @@ func (f *fixture) theirs(by *authority, validity time.Duration) (ca, leaf *autho
 	return by, f.leaf(by, f.Now(), f.Now().Add(validity), f.options.DNSNames...)
 }
 
-// A year of each mode, with a look every six hours or oftener (in the usual test the first third, with fewer looks): whoever maintains the Secret renews it in time, no replica is ever not ready,
-// and no handshake fails.
+// A year of each mode, with a look every day or oftener (in the usual test the first third, with fewer looks): whoever maintains the Secret
+// renews it in time, no replica is ever not ready, and no handshake fails.
 func TestAYearOfEachMode(t *testing.T) {
 	installCertManager(t)
 	for _, mode := range []Mode{Auto, CertManager, SelfSigned, Existing} {
@@ -122,8 +123,7 @@ func TestAYearOfEachMode(t *testing.T) {
 					f.handshakes()
 					hashes[hash] = true
 				}
-				rest := f.replicas[0].hash() == f.state().hash() && len(f.state().trusted) == 0
-				if rest {
+				if now := f.state(); now.hash() == f.replicas[0].hash() && len(now.trusted) == 0 {
 					f.add(time.Duration(depth.Of(48, 24)) * time.Hour)
 				} else {
 					f.add(20 * time.Second)
@@ -253,6 +253,24 @@ func TestFreshCertificateInTheLastMinute(t *testing.T) {
 	}
 	if f.replicas[0].hash() != hash(young.Certificate) {
 		t.Error("it is not served")
+	}
+}
+
+// A short certificate that has a problem is looked at as often as one that has none, or its end would be missed.
+func TestShortCertificateWithAProblem(t *testing.T) {
+	f := newFixture(t)
+	f.options.Existing = "theirs"
+	ca, leaf := f.theirs(nil, 6*time.Minute)
+	f.put("theirs", ca, leaf)
+	l := f.in(Existing, "a")
+	f.lead(l)
+	f.take(f.replicas...)
+	f.settle(l)
+	f.add(part(leaf.Certificate, lateAt).Sub(f.Now()))
+	for leads, c := range map[bool]*Certificates{true: l, false: f.replicas[0].Certificates} {
+		if wait, err := c.look(t.Context(), leads); err != nil || wait != 15*time.Second {
+			t.Errorf("leads %v: it looks again after %s, %v", leads, wait, err)
+		}
 	}
 }
 
@@ -406,9 +424,20 @@ func definitions(t *testing.T) (all []*apiextensionsv1.CustomResourceDefinition)
 	return all
 }
 
+// anAdministrator is made once: each new client discovers the kinds again.
+var anAdministrator = struct {
+	sync.Mutex
+	client.Client
+}{}
+
 // administrator is a client that knows definitions and cert-manager's kinds.
 func administrator(t *testing.T) client.Client {
 	t.Helper()
+	anAdministrator.Lock()
+	defer anAdministrator.Unlock()
+	if anAdministrator.Client != nil {
+		return anAdministrator.Client
+	}
 	scheme := runtime.NewScheme()
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	utilruntime.Must(certmanagerv1.AddToScheme(scheme))
@@ -416,6 +445,7 @@ func administrator(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	anAdministrator.Client = c
 	return c
 }
 
@@ -443,7 +473,7 @@ func removeCertManager(t *testing.T) {
 		}
 	}
 	step.T{T: t}.Eventually("the kinds are not served", func() bool {
-		err := administrator(t).List(t.Context(), &certmanagerv1.CertificateList{})
+		err := c.List(t.Context(), &certmanagerv1.CertificateList{})
 		return meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 	})
 }

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -115,10 +116,10 @@ func (o *offer) hash() string {
 func next(all []*offer) time.Duration {
 	wait := resync
 	for _, o := range all {
-		switch {
-		case o.certificate != nil && o.wrong == nil:
+		if o.certificate != nil {
 			wait = min(wait, o.Leaf.NotAfter.Sub(o.Leaf.NotBefore)/24)
-		case o.ofMode:
+		}
+		if o.ofMode && (o.certificate == nil || o.wrong != nil) {
 			wait = min(wait, patience)
 		}
 	}
@@ -197,7 +198,8 @@ func (c *certificate) verify(names []string, roots []*x509.Certificate, now time
 		chains, err := c.Leaf.Verify(options)
 		if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
 			// Without the current time, so that the text stays the same.
-			return nil, fmt.Errorf("certificate %q is valid from %s to %s", invalid.Cert.Subject.CommonName, day(invalid.Cert.NotBefore), day(invalid.Cert.NotAfter))
+			return nil, fmt.Errorf("certificate %q is valid from %s to %s",
+				cmp.Or(invalid.Cert.Subject.CommonName, options.DNSName), day(invalid.Cert.NotBefore), day(invalid.Cert.NotAfter))
 		}
 		if err != nil {
 			return nil, err
