@@ -207,7 +207,7 @@ func New(o *Options) (*Certificates, error) {
 func (c *Certificates) TLS(config *tls.Config) {
 	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if now := c.state.Load(); now.served != nil {
-			return &now.served.certificate.Certificate, nil
+			return &now.served.Certificate, nil
 		}
 		return nil, c.Ready(nil)
 	}
