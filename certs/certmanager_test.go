@@ -20,9 +20,8 @@ func TestWhatIsWrongWithTheCertificate(t *testing.T) {
 		f.lead(l)
 		f.add(patience)
 		f.lead(l)
-		f.take(f.replicas...)
 		want = strings.ReplaceAll(want, "NAMESPACE", f.options.Secret.Namespace)
-		if got := f.replicas[0].ready(); got == nil || !strings.Contains(got.Error(), want) || !strings.Contains(got.Error(), "kubectl -n ") {
+		if got := l.Ready(nil); got == nil || !strings.Contains(got.Error(), want) || !strings.Contains(got.Error(), "kubectl -n ") {
 			t.Errorf("readiness is %v, want %q", got, want)
 		}
 		if got := strings.Join(f.toldEvents.all, "\n"); !strings.Contains(got, want) {
@@ -33,7 +32,7 @@ func TestWhatIsWrongWithTheCertificate(t *testing.T) {
 	installCertManager(t)
 	f.Eventually("the leader sees cert-manager", func() bool {
 		f.lead(l)
-		return !strings.Contains(l.hint.Error(), "is not served")
+		return !strings.Contains(l.Ready(nil).Error(), "is not served")
 	})
 	says("Issuer NAMESPACE/sallyport-webhook-tls-root is not ready; it has no condition: is the controller of cert-manager running?")
 
@@ -55,7 +54,7 @@ func TestWhatIsWrongWithTheCertificate(t *testing.T) {
 	f.Must(c.Status().Update(t.Context(), certificate))
 	says("Certificate NAMESPACE/sallyport-webhook-tls is not ready; Ready DoesNotExist: no Secret; Issuing Failed: the CA said no; 3 failed attempts")
 
-	f.options.Issuer = &Issuer{Kind: "ClusterIssuer", Name: "corp"}
+	f.options.Issuer = &Issuer{Group: "cert-manager.io", Kind: "ClusterIssuer", Name: "corp"}
 	says("ClusterIssuer corp of certs.issuerRef does not exist: create it, or correct certs.issuerRef")
 	f.Must(c.Get(t.Context(), key, certificate))
 	if certificate.Spec.IssuerRef.Name != "corp" {

@@ -2,8 +2,13 @@ package certs
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,7 +64,14 @@ type board struct {
 	mu  sync.Mutex
 	all map[string]string
 	err error
+	// unreported is the error of reports.
+	unreported error
 }
+
+// reader reads what replicas report. Its own reports do not count.
+type reader struct{ *board }
+
+func (reader) Report(context.Context, string) error { return nil }
 
 // place is that of one replica.
 type place struct {
@@ -69,10 +82,10 @@ type place struct {
 func (p place) Report(_ context.Context, hash string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err == nil {
+	if p.unreported == nil {
 		p.all[p.name] = hash
 	}
-	return p.err
+	return p.unreported
 }
 
 func (b *board) Serving(context.Context) (map[string]string, error) {
@@ -112,11 +125,7 @@ type replica struct {
 
 func (r *replica) ready() error { return r.Ready(nil) }
 
-func (r *replica) hash() string { return r.now().served.hash() }
-
-func hashOf(c *x509.Certificate) string {
-	return (&offer{leaf: &pair{Certificate: tls.Certificate{Leaf: c}}}).hash()
-}
+func (r *replica) hash() string { return r.state.Load().served.hash() }
 
 // fixture is a namespace, webhook configurations that no request meets, replicas, and a leader that is driven by hand.
 type fixture struct {
@@ -128,7 +137,8 @@ type fixture struct {
 	options  Options
 	replicas []*replica
 
-	issuer *pair // cert-manager's
+	issuer      *authority // cert-manager's
+	authorities int        // that were made
 
 	mu     sync.Mutex
 	writes []string
@@ -150,10 +160,8 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 		Mode: SelfSigned, Secret: types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"}, Issued: "sallyport-webhook-tls",
 		DNSNames:       []string{service, service + ".cluster.local"},
 		Configurations: []string{namespace.Name, "not-there"},
-		CAValidity:     90 * day24, ServingValidity: 30 * day24, Now: f.Now,
+		OwnValidity:    30 * day24, Now: f.Now,
 	}
-	f.options.setDefaults()
-	f.Must(f.options.Validate())
 	f.configure(namespace.Name)
 	for _, name := range replicas {
 		f.serve(name)
@@ -189,10 +197,18 @@ func (f *fixture) configure(name string) {
 
 func (f *fixture) ignore(error) {}
 
+// prepare returns the certificate of another process.
+func (f *fixture) prepare() *Certificates {
+	f.Helper()
+	c, err := New(&f.options)
+	f.Must(err)
+	return c
+}
+
 // serve starts a replica that answers TLS handshakes.
 func (f *fixture) serve(name string) *replica {
 	f.Helper()
-	r := &replica{name: name, Certificates: prepare(&f.options)}
+	r := &replica{name: name, Certificates: f.prepare()}
 	r.live, r.replicas = f.api, place{&f.board, name}
 	r.address = listen(f.T.T, r.TLS)
 	f.board.mu.Lock()
@@ -257,8 +273,8 @@ func (f *fixture) leader() *Certificates {
 			return note("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 	})
-	l := prepare(&f.options)
-	l.live, l.writer, l.replicas, l.events = f.api, writer, place{&f.board, "leader"}, &f.toldEvents
+	l := f.prepare()
+	l.live, l.writer, l.replicas, l.events = f.api, writer, reader{&f.board}, &f.toldEvents
 	return l
 }
 
@@ -268,21 +284,18 @@ func (f *fixture) written() []string {
 	return slices.Clone(f.writes)
 }
 
-// lead lets a leader look once. It is the process of the first replica, which shows what it learns.
+// lead lets a leader look once.
 func (f *fixture) lead(l *Certificates) {
 	f.Helper()
-	_, err := l.lead(f.Context())
+	_, err := l.look(f.Context(), true)
 	f.Must(err)
-	if len(f.replicas) > 0 {
-		f.replicas[0].hint = l.hint
-	}
 }
 
 // take lets replicas look once.
 func (f *fixture) take(replicas ...*replica) {
 	f.Helper()
 	for _, r := range replicas {
-		_, err := r.serve(f.Context())
+		_, err := r.look(f.Context(), false)
 		f.Must(err)
 	}
 }
@@ -335,9 +348,7 @@ func running(t *testing.T, replicas ...string) (*fixture, *Certificates) {
 // state is the Secret as it is, with the authorities that are trusted beside those in it.
 type state struct {
 	*offer
-	ca      *pair
 	trusted []*x509.Certificate
-	fault   error
 }
 
 func (f *fixture) state() state {
@@ -345,14 +356,11 @@ func (f *fixture) state() state {
 	secret := f.secret()
 	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(secret), secret))
 	s := state{offer: f.options.offer(f.options.sources()[0], secret, nil, f.Now())}
-	var err error
-	s.ca, err = ownAuthority(secret.Data, f.Now())
-	s.fault = errors.Join(err, s.wrong)
 	configurations, err := f.live(f.Context())
 	f.Must(err)
 	for _, authorities := range bundles(configurations, f.Now()) {
 		for _, a := range authorities {
-			if !slices.ContainsFunc(append(s.roots, s.trusted...), a.Equal) {
+			if !slices.ContainsFunc(append(s.authorities(), s.trusted...), a.Equal) {
 				s.trusted = append(s.trusted, a)
 			}
 		}
@@ -361,19 +369,30 @@ func (f *fixture) state() state {
 }
 
 // secret is the Secret with nothing but its name.
-func (f *fixture) secret() *corev1.Secret { return f.options.sources()[0].object() }
+func (f *fixture) secret() *corev1.Secret { return f.options.sources()[0].empty() }
+
+// authorities are those that the Secret has.
+func (s state) authorities() []*x509.Certificate {
+	if s.certificate == nil {
+		return nil
+	}
+	return slices.Clone(s.roots)
+}
 
 // bundle is what the webhook configurations have when all is at rest.
 func (s state) bundle() []byte { return encoded(s.roots...) }
 
-// current reports whether the authority in the Secret has signed the certificate in it.
-func (s state) current() bool {
-	return s.leaf != nil && s.ca != nil && s.leaf.Leaf.CheckSignatureFrom(s.ca.Leaf) == nil
-}
-
 // live reads the webhook configurations that are there.
-func (f *fixture) live(ctx context.Context) ([]client.Object, error) {
-	return f.options.readConfigurations(ctx, f.api)
+func (f *fixture) live(ctx context.Context) (all []client.Object, _ error) {
+	for _, c := range f.options.configurations() {
+		switch err := f.api.Get(ctx, client.ObjectKeyFromObject(c), c); {
+		case err == nil:
+			all = append(all, c)
+		case client.IgnoreNotFound(err) != nil:
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // handshakes makes one with each replica by the bundle of each webhook, as it is now.
@@ -415,4 +434,47 @@ func (f *fixture) change(how func(map[string][]byte)) {
 	f.Must(f.api.Get(f.Context(), f.options.Secret, secret))
 	how(secret.Data)
 	f.Must(f.api.Update(f.Context(), secret))
+}
+
+// authority is a certificate with its key, that of a CA or one that a CA has signed.
+type authority struct {
+	*x509.Certificate
+	signer   crypto.Signer
+	crt, key []byte // PEM, as in a Secret
+}
+
+// sign creates a certificate that another client than Sallyport has: by an authority, or by itself.
+func (f *fixture) sign(template *x509.Certificate, by *authority) *authority {
+	f.Helper()
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	f.Must(err)
+	if by == nil {
+		by = &authority{Certificate: template, signer: signer}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.Certificate, signer.Public(), by.signer)
+	f.Must(err)
+	made, err := x509.ParseCertificate(der)
+	f.Must(err)
+	key, err := keyutil.MarshalPrivateKeyToPEM(signer)
+	f.Must(err)
+	return &authority{made, signer, encoded(made), key}
+}
+
+// newAuthority creates a CA.
+func (f *fixture) newAuthority() *authority {
+	f.Helper()
+	f.authorities++
+	return f.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: fmt.Sprintf("another CA %d", f.authorities)}, NotBefore: f.Now().Add(-backdate), NotAfter: f.Now().Add(3650 * day24),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+	}, nil)
+}
+
+// leaf creates a serving certificate of a CA.
+func (f *fixture) leaf(by *authority, from, until time.Time, names ...string) *authority {
+	f.Helper()
+	return f.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "webhook"}, DNSNames: names, NotBefore: from, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, by)
 }

@@ -63,8 +63,7 @@ func (f *fixture) allow(user string) *rest.Config {
 // start runs a manager with a webhook server, as Sallyport's does.
 func (f *fixture) start(restricted *rest.Config, name string) *replica {
 	f.Helper()
-	certificates, err := New(f.options)
-	f.Must(err)
+	certificates := f.prepare()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	f.Must(err)
 	address := free.Addr().(*net.TCPAddr)
@@ -113,8 +112,7 @@ func TestManagersWithTheirRights(t *testing.T) {
 			return false
 		}
 		c := f.state()
-		return c.current() && len(c.trusted) == 0 && hashOf(c.leaf.Leaf) != first &&
-			f.replicas[0].hash() == hashOf(c.leaf.Leaf) && f.replicas[1].hash() == hashOf(c.leaf.Leaf)
+		return c.certificate != nil && len(c.trusted) == 0 && c.hash() != first && f.replicas[0].hash() == c.hash() && f.replicas[1].hash() == c.hash()
 	})
 	load.pass(f, 0)
 
@@ -143,7 +141,7 @@ func TestManagersWithTheirRights(t *testing.T) {
 		for _, e := range all.Items {
 			seen[fmt.Sprintf("%s/%s", e.Regarding.Kind, e.Reason)] = true
 		}
-		return seen["Secret/"+reasonAuthorityReplaced] && seen["Secret/"+reasonIssued] && seen["Secret/"+reasonAuthorityDropped]
+		return seen["Secret/"+reasonIssued] && seen["Secret/"+reasonAuthorityDropped]
 	})
 	other := &corev1.Secret{}
 	if err := f.replicas[0].live.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {
@@ -161,5 +159,7 @@ func TestManagersWithCertManager(t *testing.T) {
 	f.Eventually("it is ready", func() bool { return f.replicas[0].ready() == nil })
 	f.add(-2 * fresh) // or the certificate would have to wait
 	f.Eventually("cert-manager issues the certificate", f.issue)
-	f.Eventually("it is served", func() bool { return f.replicas[0].now().served.mode == CertManager && f.replicas[0].ready() == nil })
+	f.Eventually("it is served", func() bool {
+		return f.replicas[0].state.Load().served.mode == CertManager && f.replicas[0].ready() == nil
+	})
 }

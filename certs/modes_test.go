@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/util/cert"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -31,8 +33,6 @@ import (
 func (f *fixture) in(mode Mode, replicas ...string) *Certificates {
 	f.Helper()
 	f.options.Mode = mode
-	f.options.setDefaults()
-	f.Must(f.options.Validate())
 	return f.anew(replicas...)
 }
 
@@ -54,9 +54,9 @@ func (f *fixture) anew(replicas ...string) *Certificates {
 }
 
 // put has somebody else write the Secret of a mode, with a certificate and authority.
-func (f *fixture) put(name string, ca *pair, leaf *pair) {
+func (f *fixture) put(name string, ca, leaf *authority) {
 	f.Helper()
-	f.write(name, map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: encoded(ca.Leaf)})
+	f.write(name, map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: ca.crt})
 }
 
 func (f *fixture) write(name string, data map[string][]byte) {
@@ -77,29 +77,23 @@ func (f *fixture) write(name string, data map[string][]byte) {
 }
 
 // theirs is a certificate of another authority than Sallyport's, which is not valid before now, as cert-manager's are not.
-func (f *fixture) theirs(by *pair, validity time.Duration) (*pair, *pair) {
+func (f *fixture) theirs(by *authority, validity time.Duration) (ca, leaf *authority) {
 	f.Helper()
-	o := f.options
-	o.ServingValidity, o.CAValidity = validity, 3650*day24
 	if by == nil {
-		made, err := o.newAuthority(f.Now())
-		f.Must(err)
-		by = made
+		by = f.newAuthority()
 	}
-	leaf, err := o.issue(by, f.Now().Add(backdate))
-	f.Must(err)
-	return by, leaf
+	return by, f.leaf(by, f.Now(), f.Now().Add(validity), f.options.DNSNames...)
 }
 
-// A year of each mode, with a look every six hours or oftener (in the usual test the first third, with fewer looks): whoever maintains the Secret renews it in time, no replica is ever not ready,
-// and no handshake fails.
+// A year of each mode, with a look every day or oftener (in the usual test the first third, with fewer looks): whoever maintains the Secret
+// renews it in time, no replica is ever not ready, and no handshake fails.
 func TestAYearOfEachMode(t *testing.T) {
 	installCertManager(t)
-	for _, mode := range modes {
+	for _, mode := range []Mode{Auto, CertManager, SelfSigned, Existing} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, "a", "b")
-			f.options.CAValidity, f.options.ServingValidity = 200*day24, 60*day24
+			f.options.OwnValidity = 60 * day24
 			f.options.Existing = "theirs"
 			ca, leaf := f.theirs(nil, 90*day24)
 			f.put("theirs", ca, leaf)
@@ -111,7 +105,7 @@ func TestAYearOfEachMode(t *testing.T) {
 			f.settle(l)
 			hashes := map[string]bool{}
 			for end := f.Now().Add(time.Duration(depth.Of(120, 365)) * day24); f.Now().Before(end); {
-				if !f.Now().Before(part(leaf.Leaf, renewAt)) {
+				if !f.Now().Before(part(leaf.Certificate, renewAt)) {
 					if len(hashes)%2 == 0 {
 						ca = nil // and another authority
 					}
@@ -129,8 +123,7 @@ func TestAYearOfEachMode(t *testing.T) {
 					f.handshakes()
 					hashes[hash] = true
 				}
-				rest := f.replicas[0].hash() == hashOf(f.state().leaf.Leaf) && len(f.state().trusted) == 0
-				if rest {
+				if now := f.state(); now.hash() == f.replicas[0].hash() && len(now.trusted) == 0 {
 					f.add(time.Duration(depth.Of(48, 24)) * time.Hour)
 				} else {
 					f.add(20 * time.Second)
@@ -172,29 +165,22 @@ func TestExistingSecret(t *testing.T) {
 	says("at first", "Secret "+f.options.Secret.Namespace+"/theirs does not exist", false)
 	ca, leaf := f.theirs(nil, 90*day24)
 	broken := func() {
-		other := f.options
-		other.DNSNames = []string{"other.svc"}
-		misnamed, err := other.issue(ca, f.Now())
-		f.Must(err)
-		foreign, _ := f.theirs(nil, 90*day24)
-		early, err := f.options.issue(ca, f.Now().Add(5*time.Hour))
-		f.Must(err)
-		old := f.options
-		old.ServingValidity = time.Minute
-		past, err := old.issue(ca, f.Now().Add(-time.Hour))
-		f.Must(err)
+		foreign := f.newAuthority()
+		misnamed := f.leaf(ca, f.Now(), f.Now().Add(day24), "other.svc")
+		early := f.leaf(ca, f.Now().Add(4*time.Hour), f.Now().Add(day24), f.options.DNSNames...)
+		past := f.leaf(ca, f.Now().Add(-2*time.Hour), f.Now().Add(-time.Hour), f.options.DNSNames...)
 		for _, test := range []struct {
 			what string
 			data map[string][]byte
 			want string
 		}{
-			{"no key", map[string][]byte{certKey: leaf.crt, caKey: encoded(ca.Leaf)}, "key tls.key is missing"},
+			{"no key", map[string][]byte{certKey: leaf.crt, caKey: ca.crt}, "key tls.key is missing"},
 			{"no authority", map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key}, "key ca.crt is missing, and certs.caBundle has no authority instead"},
-			{"another key", map[string][]byte{certKey: leaf.crt, privateKeyKey: ca.key, caKey: encoded(ca.Leaf)}, "private key does not match public key"},
-			{"a foreign authority", map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: encoded(foreign.Leaf)}, "certificate signed by unknown authority"},
-			{"another name", map[string][]byte{certKey: misnamed.crt, privateKeyKey: misnamed.key, caKey: encoded(ca.Leaf)}, "certificate is valid for other.svc, not " + f.options.DNSNames[0]},
-			{"expired", map[string][]byte{certKey: past.crt, privateKeyKey: past.key, caKey: encoded(ca.Leaf)}, "certificate \"sallyport-webhook\" is valid from "},
-			{"too early", map[string][]byte{certKey: early.crt, privateKeyKey: early.key, caKey: encoded(ca.Leaf)}, "certificate \"sallyport-webhook\" is valid from "},
+			{"another key", map[string][]byte{certKey: leaf.crt, privateKeyKey: ca.key, caKey: ca.crt}, "private key does not match public key"},
+			{"a foreign authority", map[string][]byte{certKey: leaf.crt, privateKeyKey: leaf.key, caKey: foreign.crt}, "certificate signed by unknown authority"},
+			{"another name", map[string][]byte{certKey: misnamed.crt, privateKeyKey: misnamed.key, caKey: ca.crt}, "certificate is valid for other.svc, not " + f.options.DNSNames[0]},
+			{"expired", map[string][]byte{certKey: past.crt, privateKeyKey: past.key, caKey: ca.crt}, "certificate \"webhook\" is valid from "},
+			{"too early", map[string][]byte{certKey: early.crt, privateKeyKey: early.key, caKey: ca.crt}, "certificate \"webhook\" is valid from "},
 		} {
 			f.write("theirs", test.data)
 			served := f.replicas[0].hash()
@@ -223,23 +209,23 @@ func TestExistingSecret(t *testing.T) {
 	f.handshakes()
 	f.put("theirs", ca, leaf)
 	f.settle(l)
-	f.add(part(leaf.Leaf, lateAt).Sub(f.Now()))
+	f.add(part(leaf.Certificate, lateAt).Sub(f.Now()))
 	says("nobody renews it", "was not renewed and expires at", true)
 	f.handshakes()
 
 	_, young := f.theirs(ca, 90*day24)
 	f.write("theirs", map[string][]byte{certKey: young.crt, privateKeyKey: young.key})
-	f.options.Authorities = encoded(ca.Leaf)
+	f.options.Authorities = ca.crt
 	f.lead(l)
 	f.take(f.replicas...)
 	f.add(f.options.Settle)
 	f.take(f.replicas...)
-	if f.replicas[0].hash() == hashOf(young.Leaf) {
+	if f.replicas[0].hash() == hash(young.Certificate) {
 		t.Error("a certificate that clocks which are behind would reject is served")
 	}
 	f.add(fresh)
 	f.take(f.replicas...)
-	if f.replicas[0].hash() != hashOf(young.Leaf) {
+	if f.replicas[0].hash() != hash(young.Certificate) {
 		t.Errorf("the authority of the options is not used: %v", f.toldEvents.all)
 	}
 	f.handshakes()
@@ -255,7 +241,7 @@ func TestFreshCertificateInTheLastMinute(t *testing.T) {
 	f.lead(l)
 	f.take(f.replicas...)
 	f.settle(l)
-	f.add(leaf.Leaf.NotAfter.Sub(f.Now()) - time.Minute)
+	f.add(leaf.NotAfter.Sub(f.Now()) - time.Minute)
 	_, young := f.theirs(ca, 90*day24)
 	f.put("theirs", ca, young)
 	for range 8 {
@@ -265,8 +251,26 @@ func TestFreshCertificateInTheLastMinute(t *testing.T) {
 		f.Must(f.replicas[0].ready())
 		f.handshakes()
 	}
-	if f.replicas[0].hash() != hashOf(young.Leaf) {
+	if f.replicas[0].hash() != hash(young.Certificate) {
 		t.Error("it is not served")
+	}
+}
+
+// A short certificate that has a problem is looked at as often as one that has none, or its end would be missed.
+func TestShortCertificateWithAProblem(t *testing.T) {
+	f := newFixture(t)
+	f.options.Existing = "theirs"
+	ca, leaf := f.theirs(nil, 6*time.Minute)
+	f.put("theirs", ca, leaf)
+	l := f.in(Existing, "a")
+	f.lead(l)
+	f.take(f.replicas...)
+	f.settle(l)
+	f.add(part(leaf.Certificate, lateAt).Sub(f.Now()))
+	for leads, c := range map[bool]*Certificates{true: l, false: f.replicas[0].Certificates} {
+		if wait, err := c.look(t.Context(), leads); err != nil || wait != 15*time.Second {
+			t.Errorf("leads %v: it looks again after %s, %v", leads, wait, err)
+		}
 	}
 }
 
@@ -289,7 +293,7 @@ func TestChangesOfTheMode(t *testing.T) {
 		f.add(fresh)
 		f.settle(l)
 		want := map[Mode]string{SelfSigned: f.options.Secret.Name, CertManager: f.options.Issued, Auto: f.options.Issued, Existing: "theirs"}[mode]
-		if got := f.replicas[0].now().served; got.secret.Name != want || len(f.state().trusted) != 0 {
+		if got := f.replicas[0].state.Load().served; got.secret.Name != want || len(f.state().trusted) != 0 {
 			t.Fatalf("mode %s: Secret %s is served, %d more authorities are trusted", mode, got.secret, len(f.state().trusted))
 		}
 		for _, r := range f.replicas {
@@ -305,7 +309,8 @@ func TestChangeOfAModeThatHasNoCertificate(t *testing.T) {
 	l := f.in(Existing, "a")
 	options := f.options
 	options.Mode = SelfSigned
-	b := prepare(&options)
+	b, err := New(&options)
+	f.Must(err)
 	b.live, b.writer, b.replicas, b.events = f.api, f.api, place{&f.board, "b"}, &f.toldEvents
 	for i := range 12 {
 		f.lead(l)
@@ -333,11 +338,10 @@ func TestBrokenSecretAfterAChangeOfTheMode(t *testing.T) {
 	f.take(f.replicas...)
 	f.add(fresh)
 	f.settle(l)
-	foreign, _ := f.theirs(nil, 90*day24)
-	f.put("theirs", foreign, leaf)
+	f.put("theirs", f.newAuthority(), leaf)
 	f.settle(l)
 	for _, r := range f.replicas {
-		if f.Must(r.ready()); r.hash() != hashOf(leaf.Leaf) {
+		if f.Must(r.ready()); r.hash() != hash(leaf.Certificate) {
 			t.Errorf("%s serves what another mode has left", r.name)
 		}
 	}
@@ -372,7 +376,7 @@ func TestAuto(t *testing.T) {
 	})
 	f.add(fresh)
 	f.settle(l)
-	if got := f.replicas[0].now().served; got.mode != CertManager || f.replicas[0].hash() == own {
+	if got := f.replicas[0].state.Load().served; got.mode != CertManager || f.replicas[0].hash() == own {
 		t.Fatalf("the certificate is still that of %s", got.mode)
 	}
 	if f.count(reasonSourceChanged) != 1 {
@@ -382,7 +386,7 @@ func TestAuto(t *testing.T) {
 	f.lead(l)
 	f.take(f.replicas...)
 	f.settle(l)
-	if got := f.replicas[0].now().served; got.mode != SelfSigned {
+	if got := f.replicas[0].state.Load().served; got.mode != SelfSigned {
 		t.Fatalf("the certificate is still that of %s", got.mode)
 	}
 	if f.count(reasonSourceChanged) != 2 || f.count(reasonUnusable) == 0 {
@@ -394,7 +398,7 @@ func TestAuto(t *testing.T) {
 	f.take(f.replicas...)
 	f.add(fresh)
 	f.settle(l)
-	if got := f.replicas[0].now().served; got.mode != CertManager {
+	if got := f.replicas[0].state.Load().served; got.mode != CertManager {
 		t.Errorf("the certificate that was renewed is not served, but that of %s", got.mode)
 	}
 }
@@ -420,9 +424,20 @@ func definitions(t *testing.T) (all []*apiextensionsv1.CustomResourceDefinition)
 	return all
 }
 
+// anAdministrator is made once: each new client discovers the kinds again.
+var anAdministrator = struct {
+	sync.Mutex
+	client.Client
+}{}
+
 // administrator is a client that knows definitions and cert-manager's kinds.
 func administrator(t *testing.T) client.Client {
 	t.Helper()
+	anAdministrator.Lock()
+	defer anAdministrator.Unlock()
+	if anAdministrator.Client != nil {
+		return anAdministrator.Client
+	}
 	scheme := runtime.NewScheme()
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	utilruntime.Must(certmanagerv1.AddToScheme(scheme))
@@ -430,6 +445,7 @@ func administrator(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	anAdministrator.Client = c
 	return c
 }
 
@@ -457,7 +473,7 @@ func removeCertManager(t *testing.T) {
 		}
 	}
 	step.T{T: t}.Eventually("the kinds are not served", func() bool {
-		err := administrator(t).List(t.Context(), &certmanagerv1.CertificateList{})
+		err := c.List(t.Context(), &certmanagerv1.CertificateList{})
 		return meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 	})
 }
@@ -477,8 +493,8 @@ func (f *fixture) issue() (issued bool) {
 		secret := &corev1.Secret{}
 		err := f.api.Get(f.Context(), client.ObjectKey{Namespace: certificate.Namespace, Name: certificate.Spec.SecretName}, secret)
 		if f.Must(client.IgnoreNotFound(err)); err == nil {
-			leaf, err := newPair(secret.Data[certKey], secret.Data[privateKeyKey])
-			if f.Must(err); f.Now().Before(part(leaf.Leaf, renewAt)) {
+			chain, err := cert.ParseCertsPEM(secret.Data[certKey])
+			if f.Must(err); f.Now().Before(part(chain[0], renewAt)) {
 				continue
 			}
 		}

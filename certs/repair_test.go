@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -19,10 +20,11 @@ import (
 )
 
 func TestFirstInstallation(t *testing.T) {
-	f := newFixture(t, "a", "b")
-	a := f.replicas[0]
-	registry := prometheus.NewRegistry()
-	a.metrics = newMetrics(registry)
+	f := newFixture(t)
+	f.options.Metrics = prometheus.NewRegistry()
+	a := f.serve("a")
+	f.options.Metrics = nil
+	f.serve("b")
 	f.take(a)
 	config := &tls.Config{}
 	a.TLS(config)
@@ -45,14 +47,17 @@ func TestFirstInstallation(t *testing.T) {
 		t.Errorf("the Secret is of type %s", secret.Type)
 	}
 	c := f.state()
-	if got, want := c.leaf.Leaf.NotAfter, f.Now().Add(30*day24); !got.Equal(want) {
+	if got, want := c.Leaf.NotAfter, f.Now().Add(30*day24); !got.Equal(want) {
 		t.Errorf("the certificate is valid until %s, not %s", got, want)
 	}
-	if !c.leaf.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) || !c.ca.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) {
+	if !c.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) {
 		t.Error("clocks that are behind would not take it")
 	}
-	for which, want := range map[string]time.Time{"ca": c.ca.Leaf.NotAfter, "serving": c.leaf.Leaf.NotAfter} {
-		if got := testutil.ToFloat64(a.metrics.expiry.WithLabelValues(which)); got != float64(want.Unix()) {
+	if c.Leaf.IsCA || len(secret.Data) != 3 {
+		t.Errorf("the key of Secret %v could sign other certificates that API servers trust", slices.Sorted(maps.Keys(secret.Data)))
+	}
+	for which, want := range map[string]time.Time{"ca": c.Leaf.NotAfter, "serving": c.Leaf.NotAfter} {
+		if got := testutil.ToFloat64(a.expiry.WithLabelValues(which)); got != float64(want.Unix()) {
 			t.Errorf("metric of %s is %f", which, got)
 		}
 	}
@@ -68,7 +73,7 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 		if i%10 == 0 {
 			l = f.leader()
 		}
-		wait, err := l.lead(t.Context())
+		wait, err := l.look(t.Context(), true)
 		f.Must(err)
 		if wait != resync {
 			t.Fatalf("it looks again after %s", wait)
@@ -83,12 +88,11 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 
 func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
 	f, l := running(t, "a")
-	foreign, err := f.options.newAuthority(f.Now())
-	f.Must(err)
+	foreign := f.newAuthority()
 	want := f.state()
 	for name, edited := range map[string][]byte{
-		"removed": nil, "garbled": []byte("garbage"), "another authority": encoded(foreign.Leaf),
-		"one more authority": append(want.bundle(), encoded(foreign.Leaf)...),
+		"removed": nil, "garbled": []byte("garbage"), "another authority": foreign.crt,
+		"one more authority": append(want.bundle(), foreign.crt...),
 	} {
 		configurations, err := f.live(t.Context())
 		f.Must(err)
@@ -127,49 +131,44 @@ func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
 
 // A replica that serves goes on, whatever becomes of the Secret, and is trusted until it serves what comes instead.
 func TestSecretThatIsBroken(t *testing.T) {
+	other := newFixture(t).newAuthority()
 	put := func(key, value string) func(map[string][]byte) {
 		return func(data map[string][]byte) { data[key] = []byte(value) }
 	}
-	for name, test := range map[string]struct {
-		how          func(map[string][]byte)
-		newAuthority bool
-	}{
-		"certificate":                          {put(certKey, "garbage"), false},
-		"key":                                  {put(privateKeyKey, ""), false},
-		"authority":                            {put(caKey, "garbage"), true},
-		"key of authority":                     {put(caPrivateKeyKey, "garbage"), true},
-		"key is the authority's":               {func(data map[string][]byte) { data[privateKeyKey] = data[caPrivateKeyKey] }, false},
-		"authority is no one":                  {func(data map[string][]byte) { data[caKey] = data[certKey] }, true},
-		"authority's key is the certificate's": {func(data map[string][]byte) { data[caPrivateKeyKey] = data[privateKeyKey] }, true},
-		"everything":                           {func(data map[string][]byte) { clear(data); data[certKey], data[privateKeyKey] = nil, nil }, true},
-		"deleted":                              {nil, true},
+	for name, how := range map[string]func(map[string][]byte){
+		"certificate":         put(certKey, "garbage"),
+		"key":                 put(privateKeyKey, ""),
+		"authority":           put(caKey, "garbage"),
+		"no authority":        func(data map[string][]byte) { delete(data, caKey) },
+		"another authority":   func(data map[string][]byte) { data[caKey] = other.crt },
+		"key of another":      func(data map[string][]byte) { data[privateKeyKey] = other.key },
+		"certificate and key": func(data map[string][]byte) { data[certKey], data[privateKeyKey] = other.crt, other.key },
+		"nothing is in it":    func(data map[string][]byte) { clear(data); data[certKey], data[privateKeyKey] = nil, nil },
+		"deleted":             nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, l := running(t, "a", "b")
-			before, served := f.state(), f.replicas[0].hash()
-			if test.how == nil {
+			served := f.replicas[0].hash()
+			if how == nil {
 				f.Must(f.api.Delete(t.Context(), f.secret()))
 			} else {
-				f.change(test.how)
+				f.change(how)
 			}
 			f.take(f.replicas...)
 			f.handshakes()
 			f.Must(f.replicas[0].ready())
 			f.settle(l)
 			c := f.state()
-			if c.fault != nil || !c.current() || len(c.trusted) != 0 {
-				t.Errorf("the Secret has faults %v and %d older authorities", c.fault, len(c.trusted))
-			}
-			if got := !c.ca.Leaf.Equal(before.ca.Leaf); got != test.newAuthority {
-				t.Errorf("new authority: %v", got)
+			if c.wrong != nil || len(c.trusted) != 0 {
+				t.Errorf("the Secret has faults %v and %d older authorities", c.wrong, len(c.trusted))
 			}
 			for _, r := range f.replicas {
-				if f.Must(r.ready()); r.hash() != hashOf(c.leaf.Leaf) || name != "key of authority" && r.hash() == served {
+				if f.Must(r.ready()); r.hash() != c.hash() || r.hash() == served {
 					t.Errorf("%s does not serve what is in the Secret", r.name)
 				}
 			}
-			if told := f.count(reasonBroken); (told > 0) == (test.how == nil || name == "everything") {
+			if told := f.count(reasonBroken); (told > 0) == (how == nil || name == "nothing is in it") {
 				t.Errorf("people were told %d times that something is broken: %v", told, f.toldEvents.all)
 			}
 		})
@@ -191,7 +190,7 @@ func TestSecretFromABackup(t *testing.T) {
 	f.take(f.replicas...)
 	f.handshakes()
 	f.settle(l)
-	if c := f.state(); f.replicas[0].hash() != hashOf(c.leaf.Leaf) || len(c.trusted) != 0 {
+	if c := f.state(); f.replicas[0].hash() != c.hash() || len(c.trusted) != 0 {
 		t.Error("it did not come to rest")
 	}
 }
@@ -235,24 +234,26 @@ func TestClocksAndNames(t *testing.T) {
 // What cannot be known is not taken for nothing: without reports nothing is dropped, and what failed is tried again.
 func TestReports(t *testing.T) {
 	f, l := running(t, "a", "b")
-	f.ripen(l)
-	f.add(36 * time.Hour)
+	f.add(renewal)
 	f.err = errors.New("no Lease")
-	if _, err := l.lead(t.Context()); err == nil {
+	if _, err := l.look(t.Context(), true); err == nil || f.count(reasonIssued) != 1 {
 		t.Error("a leader that cannot ask goes on")
+	}
+	if _, err := f.replicas[0].look(t.Context(), false); err == nil {
+		t.Error("a replica that cannot ask goes on")
 	}
 	f.err = nil
 	f.lead(l)
 	f.take(f.replicas...)
 	f.add(f.options.Settle) // to where both replicas are to report
-	f.err = errors.New("no Lease")
+	f.unreported = errors.New("no Lease")
 	for _, r := range f.replicas {
-		if _, err := r.serve(t.Context()); err == nil {
+		if _, err := r.look(t.Context(), false); err == nil {
 			t.Error("a report that failed is forgotten")
 		}
 	}
 	f.handshakes()
-	f.err = nil
+	f.unreported = nil
 	reported := func(all map[string]string) int {
 		f.board.all = all
 		for range 8 {
@@ -263,14 +264,14 @@ func TestReports(t *testing.T) {
 		f.handshakes()
 		return len(f.state().trusted)
 	}
-	hash := f.replicas[0].hash()
-	for _, all := range []map[string]string{{}, {"a": hash, "b": ""}, {"a": hash, "b": "another"}} {
+	served := f.replicas[0].hash()
+	for _, all := range []map[string]string{{}, {"a": served, "b": ""}, {"a": served, "b": "another"}} {
 		if reported(all) != 1 {
 			t.Errorf("with reports %v the old authority is dropped", all)
 		}
 	}
 	f.take(f.replicas...)
-	if reported(map[string]string{"a": hash}) != 0 { // b is not live any more
+	if reported(map[string]string{"a": served}) != 0 { // b is not live any more
 		t.Error("the old authority is kept for nobody")
 	}
 }
@@ -301,12 +302,12 @@ func TestImmutableSecret(t *testing.T) {
 		t.Errorf("people are told %s", told)
 	}
 	f.add(6 * day24) // it has expired
-	f.lead(l)
 	f.replicas = nil
 	b := f.serve("b")
+	l = f.leader()
 	f.lead(l)
 	f.take(b)
-	if err := b.ready(); err == nil || !strings.Contains(err.Error(), want) {
+	if err := l.Ready(nil); b.ready() == nil || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("readiness is %v", err)
 	}
 	f.Must(f.api.Delete(t.Context(), secret))
@@ -332,8 +333,8 @@ func TestAPIServerIsAway(t *testing.T) {
 			},
 		})
 		l.live, f.replicas[0].live = away, away
-		for name, look := range map[string]func(context.Context) (time.Duration, error){"the leader": l.lead, "the replica": f.replicas[0].serve} {
-			if _, err := look(t.Context()); err == nil {
+		for name, c := range map[string]*Certificates{"the leader": l, "the replica": f.replicas[0].Certificates} {
+			if _, err := c.look(t.Context(), c == l); err == nil {
 				t.Errorf("%s takes no answer for one", name)
 			}
 		}
@@ -347,19 +348,19 @@ func TestAPIServerIsAway(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	good := Options{Secret: types.NamespacedName{Namespace: "n", Name: "s"}, Issued: "i", DNSNames: []string{"w.n.svc"}}
-	if _, err := New(good); err != nil {
+	if _, err := New(&good); err != nil {
 		t.Error(err)
 	}
 	var all []error
 	for _, spoil := range []func(*Options){
 		func(o *Options) { o.Secret.Name = "" }, func(o *Options) { o.DNSNames = nil },
-		func(o *Options) { o.CAValidity = time.Hour }, func(o *Options) { o.ServingValidity = -1 }, func(o *Options) { o.Settle = -1 },
+		func(o *Options) { o.IssuedValidity = 2 * year }, func(o *Options) { o.OwnValidity = -1 }, func(o *Options) { o.Settle = -1 },
 		func(o *Options) { o.Mode = "other" }, func(o *Options) { o.Mode = Existing }, func(o *Options) { o.Issued = "" },
 		func(o *Options) { o.Existing = "s" }, func(o *Options) { o.Authorities = []byte("x") },
 	} {
 		o := good
 		spoil(&o)
-		_, err := New(o)
+		_, err := New(&o)
 		all = append(all, err)
 	}
 	if slices.Contains(all, nil) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/depth"
@@ -55,86 +56,68 @@ func (l *load) pass(f *fixture, d time.Duration) {
 	f.add(d)
 }
 
-// ripening is how time passes until a day before the authority is due, with the renewals of the serving certificate.
-var ripening = []time.Duration{21 * day24, 21 * day24, 17 * day24}
+// renewal is the time after which the certificate of a fixture is due. Each certificate is its own authority.
+const renewal = 20 * day24
 
-func (f *fixture) ripen(l *Certificates) {
-	f.Helper()
-	for _, d := range ripening {
-		f.add(d)
-		f.settle(l)
-	}
-}
-
-func TestRotationOfTheAuthorityUnderLoad(t *testing.T) {
+func TestRotationUnderLoad(t *testing.T) {
 	f, l := running(t, "a", "b")
-	first := f.state()
 	load := f.load()
-	for _, d := range ripening {
-		load.pass(f, d)
-		f.settle(l)
-	}
-	load.pass(f, 0)
-	if c := f.state(); !c.ca.Leaf.Equal(first.ca.Leaf) {
-		t.Fatal("the authority is replaced too early")
-	}
-	f.add(36 * time.Hour)
-	f.lead(l)
-	c := f.state()
-	if len(c.trusted) != 1 || !c.trusted[0].Equal(first.ca.Leaf) || !c.current() {
-		t.Fatalf("the new authority is trusted beside the old one: %d trusted, current %v", len(c.trusted), c.current())
-	}
-	old := f.replicas[0].hash()
-	f.take(f.replicas...)
 	for range 2 {
-		load.pass(f, 10*time.Second)
-		f.lead(l)
-		f.take(f.replicas...)
-		if f.replicas[0].hash() != old {
-			t.Fatal("a certificate from the new authority is served before API servers can know of it")
+		first := f.state()
+		load.pass(f, renewal-2*day24)
+		f.settle(l)
+		load.pass(f, 0)
+		if c := f.state(); !c.Leaf.Equal(first.Leaf) {
+			t.Fatal("the certificate is replaced too early")
 		}
-	}
-	load.pass(f, 30*time.Second)
-	f.lead(l)
-	if len(f.state().trusted) != 1 {
-		t.Fatal("the old authority is dropped while the replicas serve what it signed")
-	}
-	f.take(f.replicas[0]) // the other replica is slow
-	for range 5 {
-		load.pass(f, time.Minute)
+		f.add(2 * day24)
+		f.lead(l)
+		c := f.state()
+		if len(c.trusted) != 1 || !c.trusted[0].Equal(first.ca) || c.Leaf.Equal(first.Leaf) {
+			t.Fatalf("the new authority is not trusted beside the old one: %d trusted", len(c.trusted))
+		}
+		old := f.replicas[0].hash()
+		f.take(f.replicas...)
+		for range 2 {
+			load.pass(f, 10*time.Second)
+			f.lead(l)
+			f.take(f.replicas...)
+			if f.replicas[0].hash() != old {
+				t.Fatal("a certificate from the new authority is served before API servers can know of it")
+			}
+		}
+		load.pass(f, 30*time.Second)
 		f.lead(l)
 		if len(f.state().trusted) != 1 {
-			t.Fatal("the old authority is dropped while a replica serves what it signed")
+			t.Fatal("the old authority is dropped while the replicas serve what it signed")
+		}
+		f.take(f.replicas[0]) // the other replica is slow
+		for range 3 {
+			load.pass(f, time.Minute)
+			f.lead(l)
+			if len(f.state().trusted) != 1 {
+				t.Fatal("the old authority is dropped while a replica serves what it signed")
+			}
+		}
+		f.take(f.replicas[1])
+		for range 2 {
+			f.lead(l)
+			load.pass(f, time.Minute)
+		}
+		load.pass(f, 0)
+		if c := f.state(); len(c.trusted) != 0 || c.ca.Equal(first.ca) {
+			t.Fatal("the old authority is still there")
+		}
+		configurations, err := f.live(t.Context())
+		f.Must(err)
+		for bundle, authorities := range bundles(configurations, f.Now()) {
+			if len(authorities) != 1 || !authorities[0].Equal(f.state().ca) {
+				t.Errorf("a bundle has not just the new authority: %s", bundle)
+			}
 		}
 	}
-	f.take(f.replicas[1])
-	for range 2 {
-		f.lead(l)
-		load.pass(f, time.Minute)
-	}
-	load.pass(f, 0)
-	if c := f.state(); len(c.trusted) != 0 || c.ca.Leaf.Equal(first.ca.Leaf) {
-		t.Fatal("the old authority is still there")
-	}
-	configurations, err := f.live(t.Context())
-	f.Must(err)
-	for bundle, authorities := range bundles(configurations, f.Now()) {
-		if len(authorities) != 1 || !authorities[0].Equal(f.state().ca.Leaf) {
-			t.Errorf("a bundle has not just the new authority: %s", bundle)
-		}
-	}
-	if n := f.count(reasonAuthorityDropped); n != 1 {
+	if n := f.count(reasonAuthorityDropped); n != 2 {
 		t.Errorf("%d events say that the old authority is dropped", n)
-	}
-	f.add(21 * day24) // now only the serving certificate
-	before := f.replicas[0].hash()
-	for range 3 {
-		f.lead(l)
-		f.take(f.replicas...)
-		load.pass(f, time.Minute)
-	}
-	if f.replicas[0].hash() == before || len(f.state().trusted) != 0 {
-		t.Error("the serving certificate is renewed alone")
 	}
 }
 
@@ -145,13 +128,8 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 		for n, crashed := 1, true; crashed && n < 20; n++ {
 			t.Run(fmt.Sprintf("after=%v/%d", after, n), func(t *testing.T) {
 				f, _ := running(t, "a", "b")
-				first := f.state().ca.Leaf
-				f.ripen(f.leader())
-				if !first.Equal(f.state().ca.Leaf) {
-					crashed = false
-					t.Fatal("too early")
-				}
-				f.add(36 * time.Hour)
+				first := f.state().ca
+				f.add(renewal)
 				f.writes, crashed = nil, false
 				f.crash = func(i int, was bool) error {
 					if i == n && was == after && !crashed {
@@ -163,7 +141,7 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 				l := f.leader()
 				for i := range 25 {
 					was := crashed
-					_, err := l.lead(t.Context())
+					_, err := l.look(t.Context(), true)
 					if crashed != was {
 						l = f.leader() // with nothing in its memory
 					} else {
@@ -174,7 +152,7 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 					f.handshakes()
 					f.add(10 * time.Second)
 				}
-				if c := f.state(); c.ca.Leaf.Equal(first) || len(c.trusted) != 0 || !c.current() {
+				if c := f.state(); c.ca.Equal(first) || len(c.trusted) != 0 {
 					t.Errorf("the rotation did not come to its end: %v", f.written())
 				}
 				if !crashed && n < 7 { // Secret, 2 configurations; 2 configurations
@@ -190,6 +168,13 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 	}
 }
 
+// try lets a leader look once. Another one may write first.
+func (f *fixture) try(l *Certificates) {
+	if _, err := l.look(f.Context(), true); err != nil && !apierrors.IsConflict(err) {
+		f.Error(err)
+	}
+}
+
 // Two replicas believe that they lead, from the beginning and through a rotation.
 func TestTwoLeaders(t *testing.T) {
 	f := newFixture(t, "a", "b")
@@ -199,9 +184,7 @@ func TestTwoLeaders(t *testing.T) {
 			l := f.leader()
 			both.Go(func() {
 				for range 3 {
-					if _, err := l.lead(f.Context()); err != nil {
-						t.Error(err)
-					}
+					f.try(l)
 				}
 			})
 		}
@@ -210,20 +193,17 @@ func TestTwoLeaders(t *testing.T) {
 	race()
 	f.take(f.replicas...)
 	f.handshakes()
-	if n := f.count(reasonAuthorityReplaced); n != 1 {
-		t.Fatalf("%d authorities were made, not one", n)
+	if n := f.count(reasonIssued); n != 1 {
+		t.Fatalf("%d certificates were made, not one", n)
 	}
 	f.settle(f.leader())
-	f.ripen(f.leader())
-	f.add(36 * time.Hour)
+	f.add(renewal)
 	leaders := []*Certificates{f.leader(), f.leader()}
 	for range 25 {
 		var both sync.WaitGroup
 		for _, l := range leaders {
 			both.Go(func() {
-				if _, err := l.lead(f.Context()); err != nil {
-					t.Error(err)
-				}
+				f.try(l)
 			})
 		}
 		both.Wait()
@@ -232,10 +212,10 @@ func TestTwoLeaders(t *testing.T) {
 		f.handshakes()
 		f.add(10 * time.Second)
 	}
-	if n := f.count(reasonAuthorityReplaced); n != 2 {
-		t.Errorf("%d authorities were made, not two", n)
+	if n := f.count(reasonIssued); n != 2 {
+		t.Errorf("%d certificates were made, not two", n)
 	}
-	if c := f.state(); len(c.trusted) != 0 || !c.current() {
+	if c := f.state(); len(c.trusted) != 0 || c.wrong != nil {
 		t.Error("the rotation did not come to its end")
 	}
 }
@@ -243,14 +223,10 @@ func TestTwoLeaders(t *testing.T) {
 // A leader that read before the other one wrote is refused, wherever between its reads and writes it was held up.
 func TestLeaderThatWasHeldUp(t *testing.T) {
 	f, l := running(t, "a", "b")
-	f.add(29 * day24)
-	f.settle(l)
 	configurations, err := f.live(t.Context())
 	f.Must(err)
 	stale := f.state()
-	f.add(32 * day24)
-	f.lead(l)
-	f.take(f.replicas...)
+	f.add(renewal)
 	f.settle(l)
 	for _, c := range configurations {
 		if _, err := writeBundle(t.Context(), f.api, c, append(stale.bundle(), '\n')); err == nil {
@@ -281,8 +257,8 @@ func TestRandomFaults(t *testing.T) {
 			}
 			f.crash = nil
 			f.settle(l)
-			if c := f.state(); len(c.trusted) != 0 || !c.current() || c.fault != nil {
-				t.Errorf("it comes to rest with %d older authorities, faults %v", len(c.trusted), c.fault)
+			if c := f.state(); len(c.trusted) != 0 || c.wrong != nil {
+				t.Errorf("it comes to rest with %d older authorities, faults %v", len(c.trusted), c.wrong)
 			}
 			for _, r := range f.replicas {
 				f.Must(r.ready())
@@ -295,7 +271,7 @@ func TestRandomFaults(t *testing.T) {
 func (f *fixture) fault(random *rand.Rand, l **Certificates) string {
 	f.Helper()
 	lead := func() {
-		if _, err := (*l).lead(f.Context()); err != nil {
+		if _, err := (*l).look(f.Context(), true); err != nil {
 			*l = f.leader()
 		}
 	}
@@ -304,7 +280,7 @@ func (f *fixture) fault(random *rand.Rand, l **Certificates) string {
 		f.Must(client.IgnoreNotFound(f.api.Delete(f.Context(), f.secret())))
 		return "delete"
 	case 1, 2:
-		keys := []string{caKey, caPrivateKeyKey, certKey, privateKeyKey}
+		keys := []string{caKey, certKey, privateKeyKey}
 		secret := f.secret()
 		if err := f.api.Get(f.Context(), f.options.Secret, secret); err != nil {
 			return "nothing to garble"
@@ -348,8 +324,7 @@ func (f *fixture) fault(random *rand.Rand, l **Certificates) string {
 
 func TestRotationIsInOrder(t *testing.T) {
 	f, l := running(t, "a")
-	f.ripen(l)
-	f.add(36 * time.Hour)
+	f.add(renewal)
 	f.writes = nil
 	f.settle(l)
 	want := []string{

@@ -29,7 +29,7 @@
 {{- fail (printf "certs.existingSecret=%s is the name of a Secret that another mode writes: choose another name" .existingSecret) -}}
 {{- end -}}
 {{- if and (eq (.caBundle | default "" | trim) "cainjector") (not (has $mode (list "cert-manager" "existing"))) -}}
-{{- fail (printf "certs.caBundle=cainjector needs certs.mode cert-manager or existing, but it is %s: cainjector does not know Sallyport's own CA" $mode) -}}
+{{- fail (printf "certs.caBundle=cainjector needs certs.mode cert-manager or existing, but it is %s: cainjector does not know Sallyport's own certificate" $mode) -}}
 {{- end -}}
 {{- if contains "PRIVATE KEY" (.caBundle | default "") -}}
 {{- fail "certs.caBundle contains a private key: set only CA certificates" -}}

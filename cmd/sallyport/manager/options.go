@@ -25,7 +25,7 @@ type Options struct {
 	// CertificateMode says where the certificate for WebhookService comes from. Its authority is set in WebhookConfiguration. Policies are
 	// registered in separate configurations.
 	CertificateMode, WebhookService, WebhookConfiguration string
-	// CertificateSecret has the manager's own authority and certificate, and ExistingSecret one that is maintained elsewhere.
+	// CertificateSecret has the manager's own certificate, and ExistingSecret one that is maintained elsewhere.
 	CertificateSecret, ExistingSecret string
 	// CertificateIssuer is the [KIND[.GROUP]/]NAME of an issuer of cert-manager. If it is empty, the manager creates one.
 	CertificateIssuer string

@@ -44,7 +44,8 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the replica (--replica-name): %w", err)
 	}
-	if s.certificates, err = certs.New(o.certificates(namespace)); err != nil {
+	options := o.certificates(namespace)
+	if s.certificates, err = certs.New(&options); err != nil {
 		return nil, fmt.Errorf("preparing the certificate: %w", err)
 	}
 	server, err := o.newServer(s.certificates.TLS)
@@ -99,7 +100,7 @@ func (o *Options) issuer() *certs.Issuer {
 // validateCertificates checks the flags about the certificate.
 func (o *Options) validateCertificates() error {
 	if mode := certs.Mode(o.CertificateMode); o.CABundle == byInjector && mode != certs.CertManager && mode != certs.Existing {
-		return fmt.Errorf("--ca-bundle=%s requires --certificate-mode=%s or %s: cainjector does not know the manager's own authority", byInjector, certs.CertManager, certs.Existing)
+		return fmt.Errorf("--ca-bundle=%s requires --certificate-mode=%s or %s: cainjector does not know the manager's own certificate", byInjector, certs.CertManager, certs.Existing)
 	}
 	options := o.certificates("default")
 	if err := options.Validate(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -223,7 +224,11 @@ func (r *certificateReport) Text(p *cli.Page) {
 		if s.NotAfter != nil {
 			text += fmt.Sprintf(": issued by %s, valid until %s", s.Issuer, s.NotAfter.UTC().Format(time.RFC3339))
 		}
-		secrets = append(secrets, cli.Shorten(text+": "+cmp.Or(s.Problem, "trusted by all webhook configurations")))
+		state := cmp.Or(s.Problem, "trusted by all webhook configurations")
+		if !slices.Contains(slices.Collect(maps.Values(r.Replicas)), s.Name) {
+			state = "not served, " + state
+		}
+		secrets = append(secrets, cli.Shorten(text+": "+state))
 	}
 	p.Row("Secrets:", cmp.Or(strings.Join(secrets, "\n"), "none"))
 	for name, serves := range r.Replicas {

@@ -247,6 +247,21 @@ func TestWhyCertificateWithoutCertManager(t *testing.T) {
 	}
 }
 
+// A Secret of another mode, which no webhook configuration trusts, is no problem.
+func TestWhyCertificateOfAnotherSource(t *testing.T) {
+	end := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := &certificateReport{Replicas: map[string]string{"a": "s"}, Secrets: []certificateSecret{
+		{Name: "s", Issuer: "CN=x", NotAfter: &end}, {Name: "other", Issuer: "CN=y", NotAfter: &end, Problem: "not trusted by c"},
+	}}
+	var text strings.Builder
+	if err := cli.Render(&text, r, end); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); !strings.Contains(got, "Z: trusted by all") || !strings.Contains(got, "Z: not served, not trusted by c") || strings.Contains(got, "Next step:") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // What is wrong is told with the command that shows more.
 func TestWhyCertificateProblems(t *testing.T) {
 	end := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
