@@ -100,12 +100,12 @@ keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 .PHONY: test-unit
 test-unit: bin ## Run the Go tests of one process, with the race detector where goroutines meet and there is a C compiler, where something has changed
 	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(if $(race),$(raced),$(gotest)) $(units) | $(keep)
-	@$(gotest) $(plain) | $(keep)
+	@$(if $(FOLLOWED),,$(gotest) $(plain) | $(keep))
 
-# -count=1: the test cache does not look at the programs that tests build and run.
+# -count=1: the test cache does not look at the programs that tests build and run. With FOLLOWED=1, when few walks are left, plain is beside them.
 .PHONY: test-walks
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
-	@$(gotest) -count=1 $(walks) | $(keep)
+	@$(gotest) -count=1 $(walks) $(if $(FOLLOWED),$(plain)) | $(keep)
 
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
