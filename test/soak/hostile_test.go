@@ -255,7 +255,7 @@ func TestAHostileNamespaceBesideAnOrdinaryOne(t *testing.T) {
 	filled := stop()
 	stop = s.watchMemory(t)
 	h.attack(standing)
-	beside := s.ordinary.rounds(1)
+	beside := s.ordinary.rounds(2)
 	attacked := stop()
 	stop = s.watchMemory(t)
 	h.nest()
