@@ -73,10 +73,12 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 # through govmomi's simulator, which takes long with it; and what computes. Test doubles are tested as units.
 walking = $(filter-out %/double/conformance %/double/fake,$(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin \
 	./cmd/sallyport/tools ./test/...))
-walks = $(shell printf '%s\n' $(filter-out $(repeated),$(walking)) | hack/shallow.sh '$(followed)' | hack/longest.sh test)
-# FOLLOWED=1 says that make test-deep follows: of these packages, what it runs in depth does not run before that.
-followed := $(if $(FOLLOWED),$(shell hack/followed.sh))
-repeated = $(if $(and $(followed),$(race)),$(patsubst ./%,sallyport.dev/sallyport/%,$(computing)))
+walks = $(shell printf '%s\n' $(filter-out $(whole) $(repeated),$(walking)) | hack/shallow.sh | hack/longest.sh test)
+# With FOLLOWED=1, both for make test and for the make test-deep that follows it, a package of these that has tests for make test-deep runs
+# once, in make test-deep, with all of its tests: a second run would link them and start a control plane and managers again.
+whole = $(if $(FOLLOWED),$(filter-out $(repeated),$(filter $(walking),$(shell hack/deep.sh | awk '{ print "sallyport.dev/sallyport/" substr($$NF, 3) }'))))
+# So do the packages of computing, with the race detector.
+repeated = $(if $(and $(FOLLOWED),$(race)),$(patsubst ./%,sallyport.dev/sallyport/%,$(computing)))
 plain = $(filter-out $(walking),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
 units = $(filter-out $(walking) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
@@ -98,18 +100,18 @@ keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 .PHONY: test-unit
 test-unit: bin ## Run the Go tests of one process, with the race detector where goroutines meet and there is a C compiler, where something has changed
 	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(if $(race),$(raced),$(gotest)) $(units) | $(keep)
-	@$(gotest) $(plain) | $(keep)
+	@$(if $(FOLLOWED),,$(gotest) $(plain) | $(keep))
 
-# -count=1: the test cache does not look at the programs that tests build and run.
+# -count=1: the test cache does not look at the programs that tests build and run. With FOLLOWED=1, when few walks are left, plain is beside them.
 .PHONY: test-walks
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
-	@$(gotest) -count=1 $(if $(followed),'-skip=$(followed)') $(walks) | $(keep)
+	@$(gotest) -count=1 $(walks) $(if $(FOLLOWED),$(plain)) | $(keep)
 
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
 	{ for package in $(if $(race),$(computing)); do echo $(raced) -count=1 $$package; done && \
-		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
+		WHOLE='$(whole)' hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
 	@hack/slowest.sh $(said) deep
 
 .PHONY: test-again

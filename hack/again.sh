@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs what failed under each.sh once more, one after another, and of a package only the tests that failed: again.sh DIR. If all pass
-# now, it succeeds, and its last lines name them as FLAKY, with both outputs. A data race, and a lost or doubled effect (depth.Effect),
-# are failures whatever a second run says: they are not run again.
+# now, it succeeds, and its last lines name them as FLAKY, with both outputs. A data race, a lost or doubled effect (depth.Effect), and a
+# test that is not in depth (one of make test) are failures whatever a second run says: they are not run again.
 set -euf -o pipefail
 hack=$(dirname "${BASH_SOURCE[0]}") dir=$1
 
@@ -23,6 +23,13 @@ second() {
 	}' "$1.run"
 }
 
+# shallow names the tests that failed and are not in depth.
+shallow() {
+	local deep
+	deep=$(sed -n 's/.*SALLYPORT_TEST_DEEP=\([^ ]*\).*/\1/p; t; s/.*/./p' "$1.run")
+	failing "$1.out" | awk -v deep="$deep" '$0 !~ deep' | paste -sd ' ' -
+}
+
 tried=0 failed=0 flaky=
 for i in $(cd "$dir" && set +f && ls -- *.run | sort -n); do
 	run=$dir/${i%.run}
@@ -30,6 +37,12 @@ for i in $(cd "$dir" && set +f && ls -- *.run | sort -n); do
 	package=$(awk '{ print $NF }' "$run.run")
 	if grep -qE 'WARNING: DATA RACE|race detected during execution|^fatal error: concurrent map|EFFECT: ' "$run.out"; then
 		echo "not run again, because of a data race or a wrong effect: $package"
+		failed=1
+		continue
+	fi
+	others=$(shallow "$run")
+	if [ -n "$others" ]; then
+		echo "not run again, because make test has them: $package $others"
 		failed=1
 		continue
 	fi

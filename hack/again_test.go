@@ -21,6 +21,7 @@ func TestWhatFailsRunsOnceMore(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		tests string
+		deep  string // those of them that are in depth, if not all
 		flags string
 		fails bool
 		flaky string // what is said of it
@@ -30,6 +31,8 @@ func TestWhatFailsRunsOnceMore(t *testing.T) {
 		"a test that fails once":           {tests: "Flaky|Passes", flaky: "FLAKY: ./made TestFlaky", ends: "ok made"},
 		"a test that fails twice":          {tests: "Flaky|Fails", fails: true},
 		"a lost effect":                    {tests: "Effect|Flaky", fails: true, once: true},
+		"a test of make test":              {tests: "Flaky|Passes", deep: "^(TestPasses)$", fails: true, once: true},
+		"a test of make test, in depth":    {tests: "Flaky|Passes", deep: "^(TestFlaky)$", flaky: "FLAKY: ./made TestFlaky", ends: "ok made"},
 		"a panic, after which not all ran": {tests: "Panics|Fails", fails: true},
 		"a panic":                          {tests: "Panics|Passes", flaky: "FLAKY: ./made TestPanics", ends: "ok made"},
 		"a test that takes too long":       {tests: "Hangs", flags: "-timeout=1s", flaky: "FLAKY: ./made TestHangs", ends: "ok made"},
@@ -48,7 +51,11 @@ func TestWhatFailsRunsOnceMore(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module made\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			line := strings.Join(strings.Fields("MADE=1 go test -count=1 "+tc.flags+" -run=^Test("+tc.tests+")$ ./made"), " ")
+			deep := ""
+			if tc.deep != "" {
+				deep = depth.Variable + "=" + tc.deep
+			}
+			line := strings.Join(strings.Fields("MADE=1 "+deep+" go test -count=1 "+tc.flags+" -run=^Test("+tc.tests+")$ ./made"), " ")
 			if out, err := script(t, dir, line+"\nMADE=1 go test -count=1 -run=^TestPasses$ ./made\n", "each.sh"); err == nil {
 				t.Fatalf("the first run does not fail:\n%s", out)
 			}
@@ -56,7 +63,7 @@ func TestWhatFailsRunsOnceMore(t *testing.T) {
 			if fails := err != nil; fails != tc.fails {
 				t.Fatalf("fails: %v, want %v:\n%s", fails, tc.fails, out)
 			}
-			if ran := strings.Contains(out, "once more, alone: MADE=1"); ran == tc.once {
+			if ran := strings.Contains(out, "once more, alone: "); ran == tc.once {
 				t.Errorf("runs once more: %v:\n%s", ran, out)
 			}
 			flaky := regexp.MustCompile("(?m)^FLAKY: .*").FindString(out)

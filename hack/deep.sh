@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints how to run the tests that look at more in depth or are left to a run without the race detector, of each package only these, a
 # command a line: deep.sh go test -count=1 ... A test is one of them if it asks the package depth, or names a function that does; where
-# that is asked outside functions, all tests of the package are.
+# that is asked outside functions, all tests of the package are. Of the packages of the variable WHOLE all tests are run. In any case
+# SALLYPORT_TEST_DEEP is the expression for the tests that are in depth, for again.sh.
 set -euo pipefail
 
 grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Of\|Only\|Unraced\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
@@ -24,5 +25,9 @@ grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Of\|Only\|Unraced\)(' . |
 				if (order[i] in deep && order[i] ~ /^(Test|Fuzz)/ && order[i] != "TestMain") tests = tests (tests ? "|" : "") order[i]
 			print all ? "." : "^(" tests ")$"
 		}')
-	echo SALLYPORT_TEST_DEEP=1 "$@" "-run=$tests" "$package"
+	case " ${WHOLE:-} " in
+	*" sallyport.dev/sallyport/${package#./} "*) run=. ;;
+	*) run=$tests ;;
+	esac
+	echo "SALLYPORT_TEST_DEEP=$tests" "$@" "-run=$run" "$package"
 done

@@ -87,7 +87,7 @@ func growth(t *testing.T, p *v1alpha1.RegoPolicy, policies, withTests *ast.Compi
 		t.Error("no input of its tests is understood with the shipped parameters")
 	}
 	for _, list := range slices.Sorted(maps.Keys(byList)) {
-		longest := depth.Of(300, 600)
+		const longest = 300
 		input := s.dearest(byList[list], list)
 		if input == nil {
 			continue // it cannot be longer, or what is longer is another request

@@ -134,7 +134,8 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			f.happens(s)
 			f.settles()
 			want := f.look()
-			for at, ended := 0, false; !ended; at += depth.Of(11, 1) {
+			every := depth.Of(23, 2)
+			for at, ended := depth.Turn(every), false; !ended; at += every {
 				for _, after := range depth.Of([]bool{at%2 == 0}, []bool{false, true}) {
 					f.reset()
 					f.happens(s)

@@ -73,7 +73,7 @@ func milliseconds(all []time.Duration) (numbers []int64) {
 
 // decides asks one replica until it refuses with those words.
 func (w *walk) decides(pod, words string, since time.Time) time.Duration {
-	looks := time.NewTicker(10 * time.Millisecond)
+	looks := time.NewTicker(50 * time.Millisecond)
 	defer looks.Stop()
 	for {
 		answer, err := w.ask(w.Context(), pod)

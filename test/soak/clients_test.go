@@ -35,8 +35,17 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	depth.Only(t)
 	dir := t.TempDir()
 	clientFiles(t, dir, "kube-apiserver")
-	p := newPair(t, map[string]string{"admission-control-config-file": admissionConfiguration(t, dir)},
+	p, err := newPair(t.Context(), 1, map[string]string{"admission-control-config-file": admissionConfiguration(t, dir)},
 		"--client-ca-file="+filepath.Join(dir, "ca.crt"), "--client-names=kube-apiserver")
+	t.Cleanup(func() {
+		p.tell(t)
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", p.replicas[0].Webhooks()) //nolint:gosec // a forger trusts anybody
 	if err == nil {                                                                                                                     // with TLS 1.3 the refusal comes with what is read first

@@ -8,12 +8,21 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/env/install"
 )
 
-// body is the largest that is read.
-const body = 7 << 20
+const (
+	// body is the largest that is read.
+	body = 7 << 20
+	// connections is how many forgers there are.
+	connections = 50
+)
 
 func review(resource, kind, operation, object string) string {
 	return fmt.Sprintf(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "forged", "operation": %q,
@@ -123,4 +132,43 @@ func (f *forger) dawdle(conn net.Conn, path, text string, slowly bool) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
+}
+
+// Whatever is sent in 50 connections, no honest request is refused or late, and no replica outgrows its limit.
+func TestForgersBesideHonestRequests(t *testing.T) {
+	depth.Only(t)
+	p := sharedPair(t)
+	c, err := install.Client(p.plane.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	honest := &tally{n: map[string]int{}, slow: map[string]time.Duration{}, failed: map[string]int{}}
+	ctx, cancel := context.WithTimeout(t.Context(), duration(t))
+	defer cancel()
+	var all sync.WaitGroup
+	var sent [16]atomic.Int64
+	for i := range connections {
+		all.Go(func() { (&forger{p.replicas[i%2].Webhooks(), &sent}).run(ctx, i) })
+	}
+	for range 2 {
+		all.Go(func() { honest.throughAPIServer(ctx, c) })
+	}
+	had := p.watchMemory(t)
+	for _, m := range p.replicas {
+		all.Go(func() { honest.direct(ctx, m.Webhooks()) })
+	}
+	all.Wait()
+	p.limitReplicas(t, had())
+	for what, n := range honest.n {
+		t.Logf("%s: %d, the slowest took %v", what, n, honest.slow[what])
+	}
+	for what, n := range honest.failed {
+		t.Errorf("%d times %s", n, what)
+	}
+	if len(honest.n) != 3 {
+		t.Errorf("only %v were asked", honest.n)
+	}
+	for i := range forgeries {
+		t.Logf("%s: sent %d times", forgeries[i].name, sent[i].Load())
+	}
 }

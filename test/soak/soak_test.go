@@ -11,10 +11,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,17 +24,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
-const (
-	// connections is how many forgers there are.
-	connections = 50
-	// deadline is how long the API server waits, by the chart's webhook.timeoutSeconds.
-	deadline = 5 * time.Second
-)
+// deadline is how long the API server waits, by the chart's webhook.timeoutSeconds.
+const deadline = 5 * time.Second
 
 // duration is seconds in CI; SALLYPORT_SOAK=10m is for by hand.
 func duration(t *testing.T) time.Duration {
@@ -50,60 +45,105 @@ func duration(t *testing.T) time.Duration {
 	return d
 }
 
-// pair are two replicas behind one Service.
+// pair are replicas behind one Service.
 type pair struct {
 	plane    *env.ControlPlane
 	replicas []*install.Manager
+	logs     install.Log
+	closers  []func() error // called in reverse order
 }
 
-func newPair(t *testing.T, flags map[string]string, more ...string) *pair {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
+// shared are two replicas for all tests whose API server and managers need no flags of their own.
+var shared struct {
+	sync.Once
+	*pair
+	err error
+}
+
+func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
+	code := m.Run()
+	if shared.pair != nil {
+		if err := shared.close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
 		}
 	}
-	logs, p := &install.Log{}, &pair{}
-	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
-	must(err)
-	t.Setenv("GOGC", "100") // as in a cluster: programs of tests collect garbage more seldom
-	p.plane, err = env.Start(context.WithoutCancel(t.Context()), env.Options{APIServerFlags: flags})
-	must(err)
-	sallyport, err := install.Prepare(t.Context(), p.plane)
-	must(err)
-	var closers []func() error
-	t.Cleanup(func() {
-		for _, end := range append(closers, sallyport.Remove, p.plane.Stop) {
-			if err := end(); err != nil {
-				t.Error(err)
-			}
-		}
-		if t.Failed() {
-			t.Logf("the end of what the managers logged:\n%s", install.Tail(logs.String(), 40))
-		}
-	})
+	os.Exit(code)
+}
+
+func sharedPair(t *testing.T) *pair {
+	t.Helper()
+	shared.Do(func() { shared.pair, shared.err = newPair(context.Background(), 2, nil, "--poll-interval=200ms") })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	t.Cleanup(func() { shared.tell(t) })
+	return shared.pair
+}
+
+// newPair starts an API server and so many replicas with those flags. On an error, close ends what was started.
+func newPair(ctx context.Context, replicas int, flags map[string]string, more ...string) (p *pair, err error) {
+	p = &pair{}
+	dir, err := os.MkdirTemp("", "sallyport-soak-")
+	if err != nil {
+		return p, err
+	}
+	p.closers = append(p.closers, func() error { return os.RemoveAll(dir) })
+	binary, err := install.Build(ctx, dir, "sallyport.dev/sallyport/cmd/sallyport")
+	if err != nil {
+		return p, err
+	}
+	// As in a cluster: programs of tests collect garbage more seldom.
+	if err := os.Setenv("GOGC", "100"); err != nil {
+		return p, err
+	}
+	if p.plane, err = env.Start(context.WithoutCancel(ctx), env.Options{APIServerFlags: flags}); err != nil {
+		return p, err
+	}
+	p.closers = append(p.closers, p.plane.Stop)
+	sallyport, err := install.Prepare(ctx, p.plane)
+	if err != nil {
+		return p, err
+	}
+	p.closers = append(p.closers, sallyport.Remove)
 	options := install.Options{Binary: binary, Flags: more, Records: io.Discard, Logs: io.Discard}
-	if os.Getenv("SALLYPORT_SOAK_LOGS") != "" || len(more) > 0 {
-		options.Logs = logs
+	if os.Getenv("SALLYPORT_SOAK_LOGS") != "" || flags != nil {
+		options.Logs = &p.logs
 	}
 	var backends []install.Backend
-	for i, name := range []string{"sallyport-a", "sallyport-b"} {
-		m, err := sallyport.Manager(options, name, install.Ports{Webhook: 9444 + i, Metrics: 8082 + i, Health: 8092 + i})
-		must(err)
-		closers = append(closers, m.Stop)
-		must(m.AwaitReady(t.Context()))
-		p.replicas, backends = append(p.replicas, m), append(backends, m.Backend())
+	for i := range replicas {
+		m, err := sallyport.Manager(options, fmt.Sprint("sallyport-", i), install.Ports{Webhook: 9444 + i, Metrics: 8082 + i, Health: 8092 + i})
+		if err != nil {
+			return p, err
+		}
+		p.replicas, backends, p.closers = append(p.replicas, m), append(backends, m.Backend()), append(p.closers, m.Stop)
+		if err := m.AwaitReady(ctx); err != nil {
+			return p, err
+		}
 	}
 	balancer, err := install.NewBalancer(net.JoinHostPort(sallyport.Address, strconv.Itoa(install.Port)), backends...)
-	must(err)
-	closers = append([]func() error{balancer.Close}, closers...)
-	must(sallyport.AwaitJudgement(t.Context()))
-	return p
+	if err != nil {
+		return p, err
+	}
+	p.closers = append(p.closers, balancer.Close)
+	return p, sallyport.AwaitJudgement(ctx)
+}
+
+// close ends everything.
+func (p *pair) close() error {
+	var errs []error
+	for _, end := range slices.Backward(p.closers) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// tell logs the end of what the managers logged, if the test fails.
+func (p *pair) tell(t *testing.T) {
+	if t.Failed() {
+		t.Logf("the end of what the managers logged:\n%s", install.Tail(p.logs.String(), 40))
+	}
 }
 
 // tally is of honest requests.
@@ -199,44 +239,5 @@ func (a *tally) direct(ctx context.Context, address string) {
 			return
 		}
 		a.add("direct", time.Since(began), err)
-	}
-}
-
-// Whatever is sent in 50 connections, no honest request is refused or late, and no replica outgrows its limit.
-func TestForgersBesideHonestRequests(t *testing.T) {
-	depth.Only(t)
-	p := newPair(t, nil)
-	c, err := install.Client(p.plane.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	honest := &tally{n: map[string]int{}, slow: map[string]time.Duration{}, failed: map[string]int{}}
-	ctx, cancel := context.WithTimeout(t.Context(), duration(t))
-	defer cancel()
-	var all sync.WaitGroup
-	var sent [16]atomic.Int64
-	for i := range connections {
-		all.Go(func() { (&forger{p.replicas[i%2].Webhooks(), &sent}).run(ctx, i) })
-	}
-	for range 2 {
-		all.Go(func() { honest.throughAPIServer(ctx, c) })
-	}
-	had := p.watchMemory(t)
-	for _, m := range p.replicas {
-		all.Go(func() { honest.direct(ctx, m.Webhooks()) })
-	}
-	all.Wait()
-	p.limitReplicas(t, had())
-	for what, n := range honest.n {
-		t.Logf("%s: %d, the slowest took %v", what, n, honest.slow[what])
-	}
-	for what, n := range honest.failed {
-		t.Errorf("%d times %s", n, what)
-	}
-	if len(honest.n) != 3 {
-		t.Errorf("only %v were asked", honest.n)
-	}
-	for i := range forgeries {
-		t.Logf("%s: sent %d times", forgeries[i].name, sent[i].Load())
 	}
 }

@@ -32,7 +32,7 @@ type street struct {
 
 func newStreet(t *testing.T) *street {
 	t.Helper()
-	s := &street{T: step.T{T: t}, pair: newPair(t, nil, "--poll-interval=200ms")}
+	s := &street{T: step.T{T: t}, pair: sharedPair(t)}
 	var err error
 	s.admin, err = install.Client(s.plane.Config)
 	s.Must(err)

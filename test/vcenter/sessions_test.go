@@ -22,7 +22,7 @@ import (
 func TestSessions(t *testing.T) {
 	depth.Only(t)
 	t.Parallel()
-	const machines, rounds = 10, 10
+	const machines, rounds = 10, 4
 	s := newSite(t).ready()
 	vms := make([]*v1alpha1.VirtualMachine, machines)
 	for i := range vms {

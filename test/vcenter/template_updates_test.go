@@ -67,7 +67,7 @@ func (s *site) inFolder() string {
 	return strings.Join(all, ", ")
 }
 
-// Twenty-five releases one after the other, some of them from a server that is in trouble, leave nothing behind: no sessions, no leases, no parts.
+// Twelve releases one after the other, some of them from a server that is in trouble, leave nothing behind: no sessions, no leases, no parts.
 func TestTemplateUpdates(t *testing.T) {
 	depth.Only(t)
 	t.Parallel()
@@ -105,7 +105,7 @@ func TestTemplateUpdates(t *testing.T) {
 		i.badly(a)
 		next()
 	}
-	for update <= 25 {
+	for update <= 12 {
 		next()
 	}
 	s.until("only the template is there", left, nothing)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,11 @@ func (b *Balancer) Taken(address string) int {
 		}
 	}
 	return 0
+}
+
+// Ready reports whether a backend was ready when it was last probed.
+func (b *Balancer) Ready(address string) bool {
+	return slices.ContainsFunc(b.backends, func(one *backend) bool { return one.Address == address && one.ready.Load() })
 }
 
 // Reset cuts all connections: the API server keeps some for its next requests, and has to make others.

@@ -23,7 +23,7 @@ const (
 	// node is what the pods are bound to.
 	node = "local"
 	// lookPeriod is how often the kubelet looks at its pods.
-	lookPeriod = 50 * time.Millisecond
+	lookPeriod = probePeriod
 	// restartPause is how long there is at least from one start of a process to the next.
 	restartPause = time.Second
 	// maxPods is how many it runs at once: two, and those that a rollout puts in their place.
@@ -278,14 +278,23 @@ func (k *Kubelet) tend(ctx context.Context, object *corev1.Pod) error {
 		return k.restart(ctx, object, p)
 	default:
 	}
-	probing, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	ready := p.ready(probing)
+	ready := k.probe(ctx, p)
 	if ready == p.shown && !p.stale {
 		return nil
 	}
 	p.shown, p.stale = ready, true
 	return k.show(ctx, object, p)
+}
+
+// probe reports whether a pod is ready. A probe costs the manager a TLS handshake: as long as a pod stays ready, the probes of the balancer
+// are enough.
+func (k *Kubelet) probe(ctx context.Context, p *pod) bool {
+	if p.shown && k.balancer != nil && k.balancer.Ready(p.manager.Webhooks()) {
+		return true
+	}
+	probing, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	return p.ready(probing)
 }
 
 // remove tells the API server that nothing runs of a pod any more.

@@ -20,11 +20,14 @@ import (
 // Tags are what make build builds with.
 const Tags = env.Tags
 
+// link links a file, or copies it to another file system.
+const link = `sh -c 'rm -f "$1"; ln "$0" "$1" 2>/dev/null || cp "$0" "$1"'`
+
 // Build builds the program of a package into a folder, and gives its path. Go keeps what it has linked for `go run`, but not for
 // `go build`: so it has the copy run, and the packages of tests do not link the same program one after another.
 func Build(ctx context.Context, folder, pkg string) (binary string, err error) {
 	binary = filepath.Join(folder, path.Base(pkg))
-	if out, err := exec.CommandContext(ctx, "go", "run", "-tags", Tags, "-ldflags=-s -w", "-exec", "cp", pkg, binary).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "run", "-tags", Tags, "-ldflags=-s -w", "-exec", link, pkg, binary).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
 	return binary, nil

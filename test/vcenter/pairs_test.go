@@ -1,4 +1,6 @@
-package collisions
+//go:build !race
+
+package vcenter
 
 import (
 	"slices"
@@ -40,9 +42,10 @@ func leaves(what string) v1alpha1.PowerState {
 	return v1alpha1.PowerRunning
 }
 
-// Pairs has every operation meet every other on a machine of their own, all at once: 81 pairs. The running one hangs. One that yields
-// ends superseded and the new one succeeds; otherwise the new one is refused and the running one, no longer hanging, succeeds.
-func Pairs(t *testing.T, c *Cluster) {
+// Every operation is requested while every other one hangs, each time on another machine: 81 pairs. If the matrix allows it, the running one
+// ends superseded and the new one succeeds. Otherwise the new one is refused, and the running one succeeds once it does not hang any more.
+func TestPairs(t *testing.T) {
+	depth.Only(t)
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 16)
 	for _, running := range operations {
@@ -50,17 +53,17 @@ func Pairs(t *testing.T, c *Cluster) {
 			all.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				t.Run(running+" then "+asked, func(t *testing.T) { pair(t, c, running, asked) })
+				t.Run(running+" then "+asked, func(t *testing.T) { pair(t, running, asked) })
 			})
 		}
 	}
 	all.Wait()
 }
 
-func pair(t *testing.T, c *Cluster, running, asked string) {
-	m := c.machine(t, map[bool]v1alpha1.PowerState{true: v1alpha1.PowerStopped, false: v1alpha1.PowerRunning}[running == "Start"])
+func pair(t *testing.T, running, asked string) {
+	m := newMachine(t, map[bool]v1alpha1.PowerState{true: v1alpha1.PowerStopped, false: v1alpha1.PowerRunning}[running == "Start"])
 	release := m.hang(running)
-	node := m.Node()
+	node := m.node()
 	first := m.ask(running)
 	m.tells(first)
 	second := m.request(asked)
@@ -83,8 +86,8 @@ func pair(t *testing.T, c *Cluster, running, asked string) {
 	m.supersedes(second, first)
 	m.rests(leaves(asked))
 	m.intends(leaves(asked), second.Name)
-	if m.Node() != node {
-		t.Errorf(depth.Effect+"the machine went from %s to %s though its migration was superseded", node, m.Node())
+	if m.node() != node {
+		t.Errorf(depth.Effect+"the machine went from %s to %s though its migration was superseded", node, m.node())
 	}
 	release()
 }
@@ -94,12 +97,12 @@ func (m *machine) hang(what string) (release func()) {
 	kind, forced := strings.CutSuffix(what, " force")
 	switch {
 	case kind == "Start":
-		return m.Hold(runtime.TaskPowerOn)
+		return m.hold(runtime.TaskPowerOn)
 	case kind == "Migrate", kind == "Evict":
-		return m.Hold(runtime.TaskRelocate)
+		return m.hold(runtime.TaskRelocate)
 	case forced:
-		return m.Hold(runtime.TaskPowerOff)
+		return m.hold(runtime.TaskPowerOff)
 	}
-	m.IgnoreShutdown()
-	return m.HeedShutdown
+	stack.vcenter.IgnoreShutdown(m.path)
+	return func() { stack.vcenter.HeedShutdown(m.path) }
 }

@@ -1,4 +1,6 @@
-package collisions
+//go:build !race
+
+package vcenter
 
 import (
 	"fmt"
@@ -17,7 +19,7 @@ import (
 // scenarios are the collisions that have names.
 var scenarios = []struct {
 	name string
-	test func(t *testing.T, c *Cluster)
+	test func(t *testing.T)
 }{
 	{"Stop over a stuck Start", stopOverStuckStart},
 	{"forced Stop over a Stop that the guest ignores", forcedStopOverIgnoredStop},
@@ -33,31 +35,31 @@ var scenarios = []struct {
 	{"operations on a suspended machine", suspended},
 }
 
-// Scenarios runs the collisions that have names, all at once.
-func Scenarios(t *testing.T, c *Cluster) {
+func TestScenarios(t *testing.T) {
+	depth.Only(t)
 	var all sync.WaitGroup
 	for _, s := range scenarios {
-		all.Go(func() { t.Run(s.name, func(t *testing.T) { s.test(t, c) }) })
+		all.Go(func() { t.Run(s.name, func(t *testing.T) { s.test(t) }) })
 	}
 	all.Wait()
 }
 
 // stuck gives a machine on which an operation hangs.
-func stuck(t *testing.T, c *Cluster, what string) (m *machine, o *v1alpha1.VirtualMachineOperation) {
+func stuck(t *testing.T, what string) (m *machine, o *v1alpha1.VirtualMachineOperation) {
 	t.Helper()
 	power := v1alpha1.PowerRunning
 	if what == "Start" {
 		power = v1alpha1.PowerStopped
 	}
-	m = c.machine(t, power)
+	m = newMachine(t, power)
 	m.hang(what)
 	o = m.ask(what)
 	m.tells(o)
 	return m, o
 }
 
-func stopOverStuckStart(t *testing.T, c *Cluster) {
-	m, start := stuck(t, c, "Start")
+func stopOverStuckStart(t *testing.T) {
+	m, start := stuck(t, "Start")
 	stop := m.ask("Stop")
 	m.ends(stop, "Completed/Succeeded")
 	m.supersedes(stop, start)
@@ -65,36 +67,36 @@ func stopOverStuckStart(t *testing.T, c *Cluster) {
 	m.intends(v1alpha1.PowerStopped, stop.Name)
 }
 
-func forcedStopOverIgnoredStop(t *testing.T, c *Cluster) {
-	m, gentle := stuck(t, c, "Stop")
+func forcedStopOverIgnoredStop(t *testing.T) {
+	m, gentle := stuck(t, "Stop")
 	forced := m.ask("Stop force")
 	m.ends(forced, "Completed/Succeeded")
 	m.supersedes(forced, gentle)
 	m.rests(v1alpha1.PowerStopped)
 }
 
-func restartOverMigration(t *testing.T, c *Cluster) {
-	m, move := stuck(t, c, "Migrate")
-	node, incarnation := m.Node(), m.get().Status.Incarnation
+func restartOverMigration(t *testing.T) {
+	m, move := stuck(t, "Migrate")
+	node, incarnation := m.node(), m.get().Status.Incarnation
 	restart := m.ask("Restart")
 	m.ends(restart, "Completed/Succeeded")
 	m.supersedes(restart, move)
 	m.rests(v1alpha1.PowerRunning)
-	if m.Node() != node {
-		t.Errorf("the machine went from %s to %s", node, m.Node())
+	if m.node() != node {
+		t.Errorf("the machine went from %s to %s", node, m.node())
 	}
 	if m.get().Status.Incarnation == incarnation {
 		t.Error("the machine has not been off")
 	}
 }
 
-func forcedRestartOverRestart(t *testing.T, c *Cluster) {
-	m := c.machine(t, v1alpha1.PowerRunning)
-	release := m.Hold(runtime.TaskPowerOn)
+func forcedRestartOverRestart(t *testing.T) {
+	m := newMachine(t, v1alpha1.PowerRunning)
+	release := m.hold(runtime.TaskPowerOn)
 	gentle := m.ask("Restart")
 	m.until("the second half has begun", func() bool {
 		m.state(gentle)
-		return gentle.Status.Step == v1alpha1.StepPowerOn && m.Power() == v1alpha1.PowerStopped
+		return gentle.Status.Step == v1alpha1.StepPowerOn && m.power() == v1alpha1.PowerStopped
 	})
 	m.tells(gentle)
 	forced := m.ask("Restart force")
@@ -104,14 +106,14 @@ func forcedRestartOverRestart(t *testing.T, c *Cluster) {
 	m.rests(v1alpha1.PowerRunning)
 }
 
-func stopOverRunPolicy(t *testing.T, c *Cluster) {
-	m := c.machine(t, v1alpha1.PowerRunning)
-	m.Hold(runtime.TaskPowerOn)
+func stopOverRunPolicy(t *testing.T) {
+	m := newMachine(t, v1alpha1.PowerRunning)
+	m.hold(runtime.TaskPowerOn)
 	vm := m.get()
 	before := client.MergeFrom(vm.DeepCopy()) // and not an update, which a status that is just being written would refuse
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
-	m.Must(c.Client.Patch(t.Context(), vm, before))
-	m.GoOff()
+	m.Must(stack.client.Patch(t.Context(), vm, before))
+	stack.vcenter.SetPower(m.path, v1alpha1.PowerStopped)
 	m.until("the run policy is starting it", func() bool {
 		a := m.get().Status.ActiveOperation
 		return a != nil && a.Origin == v1alpha1.OriginRunPolicy && a.Type == v1alpha1.OperationStart
@@ -122,9 +124,9 @@ func stopOverRunPolicy(t *testing.T, c *Cluster) {
 	m.intends(v1alpha1.PowerStopped, stop.Name)
 }
 
-func operationDeleted(t *testing.T, c *Cluster) {
-	m, start := stuck(t, c, "Start")
-	m.Must(c.Client.Delete(t.Context(), start))
+func operationDeleted(t *testing.T) {
+	m, start := stuck(t, "Start")
+	m.Must(stack.client.Delete(t.Context(), start))
 	m.until("the operation is gone", func() bool { return m.state(start) == "gone" })
 	m.rests(v1alpha1.PowerStopped)
 	if i := m.get().Status.PowerIntent; i != nil && i.By == start.Name {
@@ -135,42 +137,42 @@ func operationDeleted(t *testing.T, c *Cluster) {
 // goes deletes the VirtualMachine and waits until nothing of it is left.
 func (m *machine) goes() {
 	m.Helper()
-	m.Must(m.cluster.Client.Delete(m.Context(), m.get()))
+	m.Must(stack.client.Delete(m.Context(), m.get()))
 	m.until("the VirtualMachine is gone", func() bool {
 		vm := m.get()
 		return vm == nil || vm.UID != m.uid
 	})
-	if power := m.Power(); power != "" {
-		m.Errorf("the hypervisor still has the machine as the VirtualMachine's, and it is %s", power)
+	if power := m.power(); power != "" {
+		m.Errorf("the machine is still marked as the VirtualMachine's, and it is %s", power)
 	}
 }
 
-func machineDeleted(t *testing.T, c *Cluster) {
-	m, start := stuck(t, c, "Start")
+func machineDeleted(t *testing.T) {
+	m, start := stuck(t, "Start")
 	m.goes()
 	m.ends(start, "Failed/VirtualMachineDeleted")
 }
 
 // unstoppable gives a machine on which a Start hangs that cannot be cancelled.
-func unstoppable(t *testing.T, c *Cluster) (m *machine, start *v1alpha1.VirtualMachineOperation, release func()) {
+func unstoppable(t *testing.T) (m *machine, start *v1alpha1.VirtualMachineOperation, release func()) {
 	t.Helper()
-	m = c.machine(t, v1alpha1.PowerStopped)
-	m.IgnoreCancel()
+	m = newMachine(t, v1alpha1.PowerStopped)
+	stack.vcenter.IgnoreCancels(m.path)
 	release = m.hang("Start")
 	start = m.ask("Start")
 	m.tells(start)
 	return m, start, release
 }
 
-func machineRecreated(t *testing.T, c *Cluster) {
-	m, start, release := unstoppable(t, c)
+func machineRecreated(t *testing.T) {
+	m, start, release := unstoppable(t)
 	stop := m.ask("Stop") // waits until the power-on has ended
 	m.until("the Stop holds the machine", func() bool {
 		a := m.get().Status.ActiveOperation
 		return a != nil && a.ID == string(stop.UID)
 	})
 	before := m.uid
-	m.Must(c.Client.Delete(t.Context(), m.get()))
+	m.Must(stack.client.Delete(t.Context(), m.get()))
 	m.until("the deletion holds the machine", func() bool {
 		a := m.get().Status.ActiveOperation
 		return a != nil && a.Origin == v1alpha1.OriginDeletion
@@ -181,14 +183,14 @@ func machineRecreated(t *testing.T, c *Cluster) {
 	m.ends(start, "Failed/VirtualMachineDeleted")
 	m.ends(stop, "Failed/VirtualMachineDeleted")
 	m.until("the new one's machine is there", func() bool { return m.get().Status.InstanceID != "" })
-	m.rests(m.Power())
+	m.rests(m.power())
 	if i := m.get().Status.PowerIntent; m.uid == before || i != nil && (i.By == start.Name || i.By == stop.Name) {
 		t.Errorf("the new VirtualMachine has something of the old one: %+v", m.get().Status)
 	}
 }
 
-func twoStarts(t *testing.T, c *Cluster) {
-	m := c.machine(t, v1alpha1.PowerStopped)
+func twoStarts(t *testing.T) {
+	m := newMachine(t, v1alpha1.PowerStopped)
 	asked := []*v1alpha1.VirtualMachineOperation{m.request("Start"), m.request("Start")}
 	refused := make([]error, len(asked))
 	var both sync.WaitGroup
@@ -216,20 +218,20 @@ func twoStarts(t *testing.T, c *Cluster) {
 	}
 }
 
-func backendAway(t *testing.T, c *Cluster) {
-	m := c.machine(t, v1alpha1.PowerStopped)
-	back := m.Away()
+func backendAway(t *testing.T) {
+	m := newMachine(t, v1alpha1.PowerStopped)
+	reconnect := m.disconnect()
 	start := m.ask("Start", func(s *v1alpha1.VirtualMachineOperationSpec) { s.ActiveDeadlineSeconds = new(int32(3)) })
 	m.ends(start, "Failed/DeadlineExceeded")
 	if m.get().Status.ActiveOperation != nil {
 		t.Errorf("the machine is still held: %+v", m.get().Status)
 	}
-	back()
+	reconnect()
 	m.rests(v1alpha1.PowerStopped)
 }
 
-func cancelIgnored(t *testing.T, c *Cluster) {
-	m, start, release := unstoppable(t, c)
+func cancelIgnored(t *testing.T) {
+	m, start, release := unstoppable(t)
 	stop := m.ask("Stop")
 	m.until("the power-on is being undone", func() bool {
 		u := m.get().Status.Undoing
@@ -242,13 +244,13 @@ func cancelIgnored(t *testing.T, c *Cluster) {
 }
 
 // suspended is what is asked of a machine that somebody has suspended (machine-controller#299, vagrant-vsphere#93).
-func suspended(t *testing.T, c *Cluster) {
-	m := c.machine(t, v1alpha1.PowerRunning)
+func suspended(t *testing.T) {
+	m := newMachine(t, v1alpha1.PowerRunning)
 	incarnation := m.get().Status.Incarnation
 	suspend := func() {
-		m.Suspend()
+		stack.vcenter.SetPower(m.path, v1alpha1.PowerPaused)
 		touch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"labels": {"looked-at": "%d"}}}`, names.Add(1)))
-		m.Must(c.Client.Patch(m.Context(), m.get(), touch)) // not every hypervisor tells of it
+		m.Must(stack.client.Patch(m.Context(), m.get(), touch)) // so that it is observed
 		m.rests(v1alpha1.PowerPaused)
 	}
 	suspend()
