@@ -32,7 +32,8 @@ var update = flag.Bool("update", false, "write the output of commands into the f
 // Each script runs in a namespace of its own, which has the name of the script and is the default one of kubectl. Beside the commands of
 // testscript there are:
 //
-//	[!] kubectl ARGUMENT...        as the administrator, or with --as; repeated after a conflict, and if a test run of a policy took too long
+//	[!] kubectl ARGUMENT...        as the administrator, or with --as, for at most step.Patience; repeated after a conflict, and if a test
+//	                               run of a policy took too long
 //	records                        prints the decision records about the namespace, a line of JSON each
 //	audit                          prints the events about the namespace of the API server's audit log
 //	metrics NAME                   prints the metrics of the manager that begin with NAME
@@ -193,7 +194,7 @@ var again = regexp.MustCompile("the object has been modified|its rehearsal did n
 
 func kubectl(ctx context.Context, ts *testscript.TestScript, args []string) (stdout, stderr string, err error) {
 	if args[0] == "wait" {
-		args = append(slices.Clone(args), fmt.Sprintf("--timeout=%v", step.Patience))
+		args = append(slices.Clone(args), fmt.Sprintf("--timeout=%v", step.Patience-10*time.Second)) // before it is killed
 	}
 	s := scriptOf(ts)
 	timeout := step.Await(ctx, func(ctx context.Context) (bool, error) {
