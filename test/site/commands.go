@@ -24,21 +24,21 @@ import (
 type command func(ts *testscript.TestScript, neg bool, args []string)
 
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	"kubectl":  printed("kubectl", 1),
-	"records":  printed("records", 0),
-	"audit":    printed("audit", 0),
-	"metrics":  printed("metrics", 1),
-	"wait-for": waitFor,
-	"capture":  positive(1, capture),
-	"line":     positive(3, line),
-	"edit":     positive(3, edit),
-	"expand":   positive(1, expand),
-	"hold":     positive(2, hold),
-	"release":  positive(2, release),
-	"deaf":     positive(1, deaf),
-	"instance": instance,
-	"disk":     positive(1, disk),
-	"manager":  positive(1, manager),
+	"kubectl":         printed("kubectl", 1),
+	"records":         printed("records", 0),
+	"audit":           printed("audit", 0),
+	"metrics":         printed("metrics", 1),
+	"wait-for":        waitFor,
+	"capture":         positive(1, capture),
+	"line":            positive(3, line),
+	"edit":            positive(3, edit),
+	"expand":          positive(1, expand),
+	"hold":            positive(2, hold),
+	"release":         positive(2, release),
+	"ignore-shutdown": positive(1, ignoreShutdown),
+	"instance":        instance,
+	"disk":            positive(1, disk),
+	"manager":         positive(1, manager),
 }
 
 // printed returns the command that runs a printer with at least so many arguments.
@@ -144,7 +144,7 @@ func release(ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
-func deaf(ts *testscript.TestScript, args []string) error {
+func ignoreShutdown(ts *testscript.TestScript, args []string) error {
 	s := scriptOf(ts)
 	uid, err := s.uid(args[0])
 	if err == nil {

@@ -43,7 +43,7 @@ var update = flag.Bool("update", false, "write the output of commands into the f
 //	edit FILE OLD NEW              replaces the first occurrence of a text in a file
 //	expand FILE...                 expands environment variables in files
 //	hold|release MACHINE TASK      keeps the tasks of a kind of a machine, such as PowerOn, from ending, until release
-//	deaf MACHINE                   has the guest of a machine ignore shutdowns
+//	ignore-shutdown MACHINE        has the guest of a machine ignore shutdowns
 //	[!] instance UID               requires an instance for the VirtualMachine with the UID
 //	disk UID                       prints the ID of the disk of the VirtualDisk with the UID
 //	manager stop|start [PROGRAM]   stops the manager, or starts it. The end of the script starts the usual program again
