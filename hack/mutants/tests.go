@@ -30,13 +30,13 @@ var walks = []struct {
 }{
 	{"certs", []string{"./test/e2e", "./charts"}},
 	{"policies", []string{"./test/inputs", "./test/deletion", "./test/guards", "./test/foreign", "./test/e2e"}},
-	{"webhooks", []string{"./test/editing", "./test/foreign", "./test/e2e", "./cmd/sallyport/plugin"}},
+	{"webhooks", []string{"./test/foreign", "./test/e2e", "./cmd/sallyport/plugin"}},
 	{"reconcilers/operation", []string{"./test/model", "./test/e2e"}},
 	{"reconcilers/virtualmachine", []string{"./test/model", "./test/e2e"}},
 	{"reconcilers/claim", []string{"./test/model", "./test/sweep"}},
 	{"reconcilers/runtime", []string{"./test/vcenter", "./test/sweep"}},
 	{"reconcilers/vsphereserver", []string{"./test/vcenter", "./test/e2e"}},
-	{"reconcilers/policy", []string{"./test/editing", "./test/foreign", "./test/e2e"}},
+	{"reconcilers/policy", []string{"./test/foreign", "./test/e2e"}},
 }
 
 // isWalk says whether a package is run only as a walk, though it imports what was changed.

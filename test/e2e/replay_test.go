@@ -27,12 +27,12 @@ func replays(ctx context.Context) error {
 		return err
 	}
 	var others []string
-	records := strings.Split(stack.records.String(), "\n")
+	records := strings.Split(stack.Records.String(), "\n")
 	input := replay.Input{Name: "stdout", Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader(strings.Join(records, "\n"))), nil
 	}}
 	summary, err := replay.New(set).Replay(ctx, []replay.Input{input}, func(r *replay.Result) error {
-		if r.Line <= stack.installing {
+		if r.Line <= stack.Installing {
 			return nil // the release had not made all its policies yet
 		}
 		if r.Problem != "" {
