@@ -242,7 +242,7 @@ func TestOverrideIsToldEverywhere(t *testing.T) {
 	if colour.Verdict != "overridden" || len(colour.Denials) != 1 || !record.Allowed {
 		t.Errorf("got record %+v", colour)
 	}
-	if diff := cmp.Diff(&Override{By: "alice", Until: "2026-11-20T10:30:00Z", Reason: "drill 7; see the wiki"}, colour.Override); diff != "" {
+	if diff := cmp.Diff(&decision.Override{By: "alice", Until: "2026-11-20T10:30:00Z", Reason: "drill 7; see the wiki"}, colour.Override); diff != "" {
 		t.Errorf("override (-want +got):\n%s", diff)
 	}
 	const note = "alice overrode [colour/TooRed] (CREATE of ConfigMap ns/cm, until 2026-11-20T10:30:00Z): drill 7; see the wiki"
