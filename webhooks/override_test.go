@@ -208,7 +208,7 @@ func TestOverride(t *testing.T) {
 			overrides := f.count(t, "sallyport_policy_overrides_total")
 			told := strings.Count(strings.Join(e.events, "\n"), " Overridden ")
 			if counted := tc.passes && tc.asked == 1 && name != "tried out, dry"; (overrides == 1) != counted || (told == 2) != counted {
-				t.Errorf("%d overrides are counted, and told %q", overrides, e.events)
+				t.Errorf("%v overrides are counted, and told %q", overrides, e.events)
 			}
 			for _, a := range r.asked {
 				if !strings.HasSuffix(a, ": override regopolicies.sallyport.dev colour, live true") {
@@ -242,7 +242,7 @@ func TestOverrideIsToldEverywhere(t *testing.T) {
 	if colour.Verdict != "overridden" || len(colour.Denials) != 1 || !record.Allowed {
 		t.Errorf("got record %+v", colour)
 	}
-	if diff := cmp.Diff(&Override{By: "alice", Until: "2026-11-20T10:30:00Z", Reason: "drill 7; see the wiki"}, colour.Override); diff != "" {
+	if diff := cmp.Diff(&decision.Override{By: "alice", Until: "2026-11-20T10:30:00Z", Reason: "drill 7; see the wiki"}, colour.Override); diff != "" {
 		t.Errorf("override (-want +got):\n%s", diff)
 	}
 	const note = "alice overrode [colour/TooRed] (CREATE of ConfigMap ns/cm, until 2026-11-20T10:30:00Z): drill 7; see the wiki"
@@ -409,7 +409,7 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 				t.Errorf("got %+v, told %q", got, e.events)
 			}
 			if n := f.count(t, "sallyport_policy_overrides_total"); n != 0 {
-				t.Errorf("it is counted %d times, and was at the first door", n)
+				t.Errorf("it is counted %v times, and was at the first door", n)
 			}
 			if verdict := f.only(t).Policies[0].Verdict; (verdict == "overridden") != passes {
 				t.Errorf("recorded as %s", verdict)

@@ -18,8 +18,9 @@ var order = [][]string{
 	{"response.go"},
 	{"override_command.go", "opening.go", "override.go", "patch.go", "secrets.go"},
 	{"reads.go"},
-	{"decision.go"},
-	{"denial.go", "question.go"},
+	{"evaluation.go"},
+	{"decision.go", "denial.go"},
+	{"question.go"},
 	{"review.go"},
 	{"doc.go"},
 }

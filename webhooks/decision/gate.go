@@ -133,12 +133,6 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	return d.Decision, nil
 }
 
-// evaluation is a decision that the gate is making: only its methods change a [Decision].
-type evaluation struct {
-	*Decision
-	set *catalog.Set
-}
-
 func (g *Gate) reader(review *Review) engine.Reader {
 	return g.facts.For(review.Request, review.Subject())
 }
