@@ -18,7 +18,7 @@ import (
 	"sallyport.dev/sallyport/test/env/install"
 )
 
-// moment is a step of an import or of a deletion.
+// moment is a step of an import or of a deletion. What is so then stays so.
 type moment struct {
 	name string
 	is   func(*v1alpha1.VMDiskImage) bool
@@ -49,7 +49,9 @@ func (s *site) deaths() {
 	images := s.deathsOfImports([]moment{
 		{"begun", func(i *v1alpha1.VMDiskImage) bool { return i.Status.Attempt != nil }},
 		{"volume", volume}, {"claim", claim},
-		{"importing", func(i *v1alpha1.VMDiskImage) bool { return i.Status.Phase == v1alpha1.VMDiskImageImporting }},
+		{"followed", func(i *v1alpha1.VMDiskImage) bool {
+			return i.Status.Attempt != nil && i.Status.Attempt.DataVolumeUID != ""
+		}},
 		{"imported", func(i *v1alpha1.VMDiskImage) bool { return i.Status.Claim != nil }},
 		{"snapshot", snapshot},
 		{"ready", func(i *v1alpha1.VMDiskImage) bool { return i.Status.Phase == v1alpha1.VMDiskImageReady }},
