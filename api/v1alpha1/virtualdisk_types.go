@@ -194,6 +194,13 @@ type VirtualDiskStatus struct {
 	// +optional
 	Image *UsedDiskImage `json:"image,omitempty"`
 
+	// The name of the VolumeSnapshotContent and VolumeSnapshot that a disk is copied
+	// from if its image is in another namespace. Set before they are created, and
+	// removed once they are deleted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	CopySnapshot string `json:"copySnapshot,omitempty"`
+
 	// The observed size of the disk.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,8 @@ import (
 // in another namespace this reconciler creates, for the time of the copy, a VolumeSnapshotContent that refers to the
 // image's snapshot on the storage system, and a VolumeSnapshot bound to it. Their deletion policy is Retain, so that
 // deleting them never deletes the data of the image, which stays while the disk references the image. The image must
-// allow the namespace at the time of the copy; the objects are deleted when the copy is complete.
+// allow the namespace at the time of the copy; the objects are deleted when the copy is complete. status.copySnapshot
+// is persisted before they are created, and the disk keeps its finalizer until they are deleted.
 
 // snapshotName returns the name of the VolumeSnapshot and VolumeSnapshotContent that a disk is copied from.
 func snapshotName(disk types.UID) string { return "svd-" + string(disk) }
@@ -63,6 +65,11 @@ func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapsh
 
 // ensureCopySnapshot ensures the snapshot that the disk is copied from, and reports whether it is ready to use.
 func (r *Reconciler) ensureCopySnapshot(ctx context.Context, l *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
+	if l.Status.CopySnapshot == "" {
+		l.Status.CopySnapshot = snapshotName(l.UID)
+		l.requeueAfter = time.Millisecond
+		return false, nil
+	}
 	ready, err = r.createCopySnapshot(ctx, l, image)
 	switch {
 	case runtime.IsOwnedByAnother(err):
@@ -169,18 +176,34 @@ func (r *Reconciler) createIfMissing(ctx context.Context, o client.Object) error
 	return nil
 }
 
-// deleteCopySnapshot deletes the objects of a copy that is complete or given up. The snapshot is deleted first: its
-// content cannot be deleted before it.
+// deleteCopySnapshot deletes the objects of a copy that is complete or given up. If this is not permitted, as after the
+// import of images was disabled, a deleted disk stays.
 func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
-	if !l.otherNamespace() || l.before.Image == nil {
+	if l.Status.CopySnapshot == "" {
 		return nil
 	}
-	b, err := r.readCopySnapshot(ctx, l)
+	gone, err := r.deleteCopyObjects(ctx, l)
 	switch {
-	case runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err), apierrors.IsForbidden(err): // none of these objects is ours
+	case gone, runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err): // no object is ours
+		l.Status.CopySnapshot = ""
 		return nil
-	case err != nil:
+	case apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero():
+		l.err = runtime.NewPermission(err, "VolumeSnapshotContent %s, which the disk was to be copied from, cannot be deleted: an administrator has to set "+
+			"the chart value diskImages.enabled=true, or to delete the object and the finalizer %s of the disk", l.Status.CopySnapshot, v1alpha1.VirtualDiskFinalizer)
+		return nil
+	case err != nil && !apierrors.IsForbidden(err):
 		return err
+	}
+	l.requeueAfter = cmp.Or(l.requeueAfter, lastRetry)
+	return nil
+}
+
+// deleteCopyObjects deletes the objects of a copy, and reports whether they were gone already. The snapshot is deleted
+// first: its content cannot be deleted before it.
+func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) (gone bool, err error) {
+	b, err := r.readCopySnapshot(ctx, l)
+	if err != nil {
+		return false, err
 	}
 	for _, o := range []client.Object{&b.snapshot, &b.content} {
 		if o.GetName() == "" || !o.GetDeletionTimestamp().IsZero() {
@@ -188,8 +211,8 @@ func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
 		}
 		uid := o.GetUID()
 		if err := r.Client.Delete(ctx, o, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting %s, from which the disk was copied: %w", o.GetName(), err)
+			return false, fmt.Errorf("deleting %s, from which the disk was copied: %w", o.GetName(), err)
 		}
 	}
-	return nil
+	return b.snapshot.Name == "" && b.content.Name == "", nil
 }

@@ -112,8 +112,8 @@ func TestCopyFromAnotherNamespace(t *testing.T) {
 	if c, s := f.borrowed(d); c != nil || s != nil {
 		t.Errorf("after the copy there are %v %v", c, s)
 	}
-	if d := f.get("boot"); !d.Status.Image.Is(i) {
-		t.Errorf("it holds %+v", d.Status.Image)
+	if d := f.get("boot"); !d.Status.Image.Is(i) || d.Status.CopySnapshot != "" {
+		t.Errorf("the disk shows %+v", d.Status)
 	}
 	if err := f.Get(f.ctx, types.NamespacedName{Name: i.Status.Snapshot.Name}, &snapshotv1.VolumeSnapshotContent{}); err != nil {
 		t.Errorf("the snapshot of the image: %v", err)
@@ -220,6 +220,39 @@ func TestCopyFromAnotherNamespaceWithoutTheRight(t *testing.T) {
 	f.want(f.shows("boot"), "Pending nobody PermissionDenied")
 	if ready := v1alpha1.ConditionReady.In(f.get("boot").Status.Conditions); !strings.Contains(ready.Message, "diskImages.enabled=true") {
 		t.Errorf("it says %s", ready.Message)
+	}
+}
+
+// If imports are disabled in the middle of a copy, nothing is left behind: a disk that is deleted stays until what was made for its copy can be
+// deleted, and one that is not needs nothing.
+func TestCopyFromAnotherNamespaceWithoutTheRightToEndIt(t *testing.T) {
+	f := newFixture(t)
+	f.shared()
+	d := f.copiedFromAbroad()
+	f.rests()
+	if got := f.get("boot").Status.CopySnapshot; got != "svd-"+string(d.UID) {
+		t.Fatalf("status.copySnapshot is %q", got)
+	}
+	live := f.p.disks.Live
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents"}, "x", nil)
+	f.p.disks.Live = interceptor.NewClient(f.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, content := o.(*snapshotv1.VolumeSnapshotContent); content {
+				return forbidden
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	f.must(f.Delete(f.ctx, f.get("boot")))
+	f.rests()
+	f.want(f.shows("boot"), "Terminating nobody PermissionDenied")
+	if c, s := f.borrowed(d); c == nil || s == nil {
+		t.Errorf("there are %v %v", c, s)
+	}
+	f.p.disks.Live = live
+	f.rests()
+	if c, s := f.borrowed(d); c != nil || s != nil || len(f.allDisks()) > 0 {
+		t.Errorf("there are %v %v, disks %+v", c, s, f.allDisks())
 	}
 }
 

@@ -16,9 +16,11 @@ import (
 )
 
 // booting makes VirtualMachine web, which boots from an image.
-func (w *world) booting(of v1alpha1.MachineDiskImage, disks ...string) {
+func (w *world) booting(of v1alpha1.MachineDiskImage, disks ...string) { w.boots("web", of, disks...) }
+
+func (w *world) boots(name string, of v1alpha1.MachineDiskImage, disks ...string) {
 	vm := &v1alpha1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualMachineSpec{
 			RunPolicy: v1alpha1.RunPolicyAlwaysOn, BlockDeviceRefs: refs(disks...), DiskImage: &of,
 			Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},

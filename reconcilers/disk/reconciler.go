@@ -189,6 +189,9 @@ func (r *Reconciler) act(ctx context.Context, l *view) error {
 			if err := r.deleteCopySnapshot(ctx, l); err != nil {
 				return err
 			}
+			if l.err != nil {
+				break
+			}
 			return client.IgnoreNotFound(persist.Release(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer))
 		}
 	}

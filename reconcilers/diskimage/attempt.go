@@ -109,9 +109,36 @@ func (r *Reconciler) attempt(ctx context.Context, l *view) error {
 	case !l.unaltered(volume):
 	default:
 		a.DataVolumeUID = volume.UID
-		l.follow(volume)
+		warning, err := r.claimWarning(ctx, of(l, l.claims))
+		if err != nil {
+			return err
+		}
+		l.follow(volume, warning)
 	}
 	return nil
+}
+
+// claimWarning returns the message of the latest Warning event of a claim that is not bound. CDI reports some causes
+// only there, such as a quota that its second claim would exceed.
+func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
+	if claim == nil || claim.Status.Phase == corev1.ClaimBound {
+		return "", nil
+	}
+	var events corev1.EventList
+	err := r.Live.List(ctx, &events, client.InNamespace(claim.Namespace), client.MatchingFields{"involvedObject.uid": string(claim.UID)}, client.Limit(page))
+	if err != nil {
+		return "", fmt.Errorf("listing the events of PersistentVolumeClaim %s: %w", claim.Name, err)
+	}
+	var latest *corev1.Event
+	for i := range events.Items {
+		if e := &events.Items[i]; e.Type == corev1.EventTypeWarning && (latest == nil || !e.LastTimestamp.Before(&latest.LastTimestamp)) {
+			latest = e
+		}
+	}
+	if latest == nil {
+		return "", nil
+	}
+	return v1alpha1.Cut(public(latest.Reason+" "+latest.Message), 1024), nil
 }
 
 // wanted returns the DataVolume of the current attempt.
@@ -201,8 +228,9 @@ func (l *view) unaltered(volume *cdiv1.DataVolume) bool {
 	return false
 }
 
-// follow reports the progress of CDI, and ends the attempt where CDI would retry for ever.
-func (l *view) follow(volume *cdiv1.DataVolume) {
+// follow reports the progress of CDI, and ends the attempt where CDI would retry for ever. The warning is about the
+// claim.
+func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
 	a := l.Status.Attempt
 	// Users who may edit DataVolumes can write it too: avoid an overflow.
 	a.RestartCount = min(max(a.RestartCount, volume.Status.RestartCount), maxRestarts)
@@ -228,6 +256,9 @@ func (l *view) follow(volume *cdiv1.DataVolume) {
 	text, _ := reported(volume, claim)
 	if a.LastError = cmp.Or(importerError(volume), a.LastError); a.LastError != "" && !strings.Contains(text, a.LastError) {
 		text += ", last error: " + a.LastError
+	}
+	if warning != "" && !strings.Contains(text, warning) {
+		text += ", PersistentVolumeClaim: " + warning
 	}
 	switch {
 	case claim != nil && claim.Annotations[podPhase] == string(corev1.PodFailed) && claim.Annotations[fatalError] == "":
@@ -398,6 +429,13 @@ func (l *view) watchOver() {
 		gone = "VolumeSnapshot " + l.Status.Snapshot.Name
 	case claim == nil || !there(claim, l.Status.Claim):
 		gone = "PersistentVolumeClaim " + l.Status.Snapshot.Name
+	}
+	if gone == "" && s.Status != nil && !ptr.Deref(s.Status.ReadyToUse, true) {
+		// Its content was deleted. The snapshot controller takes the snapshot of the claim again.
+		l.Status.Phase = v1alpha1.VMDiskImageImporting
+		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed,
+			snapshotText(s)+"; if it does not become ready again, create another VMDiskImage, and delete this one")
+		return
 	}
 	if gone != "" {
 		l.Status.Phase = v1alpha1.VMDiskImageLost

@@ -1,8 +1,10 @@
 package diskimage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -14,8 +16,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// defaultClass is the annotation with the value "true" on the default StorageClass.
-const defaultClass = "storageclass.kubernetes.io/is-default-class"
+// Annotations with the value "true" on a default StorageClass. If both exist, CDI prefers the one for virtual machines.
+const (
+	defaultVirtClass = "storageclass.kubevirt.io/is-default-virt-class"
+	defaultClass     = "storageclass.kubernetes.io/is-default-class"
+)
 
 // defaultSnapshotClass is the annotation with the value "true" on a default VolumeSnapshotClass.
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
@@ -79,7 +84,7 @@ func (r *Reconciler) snapshotClass(ctx context.Context, l *view, storage string)
 	return "", v1alpha1.ReasonSnapshotUnsupported, missing, nil
 }
 
-// storageClass returns the StorageClass of that name, or the default one, or nil if it does not exist.
+// storageClass returns the StorageClass of that name, or the default one that CDI chooses, or nil if it does not exist.
 func (r *Reconciler) storageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
 	if name != "" {
 		class := &storagev1.StorageClass{}
@@ -96,12 +101,14 @@ func (r *Reconciler) storageClass(ctx context.Context, name string) (*storagev1.
 	if err := r.Live.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing StorageClasses: %w", err)
 	}
-	var newest *storagev1.StorageClass // the default if several are marked
-	for i := range all.Items {
-		class := &all.Items[i]
-		if class.Annotations[defaultClass] == "true" && (newest == nil || newest.CreationTimestamp.Before(&class.CreationTimestamp)) {
-			newest = class
+	slices.SortFunc(all.Items, func(a, b storagev1.StorageClass) int { // of several defaults, the newest is used
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for _, annotation := range []string{defaultVirtClass, defaultClass} {
+		i := slices.IndexFunc(all.Items, func(class storagev1.StorageClass) bool { return class.Annotations[annotation] == "true" })
+		if i >= 0 {
+			return &all.Items[i], nil
 		}
 	}
-	return newest, nil
+	return nil, nil
 }

@@ -158,8 +158,6 @@ func (r *Reconciler) pass(ctx context.Context, l *view) (gone bool, err error) {
 func (r *Reconciler) proceed(ctx context.Context, l *view) error {
 	attempt := l.Status.Attempt
 	switch {
-	case l.Status.Phase == v1alpha1.VMDiskImageLost:
-		return nil
 	case l.Status.Snapshot != nil:
 		l.watchOver()
 		return nil
@@ -204,7 +202,7 @@ func (r *Reconciler) recordEvents(l *view) {
 	if l.failure != "" || warns(after.Reason) && (before == nil || before.Reason != after.Reason) {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, after.Reason, "Import", "%s", after.Message)
 	}
-	if l.read.Phase != l.Status.Phase && l.Status.Phase == v1alpha1.VMDiskImageReady {
+	if l.read.Snapshot == nil && l.Status.Phase == v1alpha1.VMDiskImageReady {
 		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, after.Reason, "Import", "the image was imported in attempt %d", l.Status.Attempt.Number)
 		r.Metrics.countAttempt(succeeded, l.now.Sub(l.Status.Attempt.StartedAt.Time))
 	}

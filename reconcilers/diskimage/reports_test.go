@@ -2,12 +2,16 @@ package diskimage
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -96,4 +100,95 @@ func TestLastUserGoesUnnoticed(t *testing.T) {
 	}
 	w.must(w.Delete(t.Context(), disk))
 	w.goes()
+}
+
+// If the content of its snapshot is deleted, the snapshot controller takes the snapshot again. Until then, nothing is copied from it.
+func TestSnapshotIsTakenAgain(t *testing.T) {
+	w := ready(t)
+	size := w.image().Status.VirtualSize
+	w.told()
+	w.shoot(snapshotv1.VolumeSnapshotStatus{ReadyToUse: new(false), Error: &snapshotv1.VolumeSnapshotError{Message: new("VolumeSnapshotContent is missing")}})
+	w.shows(v1alpha1.VMDiskImageImporting, v1alpha1.ReasonSnapshotFailed)
+	w.says("VolumeSnapshotContent is missing; if it does not become ready again")
+	if reason, _ := w.image().Unusable(); reason != v1alpha1.ReasonImageImporting || w.image().Status.UnreferencedSince != nil {
+		t.Errorf("the image is %+v", w.image().Status)
+	}
+	w.later(24 * time.Hour)
+	w.shoot(usableSnapshot)
+	w.shows(v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+	if got := w.image().Status; got.VirtualSize.Cmp(*size) != 0 || got.Attempt.Number != 1 || len(w.told()) != 1 {
+		t.Errorf("the image is %+v", got)
+	}
+}
+
+// The import waits only if volumes of the class that CDI chooses cannot be snapshotted.
+func TestDefaultStorageClassIsThatOfCDI(t *testing.T) {
+	for what, tc := range map[string]struct {
+		virt, plain []string // the drivers of the StorageClasses that are marked, each newer than the one before
+		fits        bool
+	}{
+		"only for virtual machines":            {[]string{driver}, nil, true},
+		"for virtual machines, and another":    {[]string{driver}, []string{"nfs.example.org"}, true},
+		"without snapshots, and another":       {[]string{"nfs.example.org"}, []string{driver}, false},
+		"several, the newest with snapshots":   {nil, []string{"nfs.example.org", driver}, true},
+		"several, the newest without them":     {nil, []string{driver, "nfs.example.org"}, false},
+		"several, for virtual machines":        {[]string{"nfs.example.org", driver}, []string{"nfs.example.org"}, true},
+		"several, for virtual machines, other": {[]string{driver, "nfs.example.org"}, []string{driver}, false},
+	} {
+		w := newImage(t, nil)
+		w.must(w.Delete(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}}))
+		for annotation, drivers := range map[string][]string{defaultVirtClass: tc.virt, defaultClass: tc.plain} {
+			for i, of := range drivers {
+				w.make(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{
+					Name: fmt.Sprintf("%d-%s", len(annotation), of), Annotations: map[string]string{annotation: "true"},
+					CreationTimestamp: metav1.NewTime(w.now.Add(time.Duration(i) * time.Hour)),
+				}, Provisioner: of})
+			}
+		}
+		w.settle()
+		if got := w.names() != ""; got != tc.fits {
+			t.Errorf("%s: the import has begun: %t, condition %+v", what, got, v1alpha1.ConditionReady.In(w.image().Status.Conditions))
+		}
+	}
+}
+
+// CDI reports only in an event that its second claim would exceed a quota.
+func TestQuotaIsReported(t *testing.T) {
+	w := newImage(t, nil)
+	w.settle()
+	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Pending})
+	claim := w.claims()[0]
+	claim.Status.Phase = corev1.ClaimPending
+	w.must(w.Status().Update(t.Context(), &claim))
+	event := func(name, kind string, age time.Duration, of types.UID, message string) {
+		w.make(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: kind, Reason: "ErrCreatingPVCPrime", Message: message,
+			InvolvedObject: corev1.ObjectReference{UID: of}, LastTimestamp: metav1.NewTime(w.now.Add(-age)),
+		})
+	}
+	event("first", corev1.EventTypeWarning, time.Hour, claim.UID, "earlier")
+	event("second", corev1.EventTypeWarning, time.Minute, claim.UID, "exceeded quota: https://me:word@example.org")
+	event("third", corev1.EventTypeNormal, 0, claim.UID, "normal")
+	event("fourth", corev1.EventTypeWarning, 0, "another", "another")
+	w.settle()
+	w.says("PersistentVolumeClaim: ErrCreatingPVCPrime exceeded quota: https://example.org")
+	w.later(3 * time.Hour)
+	w.says("ErrCreatingPVCPrime exceeded quota")
+	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
+}
+
+// A DataVolume that another client creates in place of the deleted one is not followed, even if it looks the same.
+func TestDataVolumeIsReplaced(t *testing.T) {
+	w := newImage(t, nil)
+	w.settle()
+	again := w.volumes()[0].DeepCopy()
+	w.must(w.Delete(t.Context(), &w.volumes()[0]))
+	again.ResourceVersion = ""
+	w.make(again)
+	w.settle()
+	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportFailed)
+	w.says("the DataVolume was deleted")
+	if w.names() != "" {
+		t.Errorf("there is %s", w.names())
+	}
 }

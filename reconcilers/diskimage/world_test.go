@@ -90,6 +90,7 @@ func newWorld(t *testing.T) *world {
 	}
 	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&cdiv1.DataVolume{}, metav1.ObjectNameField, byName).
 		WithIndex(&corev1.PersistentVolumeClaim{}, metav1.ObjectNameField, byName).
 		WithIndex(&snapshotv1.VolumeSnapshot{}, metav1.ObjectNameField, byName).

@@ -19,9 +19,11 @@ func TestCDI(t *testing.T) {
 	t.Run("import", func(t *testing.T) { s.in(t).imported() })
 	t.Run("sources", func(t *testing.T) { s.in(t).sources() })
 	t.Run("deletions", func(t *testing.T) { s.in(t).deletions() })
+	t.Run("refused", func(t *testing.T) { s.in(t).refused() })
 	t.Run("allowed", func(t *testing.T) { s.in(t).allowed() })
 	t.Run("machines", func(t *testing.T) { s.in(t).machines() })
 	t.Run("restarts", func(t *testing.T) { s.in(t).restarts() })
+	t.Run("deaths", func(t *testing.T) { s.in(t).deaths() })
 }
 
 // imported has an image imported and a disk made of it. Both have the bytes of the source.

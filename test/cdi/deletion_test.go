@@ -125,6 +125,36 @@ func (s *site) deleted(d deletion) {
 	s.ended(ns, d)
 }
 
+// refused deletes an image while the policy denies the deletion of images that are used: nothing happens to it, and it can be deleted when
+// the disk is gone.
+func (s *site) refused() {
+	const ns = "refused"
+	policy := func(images string) {
+		s.kubectl("patch", "regopolicies", "deletion-references", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"parameters":{"images":%q}}}`, images))
+	}
+	policy("Deny")
+	s.namespace(ns)
+	i := image(ns, "ubuntu")
+	s.Must(s.Create(s.Context(), i))
+	s.shows(i, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+	s.disk(ns, "data", "ubuntu")
+	s.Until("the policy denies", func() (string, bool) {
+		_, said, code := s.plane.Kubectl(s.Context(), "delete", "vmdi", "ubuntu", "-n", ns, "--dry-run=server")
+		return said, code != 0 && strings.Contains(said, "[deletion-references/ImageReferenced]")
+	})
+	for _, args := range [][]string{{"vmdi", "ubuntu"}, {"vmdi", "--all"}, {"vmdi", "ubuntu", "--force", "--grace-period=0"}, {"vmdi", "ubuntu", "--cascade=foreground"}} {
+		s.denied("deletion-references", append([]string{"delete", "-n", ns}, args...)...)
+	}
+	s.shows(i, v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+	if !bytes.Equal(s.claimed(ns, i.Status.Claim.Name), data(ns)) {
+		s.Error("the data of the image is not there any more")
+	}
+	s.kubectl("delete", "virtualdisks", "data", "-n", ns, "--timeout=2m")
+	s.kubectl("delete", "vmdi", "ubuntu", "-n", ns, "--timeout=2m")
+	s.empty(ns)
+	policy("Defer")
+}
+
 // terminates checks that an image which is used is kept, and says by whom.
 func (s *site) terminates(i *v1alpha1.VMDiskImage) {
 	s.shows(i, v1alpha1.VMDiskImageTerminating, v1alpha1.ReasonTerminating)

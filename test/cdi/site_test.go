@@ -54,6 +54,8 @@ type site struct {
 	importers *importers
 	folder    string // with the logs
 	programs  map[string]string
+	release   *install.Sallyport
+	options   install.Options // of the release
 	// controller starts cdi-controller.
 	controller func() *env.Daemon
 	running    *env.Daemon
@@ -259,11 +261,12 @@ func (s *site) sallyport() {
 	ctx := context.WithoutCancel(s.Context())
 	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
-	sallyport, err := install.Start(ctx, s.plane, install.Options{
+	s.options = install.Options{
 		Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true", "rbac.imageSecrets={*}", "diskImages.secretHosts={" + trustedHost + "}"}, Binary: binary, Logs: s.log("sallyport"),
-	})
+	}
+	s.release, err = install.Start(ctx, s.plane, s.options)
 	s.Must(err)
-	s.Cleanup(func() { s.Must(sallyport.Remove()) })
+	s.Cleanup(func() { s.Must(s.release.Remove()) })
 }
 
 // node is where Pods are scheduled.
@@ -362,6 +365,11 @@ func (s *site) claimed(namespace, name string) []byte {
 // disk creates a VirtualDisk from an image, and returns when it is there.
 func (s *site) disk(namespace, name, of string) {
 	s.Helper()
+	s.diskIsReady(s.newDisk(namespace, name, of))
+}
+
+func (s *site) newDisk(namespace, name, of string) *v1alpha1.VirtualDisk {
+	s.Helper()
 	disk := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualDiskSpec{
@@ -370,7 +378,12 @@ func (s *site) disk(namespace, name, of string) {
 		},
 	}
 	s.Must(s.Create(s.Context(), disk))
-	s.Until("VirtualDisk "+name+" is ready", func() (string, bool) {
+	return disk
+}
+
+func (s *site) diskIsReady(disk *v1alpha1.VirtualDisk) {
+	s.Helper()
+	s.Until("VirtualDisk "+disk.Name+" is ready", func() (string, bool) {
 		s.read(disk)
 		ready := v1alpha1.ConditionReady.In(disk.Status.Conditions)
 		return fmt.Sprintf("%+v", disk.Status), ready != nil && ready.Status == metav1.ConditionTrue

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,6 +112,10 @@ func endings() []ending {
 		{name: "without-its-keys", change: func(i *v1alpha1.VMDiskImage) { hurried(i); trusted(i) }, prepare: func(s *site, ns string) {
 			s.Must(s.Create(s.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "account"}, StringData: map[string]string{"accessKeyId": user}}))
 		}, phase: isFailed, reason: exceeded, says: "couldn't find key secretKey in Secret"},
+		// A claim, a second one that is filled, and one for scratch space.
+		{name: "quota-of-no-claim", change: hurried, prepare: quota("0"), phase: isFailed, reason: exceeded, says: "exceeded quota"},
+		{name: "quota-of-one-claim", change: hurried, prepare: quota("1"), phase: isFailed, reason: exceeded, says: "exceeded quota"},
+		{name: "quota-of-two-claims", change: hurried, prepare: quota("2"), phase: isFailed, reason: exceeded, says: "exceeded quota"},
 		{name: "without-the-importer", fate: noImage, change: hurried, phase: isFailed, reason: exceeded, says: "ImagePullFailed"},
 	}
 }
@@ -180,6 +185,17 @@ func (s *site) ends(e ending) {
 	s.discreet(ns)
 	s.kubectl("delete", "vmdi", "--all", "-n", ns, "--timeout=2m")
 	s.empty(ns)
+}
+
+// quota limits the number of claims in a namespace.
+func quota(claims string) func(*site, string) {
+	return func(s *site, namespace string) {
+		q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claims"}, Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse(claims)},
+		}}
+		s.Must(s.Create(s.Context(), q))
+		s.Eventually("the quota is enforced", func() bool { s.read(q); return len(q.Status.Hard) > 0 })
+	}
 }
 
 // allowed has an image wait for its Secret, and then for the annotation of the Secret that its message names. Until then nothing is created,

@@ -131,6 +131,7 @@ func (s *site) machines(step.T) {
 	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--timeout=2m")
 	if depth.Deep() {
 		s.abroad()
+		s.together()
 	}
 }
 

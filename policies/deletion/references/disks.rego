@@ -1,6 +1,16 @@
 # VirtualDisks that VirtualMachines use.
 package sallyport.deletion.references
 
+# METADATA
+# title: The VirtualMachine that uses the VirtualDisk
+facts["holder"] := {
+	"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": input.request.namespace, "name": _holder.name,
+} if {
+	_disk_judged
+}
+
+facts["holder"] := null if not _disk_judged
+
 valid_input if {
 	_of_disks
 	input.request.operation == "DELETE"
@@ -33,6 +43,7 @@ deny contains {
 } if {
 	data.parameters.disks == "Deny"
 	_held
+	not _released
 }
 
 # METADATA
@@ -66,19 +77,39 @@ _held if {
 	not _emptied
 }
 
+# A VirtualMachine that is being deleted, or is gone, releases the disk by itself.
+_released if input.facts.holder == null
+
+_released if input.facts.holder.metadata.uid != _holder.uid
+
+_released if _text(input.facts.holder.metadata.deletionTimestamp)
+
 _known_holder(null)
 
-_known_holder(holder) if _text(holder.name)
+_known_holder(holder) if {
+	_text(holder.name)
+	_text(holder.uid)
+}
+
+_known_machine(null)
+
+_known_machine(vm) if {
+	vm.metadata.name == _holder.name
+	_text(vm.metadata.uid)
+	_known_time(vm.metadata)
+}
 
 _known_disk_facts if {
 	_no_users
 	not _disk_judged
+	input.facts.holder == null
 	input.facts.namespace == null
 }
 
 _known_disk_facts if {
 	_no_users
 	_disk_judged
+	_known_machine(input.facts.holder)
 	_known_namespace(input.facts.namespace)
 }
 

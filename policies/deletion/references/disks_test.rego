@@ -21,7 +21,9 @@ _collected := object.union(_delete, {"userInfo": {"username": "gc"}})
 
 _namespace := {"metadata": {"name": "team-a"}}
 
-_facts(namespace) := {"machines": null, "pools": null, "namespace": namespace, "disks": null}
+_machine := {"metadata": {"name": "web", "uid": "u-2"}}
+
+_facts(namespace, holder) := {"machines": null, "pools": null, "namespace": namespace, "disks": null, "holder": holder}
 
 _deny := {"disks": "Deny", "images": "Defer", "garbageCollectors": ["gc"]}
 
@@ -36,9 +38,11 @@ _verdict := concat(", ", array.concat(
 	policy.valid_input
 }
 
-test_asks_for_the_namespace if {
-	policy.facts == _facts({"apiVersion": "v1", "kind": "Namespace", "name": "team-a"}) with input.request as _delete
-		with data.parameters as _deny
+test_asks_for_the_machine if {
+	policy.facts == _facts(
+		{"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
+		{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": "team-a", "name": "web"},
+	) with input.request as _delete with data.parameters as _deny
 }
 
 test_deleted[note] if {
@@ -46,16 +50,31 @@ test_deleted[note] if {
 		"in use": {"request": _delete, "namespace": _namespace, "deny": "DiskInUse", "defer": "warned"},
 		"in use, no namespace": {"request": _delete, "namespace": null, "deny": "DiskInUse", "defer": "warned"},
 		"with the namespace": {"request": _delete, "namespace": object.union(_namespace, _going), "deny": "", "defer": ""},
-		"free": {"request": _free, "namespace": null, "deny": "", "defer": ""},
-		"again": {"request": _terminating, "namespace": null, "deny": "", "defer": ""},
-		"by the garbage collector": {"request": _collected, "namespace": null, "deny": "", "defer": ""},
 	}
-	_verdict == tc.deny with input as {"request": tc.request, "facts": _facts(tc.namespace)} with data.parameters as _deny
-	_verdict == tc.defer with input as {"request": tc.request, "facts": _facts(tc.namespace)} with data.parameters as _defer
+	_verdict == tc.deny with input as {"request": tc.request, "facts": _facts(tc.namespace, _machine)} with data.parameters as _deny
+	_verdict == tc.defer with input as {"request": tc.request, "facts": _facts(tc.namespace, _machine)} with data.parameters as _defer
+}
+
+test_not_in_use[note] if {
+	some note, request in {"free": _free, "again": _terminating, "by the garbage collector": _collected}
+	every parameters in [_deny, _defer] {
+		_verdict == "" with input as {"request": request, "facts": _facts(null, null)} with data.parameters as parameters
+	}
+}
+
+# The order in which a machine and its disk are deleted does not matter if the machine is first.
+test_released_by_itself[note] if {
+	some note, machine in {
+		"gone": null,
+		"being deleted": object.union(_machine, _going),
+		"another of its name": object.union(_machine, {"metadata": {"uid": "u-3"}}),
+	}
+	_verdict == "" with input as {"request": _delete, "facts": _facts(_namespace, machine)} with data.parameters as _deny
+	_verdict == "warned" with input as {"request": _delete, "facts": _facts(_namespace, machine)} with data.parameters as _defer
 }
 
 test_messages if {
-	world := {"request": _delete, "facts": _facts(_namespace)}
+	world := {"request": _delete, "facts": _facts(_namespace, _machine)}
 	policy.deny == {{
 		"reason": "DiskInUse", "details": {"kind": "VirtualDisk", "name": "data"},
 		"message": concat("", [
@@ -72,7 +91,7 @@ test_messages if {
 
 _wrong := [null, "", 0, [], {}, true]
 
-_world := {"request": _delete, "facts": _facts(_namespace)}
+_world := {"request": _delete, "facts": _facts(_namespace, _machine)}
 
 # Replaces a field of the request or the facts. An object is replaced as a whole.
 _with(path, value) := object.union(json.remove(_world, [path]), json.unmarshal(concat("", [
@@ -84,7 +103,9 @@ _with(path, value) := object.union(json.remove(_world, [path]), json.unmarshal(c
 # The fields, and which of the wrong values are valid there.
 _fields := {
 	"request/operation": set(), "request/namespace": set(), "request/userInfo/username": set(), "request/oldObject/metadata/name": set(),
-	"request/oldObject/status/attachedTo/name": set(), "facts/machines": {null}, "facts/pools": {null}, "facts/disks": {null},
+	"request/oldObject/status/attachedTo/name": set(), "request/oldObject/status/attachedTo/uid": set(),
+	"facts/machines": {null}, "facts/pools": {null}, "facts/disks": {null},
+	"facts/holder/metadata/name": set(), "facts/holder/metadata/uid": set(), "facts/holder/metadata/deletionTimestamp": {null},
 	"facts/namespace": {null}, "facts/namespace/metadata/name": set(), "facts/namespace/metadata/deletionTimestamp": {null},
 }
 

@@ -22,6 +22,7 @@ valid_input if {
 	_text(_metadata.uid)
 	_known_time(_metadata)
 	data.parameters.images in {"Deny", "Defer"}
+	input.facts.holder == null
 	_known_image_facts
 }
 

@@ -16,9 +16,9 @@ _namespace := {"metadata": {"name": "team-a"}}
 
 _disk(namespace, name) := {"metadata": {"namespace": namespace, "name": name}, "status": {"image": {"uid": "u-1"}}}
 
-_facts(disks) := {"machines": null, "pools": null, "namespace": _namespace, "disks": disks}
+_facts(disks) := {"machines": null, "pools": null, "namespace": _namespace, "disks": disks, "holder": null}
 
-_nothing := {"machines": null, "pools": null, "namespace": null, "disks": null}
+_nothing := {"machines": null, "pools": null, "namespace": null, "disks": null, "holder": null}
 
 _deny := {"images": "Deny"}
 
@@ -35,7 +35,7 @@ _verdict := concat(", ", array.concat(
 
 test_asks_who_uses_it if {
 	policy.facts == {
-		"machines": null, "pools": null,
+		"machines": null, "holder": null, "pools": null,
 		"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
 		"disks": {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk", "fields": {"status.image.uid": "u-1"}},
 	} with input.request as _delete

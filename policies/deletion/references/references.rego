@@ -2,7 +2,7 @@
 # title: Deletion of VSphereTemplates, VMDiskImages and VirtualDisks that are still needed
 # description: >-
 #   Denies the deletion of a VirtualDisk that a VirtualMachine uses, if the parameter disks is Deny. With Defer, it warns, and the disk stays
-#   until the machine releases it. The garbage collector may delete disks.
+#   until the machine releases it. With Deny, a disk can still be deleted by the garbage collector, and after the deletion of its machine.
 #   Denies the deletion of a VMDiskImage that VirtualDisks use, if the parameter images is Deny. With Defer, it warns, and the data stays
 #   until the last disk is deleted.
 #   Denies the deletion of a VSphereTemplate that is referenced by a VirtualMachine whose machine is not cloned yet, or by a
@@ -45,6 +45,7 @@ facts["namespace"] := null if not _any_judged
 valid_input if {
 	_of_templates
 	input.facts.disks == null
+	input.facts.holder == null
 	input.request.operation in {"UPDATE", "DELETE"}
 	_text(input.request.namespace)
 	_text(_metadata.name)

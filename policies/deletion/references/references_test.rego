@@ -27,9 +27,9 @@ _going := {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}
 
 _namespace := {"metadata": {"name": "team-a"}}
 
-_facts(machines, pools) := {"machines": machines, "pools": pools, "namespace": _namespace, "disks": null}
+_facts(machines, pools) := {"machines": machines, "pools": pools, "namespace": _namespace, "disks": null, "holder": null}
 
-_nothing := {"machines": null, "pools": null, "namespace": null, "disks": null}
+_nothing := {"machines": null, "pools": null, "namespace": null, "disks": null, "holder": null}
 
 _verdict := "not understood" if not policy.valid_input
 
@@ -57,7 +57,7 @@ test_asks_who_refers[note] if {
 			"fields": {"spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef.name": "ubuntu"},
 		},
 		"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
-		"disks": null,
+		"disks": null, "holder": null,
 	} with input.request as request
 }
 

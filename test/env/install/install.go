@@ -298,6 +298,9 @@ func (s *Sallyport) Stop() error {
 	return s.manager.Stop()
 }
 
+// Kill ends the manager as the failure of its node does.
+func (s *Sallyport) Kill() error { return s.manager.Kill() }
+
 // Remove ends the manager and removes the chart's folder. What is installed in the cluster stays.
 func (s *Sallyport) Remove() error {
 	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
