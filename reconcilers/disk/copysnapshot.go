@@ -23,7 +23,7 @@ import (
 // image's snapshot on the storage system, and a VolumeSnapshot bound to it. Their deletion policy is Retain, so that
 // deleting them never deletes the data of the image, which stays while the disk references the image. The image must
 // allow the namespace at the time of the copy; the objects are deleted when the copy is complete. status.copySnapshot
-// is persisted before they are created, and the disk keeps its finalizer until they are deleted.
+// is persisted before they are created, and the disk keeps its finalizer until their deletion is accepted.
 
 // snapshotName returns the name of the VolumeSnapshot and VolumeSnapshotContent that a disk is copied from.
 func snapshotName(disk types.UID) string { return "svd-" + string(disk) }
@@ -42,7 +42,7 @@ type copySnapshot struct {
 
 // readCopySnapshot reads the objects for a copy. An object of that name that this reconciler would not create is an
 // error: nothing is copied from it, and it is not deleted. This includes an object whose deletion would delete the
-// data of the image.
+// data of the image. If only the snapshot is such an object, the content is returned with the error.
 func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapshot, error) {
 	b, name := &copySnapshot{}, snapshotName(l.UID)
 	if err := r.Live.Get(ctx, types.NamespacedName{Name: name}, &b.content); client.IgnoreNotFound(err) != nil {
@@ -58,7 +58,8 @@ func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapsh
 			"administrator has to set that, or to delete the object", name)
 	}
 	if from := b.snapshot.Spec.Source.VolumeSnapshotContentName; b.snapshot.Name != "" && (from == nil || *from != name) {
-		return nil, runtime.NewOwnedByAnother(nil, "VolumeSnapshot %s is not for the copy of the disk: delete it", name)
+		b.snapshot = snapshotv1.VolumeSnapshot{}
+		return b, runtime.NewOwnedByAnother(nil, "VolumeSnapshot %s is not for the copy of the disk: delete it", name)
 	}
 	return b, nil
 }
@@ -99,8 +100,8 @@ func (r *Reconciler) createCopySnapshot(ctx context.Context, l *view, image *v1a
 	case content == nil:
 		l.setWaiting(v1alpha1.ReasonImageImporting, fmt.Sprintf("waiting until the snapshot of VMDiskImage %s is bound", image.Name))
 		return false, nil
-	case b.content.Name != "" && (handle == nil || *handle != *content.Status.SnapshotHandle): // of a former image
-		return false, r.deleteCopySnapshot(ctx, l)
+	case b.content.Name != "" && (handle == nil || *handle != *content.Status.SnapshotHandle): // of a former snapshot
+		return false, r.deleteCopyObjects(ctx, l)
 	}
 	if b.content.Name == "" {
 		if err := r.createIfMissing(ctx, newContent(l, content)); err != nil {
@@ -182,28 +183,27 @@ func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
 	if l.Status.CopySnapshot == "" {
 		return nil
 	}
-	gone, err := r.deleteCopyObjects(ctx, l)
+	err := r.deleteCopyObjects(ctx, l)
 	switch {
-	case gone, runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err): // no object is ours
+	case err == nil, runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err): // nothing is left to delete
 		l.Status.CopySnapshot = ""
 		return nil
 	case apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero():
 		l.err = runtime.NewPermission(err, "VolumeSnapshotContent %s, which the disk was to be copied from, cannot be deleted: an administrator has to set "+
 			"the chart value diskImages.enabled=true, or to delete the object and the finalizer %s of the disk", l.Status.CopySnapshot, v1alpha1.VirtualDiskFinalizer)
 		return nil
-	case err != nil && !apierrors.IsForbidden(err):
+	case !apierrors.IsForbidden(err):
 		return err
 	}
 	l.requeueAfter = cmp.Or(l.requeueAfter, lastRetry)
 	return nil
 }
 
-// deleteCopyObjects deletes the objects of a copy, and reports whether they were gone already. The snapshot is deleted
-// first: its content cannot be deleted before it.
-func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) (gone bool, err error) {
+// deleteCopyObjects deletes the objects of a copy. The snapshot is deleted first: it uses its content.
+func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) error {
 	b, err := r.readCopySnapshot(ctx, l)
-	if err != nil {
-		return false, err
+	if b == nil {
+		return err
 	}
 	for _, o := range []client.Object{&b.snapshot, &b.content} {
 		if o.GetName() == "" || !o.GetDeletionTimestamp().IsZero() {
@@ -211,8 +211,8 @@ func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) (gone bool,
 		}
 		uid := o.GetUID()
 		if err := r.Client.Delete(ctx, o, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("deleting %s, from which the disk was copied: %w", o.GetName(), err)
+			return fmt.Errorf("deleting %s, from which the disk was copied: %w", o.GetName(), err)
 		}
 	}
-	return b.snapshot.Name == "" && b.content.Name == "", nil
+	return nil
 }

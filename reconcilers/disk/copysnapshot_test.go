@@ -129,7 +129,7 @@ func slicesLastIndex(calls []fake.Call, verb runtime.Verb) (last int) {
 	return last
 }
 
-// What is in the way of a copy is shown. What was made for the copy goes when it is not made.
+// What is in the way of a copy is shown. What was made for the copy goes when it is not made, and what was not made for it stays.
 func TestCopyFromAnotherNamespaceIsNotMade(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(f *fixture, i *v1alpha1.VMDiskImage, d *v1alpha1.VirtualDisk)
@@ -151,6 +151,21 @@ func TestCopyFromAnotherNamespaceIsNotMade(t *testing.T) {
 			_, s := f.borrowed(d)
 			s.Spec.Source = snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: new("theirs")}
 			f.must(f.Update(f.ctx, s))
+		}},
+		"the snapshot has another content": {reason: v1alpha1.ReasonOwnedByAnother, kept: true, change: func(f *fixture, _ *v1alpha1.VMDiskImage, d *v1alpha1.VirtualDisk) {
+			_, s := f.borrowed(d)
+			s.Spec.Source = snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: new("theirs")}
+			f.must(f.Update(f.ctx, s))
+		}},
+		"the content has another snapshot": {reason: v1alpha1.ReasonOwnedByAnother, kept: true, change: func(f *fixture, _ *v1alpha1.VMDiskImage, d *v1alpha1.VirtualDisk) {
+			c, _ := f.borrowed(d)
+			c.Spec.VolumeSnapshotRef.Name = "theirs"
+			f.must(f.Update(f.ctx, c))
+		}},
+		"the content has a snapshot in another namespace": {reason: v1alpha1.ReasonOwnedByAnother, kept: true, change: func(f *fixture, _ *v1alpha1.VMDiskImage, d *v1alpha1.VirtualDisk) {
+			c, _ := f.borrowed(d)
+			c.Spec.VolumeSnapshotRef.Namespace = "theirs"
+			f.must(f.Update(f.ctx, c))
 		}},
 		"its content would be deleted with it": {reason: v1alpha1.ReasonOwnedByAnother, kept: true, change: func(f *fixture, _ *v1alpha1.VMDiskImage, d *v1alpha1.VirtualDisk) {
 			c, _ := f.borrowed(d)
@@ -175,6 +190,14 @@ func TestCopyFromAnotherNamespaceIsNotMade(t *testing.T) {
 			}
 			if len(f.machines.Disks()) > 0 {
 				t.Errorf("there is data: %+v", f.machines.Disks())
+			}
+			if !tc.kept {
+				return
+			}
+			f.must(f.Delete(f.ctx, f.get("boot")))
+			f.rests()
+			if _, s := f.borrowed(d); s == nil || len(f.allDisks()) > 0 {
+				t.Errorf("after the deletion there are %v, disks %+v", s, f.allDisks())
 			}
 		})
 	}

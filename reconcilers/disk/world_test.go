@@ -9,9 +9,11 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,7 +58,7 @@ func newWorld(ctx context.Context) *world {
 		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, holderKeys).
 		WithIndex(&v1alpha1.VirtualMachineOperation{}, "spec.virtualMachineName", func(client.Object) []string { return nil }).Build()
 	w := &world{machines: fake.New(), now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000), ctx: ctx}
-	// What an API server does beyond that: UIDs, and a generation of the spec.
+	// What an API server does beyond that: UIDs, a generation of the spec, and the UID as a precondition.
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.uids++
@@ -67,6 +69,16 @@ func newWorld(ctx context.Context) *world {
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			o.SetGeneration(o.GetGeneration() + 1)
 			return c.Update(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			present := o.DeepCopyObject().(client.Object)
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), present); err != nil {
+				return err
+			}
+			if p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions; p != nil && p.UID != nil && *p.UID != present.GetUID() {
+				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
+			}
+			return c.Delete(ctx, o, opts...)
 		},
 	})
 	return w
