@@ -104,6 +104,13 @@ func TestDiskFromASnapshot(t *testing.T) {
 		if *claim.Spec.StorageClassName != class || *claim.Spec.VolumeMode != corev1.PersistentVolumeBlock || claim.Labels[v1alpha1.LabelDiskImage] != "" {
 			t.Errorf("the claim is %+v", claim)
 		}
+		if seen, err := r.ObserveDisk(t.Context(), d); err != nil || !seen.Exists || !seen.Copying {
+			t.Errorf("before the claim is bound, the disk is seen as %+v, %v", seen, err)
+		}
+		claimOf(t, api, d, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+		if seen, err := r.ObserveDisk(t.Context(), d); err != nil || seen.Copying {
+			t.Errorf("after the claim is bound, the disk is seen as %+v, %v", seen, err)
+		}
 	}
 	_, err := r.EnsureDisk(t.Context(), sourced("other-mode", v1alpha1.VolumeDisk{VolumeMode: v1alpha1.VolumeFilesystem}))
 	if !runtime.IsInvalidSpec(err) || !strings.Contains(err.Error(), "spec.runtime.pod.volumeMode") {
