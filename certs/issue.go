@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -36,10 +37,13 @@ func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, n
 		return nil
 	}
 	renewed := secret.DeepCopy()
-	var err error
-	if renewed.Data, err = c.issue(now); err != nil {
+	data, err := c.issue(now)
+	if err != nil {
 		return fmt.Errorf("creating a certificate: %w", err)
 	}
+	maps.DeleteFunc(renewed.Data, func(key string, _ []byte) bool { return data[key] != nil || key == "ca.key" }) // earlier releases stored a CA's key
+	maps.Copy(data, renewed.Data)
+	renewed.Data = data
 	if secret.ResourceVersion == "" {
 		renewed.Type = corev1.SecretTypeTLS
 		err = c.writer.Create(ctx, renewed, client.FieldOwner(fieldOwner))

@@ -175,6 +175,21 @@ func TestSecretThatIsBroken(t *testing.T) {
 	}
 }
 
+// A renewal keeps the keys of other clients, but not the key of a CA, which earlier releases stored.
+func TestRenewalKeepsOtherKeys(t *testing.T) {
+	f, l := running(t, "a")
+	f.change(func(data map[string][]byte) { data["note"], data["ca.key"] = []byte("theirs"), f.newAuthority().key })
+	first := f.replicas[0].hash()
+	f.add(renewal)
+	f.settle(l)
+	secret := f.secret()
+	f.Must(f.api.Get(t.Context(), f.options.Secret, secret))
+	want := []string{caKey, "note", certKey, privateKeyKey}
+	if got := slices.Sorted(maps.Keys(secret.Data)); !slices.Equal(got, want) || string(secret.Data["note"]) != "theirs" || f.replicas[0].hash() == first {
+		t.Errorf("the renewed Secret has %v, not %v", got, want)
+	}
+}
+
 // Somebody puts back a Secret of long ago, which is whole but of another authority.
 func TestSecretFromABackup(t *testing.T) {
 	f, l := running(t, "a", "b")
