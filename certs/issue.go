@@ -63,13 +63,15 @@ func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, n
 	return nil
 }
 
-// issue creates a certificate that is its own authority, as the data of a Secret. Its key cannot sign others.
+// issue creates a certificate that is its own authority, as the data of a Secret.
 func (o *Options) issue(now time.Time) (map[string][]byte, error) {
 	template := &x509.Certificate{
 		// Each has a name of its own, because clients look for the signer of a certificate by its name.
 		Subject:  pkix.Name{CommonName: "sallyport-webhook-" + now.UTC().Format("20060102T150405Z")},
 		DNSNames: o.DNSNames, NotBefore: now.Add(-backdate), NotAfter: now.Add(o.OwnValidity),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		// Earlier releases, after a rollback, keep only CAs in the caBundle while replicas of this one serve it.
+		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

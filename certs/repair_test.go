@@ -3,6 +3,7 @@ package certs
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"maps"
 	"slices"
@@ -53,8 +54,11 @@ func TestFirstInstallation(t *testing.T) {
 	if !c.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) {
 		t.Error("clocks that are behind would not take it")
 	}
-	if c.Leaf.IsCA || len(secret.Data) != 3 {
-		t.Errorf("the key of Secret %v could sign other certificates that API servers trust", slices.Sorted(maps.Keys(secret.Data)))
+	if len(secret.Data) != 3 {
+		t.Errorf("the Secret has %v", slices.Sorted(maps.Keys(secret.Data)))
+	}
+	if leaf := c.Leaf; !leaf.IsCA || leaf.KeyUsage&x509.KeyUsageCertSign == 0 || leaf.MaxPathLen != 0 || !leaf.MaxPathLenZero {
+		t.Error("earlier releases, which trust only CAs, would remove the certificate from the caBundle after a rollback")
 	}
 	for which, want := range map[string]time.Time{"ca": c.Leaf.NotAfter, "serving": c.Leaf.NotAfter} {
 		if got := testutil.ToFloat64(a.expiry.WithLabelValues(which)); got != float64(want.Unix()) {
