@@ -41,8 +41,8 @@ type copySnapshot struct {
 }
 
 // readCopySnapshot reads the objects for a copy. An object of that name that this reconciler would not create is an
-// error: nothing is copied from it, and it is not deleted. This includes an object whose deletion would delete the
-// data of the image.
+// error: nothing is copied from it, and it is not deleted. This includes a content whose deletion, or that of its
+// snapshot, would delete the data of the image. If only the snapshot is another's, the content is returned with the error.
 func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapshot, error) {
 	b, name := &copySnapshot{}, snapshotName(l.UID)
 	if err := r.Live.Get(ctx, types.NamespacedName{Name: name}, &b.content); client.IgnoreNotFound(err) != nil {
@@ -58,7 +58,8 @@ func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapsh
 			"administrator has to set that, or to delete the object", name)
 	}
 	if from := b.snapshot.Spec.Source.VolumeSnapshotContentName; b.snapshot.Name != "" && (from == nil || *from != name) {
-		return nil, runtime.NewOwnedByAnother(nil, "VolumeSnapshot %s is not for the copy of the disk: delete it", name)
+		b.snapshot = snapshotv1.VolumeSnapshot{}
+		return b, runtime.NewOwnedByAnother(nil, "VolumeSnapshot %s is not for the copy of the disk: delete it", name)
 	}
 	return b, nil
 }
@@ -184,7 +185,7 @@ func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
 	}
 	gone, err := r.deleteCopyObjects(ctx, l)
 	switch {
-	case gone, runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err): // no object is ours
+	case gone, runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err): // no object is ours, or its deletion is not safe
 		l.Status.CopySnapshot = ""
 		return nil
 	case apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero():
@@ -199,10 +200,10 @@ func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
 }
 
 // deleteCopyObjects deletes the objects of a copy, and reports whether they were gone already. The snapshot is deleted
-// first: its content cannot be deleted before it.
+// first: its content cannot be deleted before it. A snapshot of another client stays.
 func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) (gone bool, err error) {
 	b, err := r.readCopySnapshot(ctx, l)
-	if err != nil {
+	if b == nil {
 		return false, err
 	}
 	for _, o := range []client.Object{&b.snapshot, &b.content} {
