@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -36,10 +37,13 @@ func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, n
 		return nil
 	}
 	renewed := secret.DeepCopy()
-	var err error
-	if renewed.Data, err = c.issue(now); err != nil {
+	data, err := c.issue(now)
+	if err != nil {
 		return fmt.Errorf("creating a certificate: %w", err)
 	}
+	maps.DeleteFunc(renewed.Data, func(key string, _ []byte) bool { return data[key] != nil || key == "ca.key" }) // earlier releases stored a CA's key
+	maps.Copy(data, renewed.Data)
+	renewed.Data = data
 	if secret.ResourceVersion == "" {
 		renewed.Type = corev1.SecretTypeTLS
 		err = c.writer.Create(ctx, renewed, client.FieldOwner(fieldOwner))
@@ -59,13 +63,15 @@ func (c *Certificates) maintainOwn(ctx context.Context, secret *corev1.Secret, n
 	return nil
 }
 
-// issue creates a certificate that is its own authority, as the data of a Secret. Its key cannot sign others.
+// issue creates a certificate that is its own authority, as the data of a Secret.
 func (o *Options) issue(now time.Time) (map[string][]byte, error) {
 	template := &x509.Certificate{
 		// Each has a name of its own, because clients look for the signer of a certificate by its name.
 		Subject:  pkix.Name{CommonName: "sallyport-webhook-" + now.UTC().Format("20060102T150405Z")},
 		DNSNames: o.DNSNames, NotBefore: now.Add(-backdate), NotAfter: now.Add(o.OwnValidity),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		// Earlier releases, after a rollback, keep only CAs in the caBundle while replicas of this one serve it.
+		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -83,20 +83,18 @@ func (c *Certificates) lead(ctx context.Context, v *view) (time.Duration, error)
 	return next(v.all), nil
 }
 
-// older returns the CAs that webhook configurations trust beside those of the preferred certificate. If there are too many, it prefers
-// Sallyport's own that replicas serve.
+// older returns the CAs that webhook configurations trust beside those of the preferred certificate, first Sallyport's own that replicas
+// serve, if there are too many. The order stays the same after it is written.
 func (v *view) older() (all []*x509.Certificate) {
 	for _, bundle := range slices.Sorted(maps.Keys(v.bundles)) {
 		for _, ca := range v.bundles[bundle] {
-			switch known := slices.Concat(v.want.roots, all); {
-			case slices.ContainsFunc(known, ca.Equal):
-			case slices.Contains(v.reports, hash(ca)):
-				all = slices.Insert(all, 0, ca)
-			default:
+			if !slices.ContainsFunc(slices.Concat(v.want.roots, all), ca.Equal) {
 				all = append(all, ca)
 			}
 		}
 	}
+	reported := func(ca *x509.Certificate) int { return slices.Index(v.reports, hash(ca)) }
+	slices.SortStableFunc(all, func(a, b *x509.Certificate) int { return reported(b) - reported(a) })
 	return all[:min(len(all), maxOlder)]
 }
 

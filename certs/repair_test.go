@@ -3,6 +3,7 @@ package certs
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"maps"
 	"slices"
@@ -53,8 +54,11 @@ func TestFirstInstallation(t *testing.T) {
 	if !c.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) {
 		t.Error("clocks that are behind would not take it")
 	}
-	if c.Leaf.IsCA || len(secret.Data) != 3 {
-		t.Errorf("the key of Secret %v could sign other certificates that API servers trust", slices.Sorted(maps.Keys(secret.Data)))
+	if len(secret.Data) != 3 {
+		t.Errorf("the Secret has %v", slices.Sorted(maps.Keys(secret.Data)))
+	}
+	if leaf := c.Leaf; !leaf.IsCA || leaf.KeyUsage&x509.KeyUsageCertSign == 0 || leaf.MaxPathLen != 0 || !leaf.MaxPathLenZero {
+		t.Error("earlier releases, which trust only CAs, would remove the certificate from the caBundle after a rollback")
 	}
 	for which, want := range map[string]time.Time{"ca": c.Leaf.NotAfter, "serving": c.Leaf.NotAfter} {
 		if got := testutil.ToFloat64(a.expiry.WithLabelValues(which)); got != float64(want.Unix()) {
@@ -172,6 +176,21 @@ func TestSecretThatIsBroken(t *testing.T) {
 				t.Errorf("people were told %d times that something is broken: %v", told, f.toldEvents.all)
 			}
 		})
+	}
+}
+
+// A renewal keeps the keys of other clients, but not the key of a CA, which earlier releases stored.
+func TestRenewalKeepsOtherKeys(t *testing.T) {
+	f, l := running(t, "a")
+	f.change(func(data map[string][]byte) { data["note"], data["ca.key"] = []byte("theirs"), f.newAuthority().key })
+	first := f.replicas[0].hash()
+	f.add(renewal)
+	f.settle(l)
+	secret := f.secret()
+	f.Must(f.api.Get(t.Context(), f.options.Secret, secret))
+	want := []string{caKey, "note", certKey, privateKeyKey}
+	if got := slices.Sorted(maps.Keys(secret.Data)); !slices.Equal(got, want) || string(secret.Data["note"]) != "theirs" || f.replicas[0].hash() == first {
+		t.Errorf("the renewed Secret has %v, not %v", got, want)
 	}
 }
 

@@ -168,6 +168,32 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 	}
 }
 
+// A rotation that begins while replicas serve two earlier certificates adds one authority, and then writes nothing until a replica has
+// moved on. Each write would cause the next look.
+func TestTwoOlderCertificatesAreServed(t *testing.T) {
+	f, l := running(t, "a", "b")
+	for range 2 {
+		f.Must(f.api.Delete(t.Context(), f.secret()))
+		f.lead(l)
+		f.take(f.replicas...)
+		f.add(f.options.Settle)
+		f.take(f.replicas[0])
+	}
+	f.Must(f.api.Delete(t.Context(), f.secret()))
+	f.lead(l)
+	before := len(f.written())
+	if served := f.served(); served[0] == served[1] || len(f.state().trusted) < 2 {
+		t.Fatalf("replicas serve %v, and %d older authorities are trusted", served, len(f.state().trusted))
+	}
+	for range 3 {
+		f.lead(l)
+	}
+	if more := f.written()[before:]; len(more) > 0 {
+		t.Errorf("the same authorities are written again: %v", more)
+	}
+	f.settle(l)
+}
+
 // try lets a leader look once. Another one may write first.
 func (f *fixture) try(l *Certificates) {
 	if _, err := l.look(f.Context(), true); err != nil && !apierrors.IsConflict(err) {

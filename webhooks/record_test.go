@@ -21,7 +21,7 @@ import (
 func TestRecordsBeginWithTheirVersion(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
-	if record := f.only(t); record.Version != record.Version || !strings.HasPrefix(f.records.String(), `{"decisionRecord":1,`) {
+	if written := f.only(t); written.Version != record.Version || !strings.HasPrefix(f.records.String(), `{"decisionRecord":1,`) {
 		t.Errorf("got %s", f.records.String())
 	}
 }

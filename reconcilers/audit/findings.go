@@ -59,11 +59,11 @@ type findings struct {
 
 // finding are the violations of one object, or the error of its evaluation.
 type finding struct {
-	object    corev1.ObjectReference
-	mode      v1alpha1.PolicyMode
-	count     int
+	object     corev1.ObjectReference
+	mode       v1alpha1.PolicyMode
+	count      int
 	violations []Violation // nil if there are too many texts
-	undecided string
+	undecided  string
 }
 
 // findingOf returns nil for a compliant object.

@@ -41,8 +41,8 @@ type copySnapshot struct {
 }
 
 // readCopySnapshot reads the objects for a copy. An object of that name that this reconciler would not create is an
-// error: nothing is copied from it, and it is not deleted. This includes an object whose deletion would delete the
-// data of the image. If only the snapshot is such an object, the content is returned with the error.
+// error: nothing is copied from it, and it is not deleted. This includes a content whose deletion, or that of its
+// snapshot, would delete the data of the image. If only the snapshot is another's, the content is returned with the error.
 func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapshot, error) {
 	b, name := &copySnapshot{}, snapshotName(l.UID)
 	if err := r.Live.Get(ctx, types.NamespacedName{Name: name}, &b.content); client.IgnoreNotFound(err) != nil {
@@ -199,7 +199,8 @@ func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
 	return nil
 }
 
-// deleteCopyObjects deletes the objects of a copy. The snapshot is deleted first: it uses its content.
+// deleteCopyObjects deletes the objects of a copy. The snapshot is deleted first: it uses its content. A snapshot
+// of another client stays.
 func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) error {
 	b, err := r.readCopySnapshot(ctx, l)
 	if b == nil {

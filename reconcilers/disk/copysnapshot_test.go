@@ -203,6 +203,23 @@ func TestCopyFromAnotherNamespaceIsNotMade(t *testing.T) {
 	}
 }
 
+// A client that may write VolumeSnapshots in the namespace cannot keep the content, which refers to the data of the image, by replacing the
+// snapshot that is bound to it.
+func TestContentGoesIfItsSnapshotIsReplaced(t *testing.T) {
+	f := newFixture(t)
+	f.shared()
+	d := f.copiedFromAbroad()
+	f.rests()
+	_, s := f.borrowed(d)
+	s.Spec.Source = snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: new("theirs")}
+	f.must(f.Update(f.ctx, s))
+	f.must(f.Delete(f.ctx, f.get("boot")))
+	f.rests()
+	if c, s := f.borrowed(d); c != nil || s == nil || len(f.allDisks()) > 0 {
+		t.Errorf("there are %v %v, disks %+v", c, s, f.allDisks())
+	}
+}
+
 func (f *fixture) read(o client.Object) {
 	f.Helper()
 	f.must(f.Get(f.ctx, client.ObjectKeyFromObject(o), o))

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -109,25 +110,23 @@ func (r *Reconciler) attempt(ctx context.Context, l *view) error {
 	case !l.unaltered(volume):
 	default:
 		a.DataVolumeUID = volume.UID
-		warning, err := r.claimWarning(ctx, of(l, l.claims))
-		if err != nil {
-			return err
-		}
-		l.follow(volume, warning)
+		l.follow(volume, r.claimWarning(ctx, of(l, l.claims)))
 	}
 	return nil
 }
 
 // claimWarning returns the message of the latest Warning event of a claim that is not bound. CDI reports some causes
-// only there, such as a quota that its second claim would exceed.
-func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
+// only there, such as a quota that its second claim would exceed. The import does not depend on it: any editor of the
+// namespace can write events.
+func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentVolumeClaim) string {
 	if claim == nil || claim.Status.Phase == corev1.ClaimBound {
-		return "", nil
+		return ""
 	}
 	var events corev1.EventList
 	err := r.Live.List(ctx, &events, client.InNamespace(claim.Namespace), client.MatchingFields{"involvedObject.uid": string(claim.UID)}, client.Limit(page))
 	if err != nil {
-		return "", fmt.Errorf("listing the events of PersistentVolumeClaim %s: %w", claim.Name, err)
+		ctrl.LoggerFrom(ctx).Error(err, "listing the events of a PersistentVolumeClaim", "PersistentVolumeClaim", claim.Name)
+		return ""
 	}
 	var latest *corev1.Event
 	for i := range events.Items {
@@ -136,9 +135,9 @@ func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentV
 		}
 	}
 	if latest == nil {
-		return "", nil
+		return ""
 	}
-	return v1alpha1.Cut(public(latest.Reason+" "+latest.Message), 1024), nil
+	return v1alpha1.Cut(public(latest.Reason+" "+latest.Message), 1024)
 }
 
 // wanted returns the DataVolume of the current attempt.

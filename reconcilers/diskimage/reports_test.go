@@ -177,6 +177,19 @@ func TestQuotaIsReported(t *testing.T) {
 	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
 }
 
+// An attempt goes on, and ends in time, while the events of its claim cannot be read.
+func TestEventsCannotBeRead(t *testing.T) {
+	w := newImage(t, nil)
+	w.settle()
+	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Pending})
+	claim := w.claims()[0]
+	claim.Status.Phase = corev1.ClaimPending
+	w.must(w.Status().Update(t.Context(), &claim))
+	w.refused["list Event"] = errors.New("events are not served")
+	w.later(3 * time.Hour)
+	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
+}
+
 // A DataVolume that another client creates in place of the deleted one is not followed, even if it looks the same.
 func TestDataVolumeIsReplaced(t *testing.T) {
 	w := newImage(t, nil)

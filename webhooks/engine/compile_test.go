@@ -226,8 +226,8 @@ func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
 	}
 	rule := func(text string) string { return "valid_input if true\n\n" + text + "\n" }
 	for name, tc := range map[string]struct{ rules, want string }{
-		"a misspelt key":        {deny(`{"reason": "R", "mesage": "m"}`, "true"), `p.rego:15:31: deny has no key "mesage": did you mean "message"? allowed are code, details, message and reason`},
-		"a key too many":        {deny(`{"reason": "R", "message": "m", "severity": "high"}`, "true"), `p.rego:15:47: deny has no key "severity": allowed are code, details, message and reason`},
+		"a misspelt key":        {deny(`{"reason": "R", "mesage": "m"}`, "true"), `p.rego:15:31: deny has no key "mesage": did you mean "message"? allowed are cause, code, details, message, reason and remedy`},
+		"a key too many":        {deny(`{"reason": "R", "message": "m", "severity": "high"}`, "true"), `p.rego:15:47: deny has no key "severity": allowed are cause, code, details, message, reason and remedy`},
 		"a code of its own":     {deny(`{"reason": "R", "message": "m", "code": 418}`, "true"), "p.rego:15:55: deny.code is 418, not one of 403 409 422 429"},
 		"a code as text":        {deny(`{"reason": "R", "message": "m", "code": "409"}`, "true"), `deny.code must be a number, not string`},
 		"no message":            {deny(`{"reason": "R"}`, "true"), "p.rego:15:15: deny has no message"},

@@ -26,7 +26,7 @@ func TestDenialNamesWhatBlocks(t *testing.T) {
 	}
 	want := []Denial{{
 		Reason: "BookIsLent", Code: 409, Message: "dune is with ann until Friday",
-		Details: Details{Kind: "Loan", Name: "loan-1"}, Rule: "lending.rego:26", Remedy: "Wait until it is returned.",
+		Details: Details{Kind: "Loan", Name: "loan-1"}, Rule: "lending.rego:26", RuleRemedy: "Wait until it is returned.",
 	}}
 	if diff := cmp.Diff(want, d.Denials); diff != "" {
 		t.Errorf("denials (-want +got):\n%s", diff)

@@ -63,4 +63,6 @@ type World struct{}
 func (w World) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return w }
 
 // Read implements engine.Reader.
-func (World) Read(context.Context, engine.Query) (engine.Answer, error) { return engine.Answer{Live: true}, nil }
+func (World) Read(context.Context, engine.Query) (engine.Answer, error) {
+	return engine.Answer{Live: true}, nil
+}
