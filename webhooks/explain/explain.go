@@ -232,7 +232,8 @@ func (e *Policy) add(x *engine.Explanation) {
 func saidBy(rule string, v engine.Value) string {
 	switch {
 	case rule == "deny":
-		return v.Get("message").Text()
+		denial := engine.Denial{Message: v.Get("message").Text(), Cause: v.Get("cause").Text(), Remedy: v.Get("remedy").Text()}
+		return denial.WithRemedy()
 	case rule == "warn":
 		return v.Text()
 	case rule == "patch" && !v.Get("merge").IsObject() && !v.Get("value").IsNull():
