@@ -114,7 +114,7 @@ func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
 		"  kubectl sallyport policies "+tm.namespace+"-fails\n")
 	for _, line := range []string{
 		`(?m)^Allowed now: +restart, restart --force, evict, evict --force, delete$`,
-		`(?m)^Allowed now, with warnings:  stop, stop --force:$\n^ {29}Night: nobody works now in team-\d+$\n`,
+		`(?m)^Allowed now, with warnings:  stop, stop --force:$\n^ {29}Night: nobody works now in team-\d+; wait for the day$\n`,
 		`(?m)^Denied now, undecided: +migrate, migrate --force:$\n^ {29}EvaluationFailed: policy evaluation failed: .*to_number`,
 		`(?m)^Denied now: +start:$\n^ {29}`,
 	} {
