@@ -136,6 +136,9 @@ func TestSummaries(t *testing.T) {
 			"allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false for input.request.object.metadata.labels.owner=\"bob\"", "allowed", ""},
 		"a warning": {nil, `{"labels": {"owner": "nobody"}}`, &world{}, false, "allows, with a warning: the owner is nobody", "allowed", ""},
 		"a denial":  {nil, `{"labels": {}}`, &world{}, false, "denies: [NoOwner] web has no owner (owner.rego:11)", "denied", ""},
+		"a denial with cause and remedy": {func(s *v1alpha1.RegoPolicySpec) {
+			s.Modules[0].Source = strings.Replace(s.Modules[0].Source, `has no owner"}`, `cannot run", "cause": "it has no owner", "remedy": "add one"}`, 1)
+		}, `{"labels": {}}`, &world{}, false, "denies: [NoOwner] web cannot run because it has no owner; add one (owner.rego:11)", "denied", ""},
 		"mode Warn": {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Warn" }, `{"labels": {}}`, &world{}, false,
 			"only warns, in mode Warn: [NoOwner] web has no owner (owner.rego:11)", "warned", ""},
 		"mode Audit": {func(s *v1alpha1.RegoPolicySpec) { s.NamespaceModes = []v1alpha1.NamespaceMode{{Mode: "Audit"}} }, `{"labels": {}}`, &world{}, false,

@@ -37,7 +37,7 @@ func TestDocsShowAPolicyThatCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := p.Decide(t.Context(), engine.Input{Request: request}, matrixWorld{forms[0]})
-	if err != nil || len(d.Denials) != 1 || d.Denials[0].Message != "VirtualMachine vm: no operation is allowed because running is in progress; wait until it ends" {
+	if err != nil || len(d.Denials) != 1 || d.Denials[0].Statement() != "VirtualMachine vm: no operation is allowed because running is in progress" {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

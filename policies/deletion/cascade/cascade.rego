@@ -93,10 +93,9 @@ valid_input if {
 #     override on the RegoPolicy.
 deny contains {
 	"reason": "NamespaceHoldsProtected",
-	"message": concat("", [
-		$"Namespace {_name}: deletion is not allowed because it contains {_count} with the label {_label}=enabled ({_counts}): ",
-		$"{_first}; list with: {_list}; {_way_out}",
-	]),
+	"message": $"Namespace {_name}: deletion is not allowed",
+	"cause": $"it contains {_count} with the label {_label}=enabled ({_counts}): {_first}",
+	"remedy": $"list with: {_list}; {_way_out}",
 	"details": {"kind": "Namespace", "name": _name},
 } if {
 	_empties
@@ -111,10 +110,9 @@ deny contains {
 #     Wait until the disks are deleted, or override this policy once. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "NamespaceHoldsUsedImages",
-	"message": concat("", [
-		$"Namespace {_name}: deletion is not allowed because disks of other namespaces use its images: {_used_images}; ",
-		$"to see them: kubectl get vmdiskimages --namespace {shell.word(_name)}; {_way_out}",
-	]),
+	"message": $"Namespace {_name}: deletion is not allowed",
+	"cause": $"disks of other namespaces use its images: {_used_images}",
+	"remedy": $"to see them: kubectl get vmdiskimages --namespace {shell.word(_name)}; {_way_out}",
 	"details": {"kind": "Namespace", "name": _name},
 } if {
 	_empties
@@ -129,10 +127,9 @@ deny contains {
 #     Delete the objects first, or override this policy once. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "DefinitionHasObjects",
-	"message": concat("", [
-		$"CustomResourceDefinition {_name}: deletion is not allowed because it would also delete {_count}: {_first}; ",
-		$"list with: kubectl get {shell.word(_name)} --all-namespaces; {_way_out}",
-	]),
+	"message": $"CustomResourceDefinition {_name}: deletion is not allowed",
+	"cause": $"it would also delete {_count}: {_first}",
+	"remedy": $"list with: kubectl get {shell.word(_name)} --all-namespaces; {_way_out}",
 	"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": _name},
 } if {
 	_defines

@@ -145,14 +145,17 @@ _override(request) := concat("", [
 
 test_denial_of_a_namespace[note] if {
 	some note, tc in {
-		"with one object": {"facts": {"services": _named(["web"])}, "holds": concat("", [
-			"1 object with the label sallyport.dev/deletion-protection=enabled ",
-			"(services: 1): services/web; list with: kubectl get services ",
-		])},
-		"with as many as are named": {"facts": {"pods": _named(["a", "b", "c", "d", "e"])}, "holds": concat("", [
-			"5 objects with the label sallyport.dev/deletion-protection=enabled ",
-			"(pods: 5): pods/a, pods/b, pods/c, pods/d, pods/e; list with: kubectl get pods ",
-		])},
+		"with one object": {
+			"facts": {"services": _named(["web"])}, "list": "services",
+			"holds": "1 object with the label sallyport.dev/deletion-protection=enabled (services: 1): services/web",
+		},
+		"with as many as are named": {
+			"facts": {"pods": _named(["a", "b", "c", "d", "e"])}, "list": "pods",
+			"holds": concat("", [
+				"5 objects with the label sallyport.dev/deletion-protection=enabled ",
+				"(pods: 5): pods/a, pods/b, pods/c, pods/d, pods/e",
+			]),
+		},
 		"with more, and with some that are being deleted": {
 			"facts": {
 				"deployments": array.concat([_terminating(one) | some one in _named(["gone"])], _named(["web", "api"])),
@@ -162,16 +165,18 @@ test_denial_of_a_namespace[note] if {
 			"holds": concat("", [
 				"7 objects with the label sallyport.dev/deletion-protection=enabled ",
 				"(deployments.apps: 2, pods: 3, virtualmachines.sallyport.dev: 2): ",
-				"deployments.apps/web, deployments.apps/api, pods/c, pods/a, pods/b, and 2 more; ",
-				"list with: kubectl get deployments.apps,pods,virtualmachines.sallyport.dev ",
+				"deployments.apps/web, deployments.apps/api, pods/c, pods/a, pods/b, and 2 more",
 			]),
+			"list": "deployments.apps,pods,virtualmachines.sallyport.dev",
 		},
 	}
 	policy.deny == {{
 		"reason": "NamespaceHoldsProtected",
-		"message": concat("", [
-			"Namespace team-a: deletion is not allowed because it contains ", tc.holds,
-			"--namespace team-a --selector sallyport.dev/deletion-protection=enabled; ", _override(_of_namespace(_namespace)),
+		"message": "Namespace team-a: deletion is not allowed",
+		"cause": $"it contains {tc.holds}",
+		"remedy": concat("", [
+			"list with: kubectl get ", tc.list, " --namespace team-a --selector sallyport.dev/deletion-protection=enabled; ",
+			_override(_of_namespace(_namespace)),
 		]),
 		"details": {"kind": "Namespace", "name": "team-a"},
 	}} with input as {"request": _of_namespace(_namespace), "facts": _some(tc.facts)}
@@ -205,10 +210,9 @@ test_images_that_are_used_elsewhere[note] if {
 		tc.images != ""
 		denial := {
 			"reason": "NamespaceHoldsUsedImages",
-			"message": concat("", [
-				$"Namespace team-a: deletion is not allowed because disks of other namespaces use its images: {tc.images}; ",
-				$"to see them: kubectl get vmdiskimages --namespace team-a; {_override(_of_namespace(_namespace))}",
-			]),
+			"message": "Namespace team-a: deletion is not allowed",
+			"cause": $"disks of other namespaces use its images: {tc.images}",
+			"remedy": $"to see them: kubectl get vmdiskimages --namespace team-a; {_override(_of_namespace(_namespace))}",
 			"details": {"kind": "Namespace", "name": "team-a"},
 		}
 	}
@@ -249,11 +253,9 @@ test_denial_of_a_definition[note] if {
 	name := $"{tc.plural}.sallyport.dev"
 	policy.deny == {{
 		"reason": "DefinitionHasObjects",
-		"message": concat("", [
-			$"CustomResourceDefinition {name}: deletion is not allowed because it would also delete {tc.told}; ",
-			$"list with: kubectl get {name} --all-namespaces; ",
-			_override(_of_definition(_definition(tc.plural))),
-		]),
+		"message": $"CustomResourceDefinition {name}: deletion is not allowed",
+		"cause": $"it would also delete {tc.told}",
+		"remedy": $"list with: kubectl get {name} --all-namespaces; {_override(_of_definition(_definition(tc.plural)))}",
 		"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": name},
 	}} with input as {
 		"request": _of_definition(_definition(tc.plural)),

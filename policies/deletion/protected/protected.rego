@@ -48,7 +48,9 @@ valid_parameters if {
 #     Run the command in the message, then delete the object. It requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "DeletionProtected",
-	"message": $"{_object}: deletion is not allowed because its label {_label} is enabled; {_way_out}",
+	"message": $"{_object}: deletion is not allowed",
+	"cause": $"its label {_label} is enabled",
+	"remedy": $"{_way_out}",
 	"details": _details,
 } if {
 	_deletes
@@ -63,7 +65,9 @@ deny contains {
 #     Keep the label, or run the command in the message and then change the label. It requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "ProtectionRemoved",
-	"message": $"{_object}: label {_label} cannot {_change} because it protects the object from deletion; {_way_out}",
+	"message": $"{_object}: label {_label} cannot {_change}",
+	"cause": "it protects the object from deletion",
+	"remedy": $"{_way_out}",
 	"details": _details,
 } if {
 	_protected_before
@@ -81,10 +85,9 @@ deny contains {
 #     RegoPolicy.
 deny contains {
 	"reason": "OwnerAdded",
-	"message": concat("", [
-		$"{_object}: adding owner {_owners} is not allowed because the object is protected from deletion (label {_label}=enabled) ",
-		$"and would be deleted together with that owner; {_way_out}",
-	]),
+	"message": $"{_object}: adding owner {_owners} is not allowed",
+	"cause": $"the object is protected from deletion (label {_label}=enabled) and would be deleted together with that owner",
+	"remedy": $"{_way_out}",
 	"details": object.union(_details, {"field": "metadata.ownerReferences"}),
 } if {
 	_protected_before
@@ -99,7 +102,8 @@ deny contains {
 #   remedyInMessage: Set the label to enabled, or remove it.
 deny contains {
 	"reason": "UnknownProtection",
-	"message": $"metadata.labels: value \"{_new_value}\" of label {_label} does not protect {_object}; set it to enabled, or remove the label",
+	"message": $"metadata.labels: value \"{_new_value}\" of label {_label} does not protect {_object}",
+	"remedy": "set it to enabled, or remove the label",
 	"details": _details,
 } if {
 	_odd

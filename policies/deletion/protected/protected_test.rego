@@ -278,51 +278,49 @@ test_denial[note] if {
 	some note, tc in {
 		"of a deletion": {"request": _delete(_enabled), "denial": {
 			"reason": "DeletionProtected",
-			"message": concat("", [
-				"ReplicaSet x in namespace team-a: deletion is not allowed because its label ",
-				$"sallyport.dev/deletion-protection is enabled; {_way_out}",
-			]),
+			"message": "ReplicaSet x in namespace team-a: deletion is not allowed",
+			"cause": "its label sallyport.dev/deletion-protection is enabled",
+			"remedy": _way_out,
 			"details": _details,
 		}},
 		"of a deletion in no namespace": {"request": _cluster_scoped(_delete(_enabled)), "denial": {
 			"reason": "DeletionProtected",
-			"message": concat("", [
-				"Node x: deletion is not allowed because its label sallyport.dev/deletion-protection is enabled; ",
-				_overriding(_cluster_scoped(_delete(_enabled))),
-			]),
+			"message": "Node x: deletion is not allowed",
+			"cause": "its label sallyport.dev/deletion-protection is enabled",
+			"remedy": _overriding(_cluster_scoped(_delete(_enabled))),
 			"details": {"group": "", "kind": "Node", "name": "x", "field": "metadata.labels"},
 		}},
 		"of a label less": {"request": _update(_enabled, _plain), "denial": {
 			"reason": "ProtectionRemoved",
-			"message": concat("", [
-				"ReplicaSet x in namespace team-a: label sallyport.dev/deletion-protection cannot be removed ",
-				$"because it protects the object from deletion; {_way_out}",
-			]),
+			"message": "ReplicaSet x in namespace team-a: label sallyport.dev/deletion-protection cannot be removed",
+			"cause": "it protects the object from deletion",
+			"remedy": _way_out,
 			"details": _details,
 		}},
 		"of another value": {"request": _update(_enabled, _marked("off")), "denial": {
 			"reason": "ProtectionRemoved",
-			"message": concat("", [
-				"ReplicaSet x in namespace team-a: label sallyport.dev/deletion-protection cannot change from enabled to \"off\" ",
-				$"because it protects the object from deletion; {_way_out}",
-			]),
+			"message": "ReplicaSet x in namespace team-a: label sallyport.dev/deletion-protection cannot change from enabled to \"off\"",
+			"cause": "it protects the object from deletion",
+			"remedy": _way_out,
 			"details": _details,
 		}},
 		"of an owner": {"request": _update(_enabled, _owned([_owner])), "denial": {
 			"reason": "OwnerAdded",
-			"message": concat("", [
-				"ReplicaSet x in namespace team-a: adding owner Deployment web is not allowed because the object is protected from ",
-				"deletion (label sallyport.dev/deletion-protection=enabled) and would be deleted together with that owner; ",
-				_way_out,
+			"message": "ReplicaSet x in namespace team-a: adding owner Deployment web is not allowed",
+			"cause": concat("", [
+				"the object is protected from deletion (label sallyport.dev/deletion-protection=enabled) ",
+				"and would be deleted together with that owner",
 			]),
+			"remedy": _way_out,
 			"details": object.union(_details, {"field": "metadata.ownerReferences"}),
 		}},
 		"of a value that is none": {"request": _create(_marked("true")), "denial": {
 			"reason": "UnknownProtection",
 			"message": concat("", [
 				"metadata.labels: value \"true\" of label sallyport.dev/deletion-protection does not protect ReplicaSet x in ",
-				"namespace team-a; set it to enabled, or remove the label",
+				"namespace team-a",
 			]),
+			"remedy": "set it to enabled, or remove the label",
 			"details": _details,
 		}},
 	}

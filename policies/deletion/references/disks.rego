@@ -35,10 +35,9 @@ valid_input if {
 #     override on the RegoPolicy.
 deny contains {
 	"reason": "DiskInUse",
-	"message": concat("", [
-		$"VirtualDisk {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed because VirtualMachine {_holder.name} ",
-		$"uses it; delete the machine first, or remove the disk from its spec.blockDeviceRefs; {_way_out}",
-	]),
+	"message": $"VirtualDisk {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed",
+	"cause": $"VirtualMachine {_holder.name} uses it",
+	"remedy": $"delete the machine first, or remove the disk from its spec.blockDeviceRefs; {_way_out}",
 	"details": {"kind": "VirtualDisk", "name": _metadata.name},
 } if {
 	data.parameters.disks == "Deny"

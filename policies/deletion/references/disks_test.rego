@@ -77,9 +77,10 @@ test_messages if {
 	world := {"request": _delete, "facts": _facts(_namespace, _machine)}
 	policy.deny == {{
 		"reason": "DiskInUse", "details": {"kind": "VirtualDisk", "name": "data"},
-		"message": concat("", [
-			"VirtualDisk data in namespace team-a: deletion is not allowed because VirtualMachine web uses it; delete the machine first, or ",
-			"remove the disk from its spec.blockDeviceRefs; to override this policy once: ",
+		"message": "VirtualDisk data in namespace team-a: deletion is not allowed",
+		"cause": "VirtualMachine web uses it",
+		"remedy": concat("", [
+			"delete the machine first, or remove the disk from its spec.blockDeviceRefs; to override this policy once: ",
 			override.command("deletion-references", _delete, _delete.oldObject.metadata),
 		]),
 	}} with input as world with data.parameters as _deny

@@ -36,10 +36,9 @@ valid_input if {
 #     RegoPolicy. To keep the image and admit no new disks, set spec.retired to true.
 deny contains {
 	"reason": "ImageReferenced",
-	"message": concat("", [
-		$"VMDiskImage {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed because it is used by {_disks}; ",
-		$"delete the disks first, or keep the image and admit no new disks: {_retire}; {_way_out}",
-	]),
+	"message": $"VMDiskImage {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed",
+	"cause": $"it is used by {_disks}",
+	"remedy": $"delete the disks first, or keep the image and admit no new disks: {_retire}; {_way_out}",
 	"details": {"kind": "VMDiskImage", "name": _metadata.name},
 } if {
 	data.parameters.images == "Deny"

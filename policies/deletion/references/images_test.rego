@@ -84,9 +84,10 @@ test_messages[note] if {
 	world := {"request": _delete, "facts": _facts(tc.disks)}
 	policy.deny == {{
 		"reason": "ImageReferenced", "details": {"kind": "VMDiskImage", "name": "ubuntu"},
-		"message": concat("", [
-			$"VMDiskImage ubuntu in namespace team-a: deletion is not allowed because it is used by {tc.users}; delete the disks first, ",
-			"or keep the image and admit no new disks: kubectl patch vmdiskimages ubuntu -n team-a --type=merge ",
+		"message": "VMDiskImage ubuntu in namespace team-a: deletion is not allowed",
+		"cause": $"it is used by {tc.users}",
+		"remedy": concat("", [
+			"delete the disks first, or keep the image and admit no new disks: kubectl patch vmdiskimages ubuntu -n team-a --type=merge ",
 			`-p '{"spec":{"retired":true}}'; to override this policy once: `,
 			override.command("deletion-references", _delete, _delete.oldObject.metadata),
 		]),

@@ -64,10 +64,9 @@ valid_input if {
 #     on the RegoPolicy.
 deny contains {
 	"reason": "TemplateReferenced",
-	"message": concat("", [
-		$"VSphereTemplate {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed because it is needed by ",
-		$"{_users}; wait until the machines are cloned, and delete pools that are no longer needed; {_way_out}",
-	]),
+	"message": $"VSphereTemplate {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed",
+	"cause": $"it is needed by {_users}",
+	"remedy": $"wait until the machines are cloned, and delete pools that are no longer needed; {_way_out}",
 	"details": {"kind": "VSphereTemplate", "name": _metadata.name},
 } if {
 	input.request.operation == "DELETE"
@@ -83,11 +82,9 @@ deny contains {
 #     requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "FailureDomainReferenced",
-	"message": concat("", [
-		$"spec.failureDomains: this change of VSphereTemplate {_metadata.name} is not allowed because it would leave no template for ",
-		$"{_users}, whose templateRef has {_named}; keep the failure domains until the machines are cloned and the pools are deleted; ",
-		_way_out,
-	]),
+	"message": $"spec.failureDomains: this change of VSphereTemplate {_metadata.name} is not allowed",
+	"cause": $"it would leave no template for {_users}, whose templateRef has {_named}",
+	"remedy": $"keep the failure domains until the machines are cloned and the pools are deleted; {_way_out}",
 	"details": {"kind": "VSphereTemplate", "name": _metadata.name, "field": "spec.failureDomains"},
 } if {
 	input.request.operation == "UPDATE"

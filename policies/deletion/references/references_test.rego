@@ -43,8 +43,6 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := concat("; ", [denial.message | some denial in policy.deny])
-
 test_asks_who_refers[note] if {
 	some note, request in {"deleted": _delete, "a failure domain less": _update(["a", "b"], ["a"]), "one more": _update(["a"], ["a", "b"])}
 	policy.facts == {
@@ -108,19 +106,26 @@ test_changed[note] if {
 
 _way_out := $"to override this policy once: {override.command("deletion-references", _delete, _delete.oldObject.metadata)}"
 
-test_messages if {
-	said := _messages with input as {"request": _delete, "facts": _facts([_vm("web", {})], [_pool($"p{i}", {}) | some i in [1, 2, 3, 4, 5]])}
-	said == concat("", [
-		"VSphereTemplate ubuntu in namespace team-a: deletion is not allowed because it is needed by VirtualMachine web, ",
-		"VirtualMachinePool p1, VirtualMachinePool p2, VirtualMachinePool p3, VirtualMachinePool p4, and 1 more; ",
-		$"wait until the machines are cloned, and delete pools that are no longer needed; {_way_out}",
-	])
-	changed := _messages with input as {"request": _update(["a"], ["b", "c"]), "facts": _facts([_vm("web", _of("a"))], [_pool("ci", {})])}
-	changed == concat("", [
-		"spec.failureDomains: this change of VSphereTemplate ubuntu is not allowed because it would leave no template for ",
-		"VirtualMachine web, VirtualMachinePool ci, whose templateRef has failureDomain a or no failureDomain; ",
-		$"keep the failure domains until the machines are cloned and the pools are deleted; {_way_out}",
-	])
+test_denials if {
+	policy.deny == {{
+		"reason": "TemplateReferenced", "details": {"kind": "VSphereTemplate", "name": "ubuntu"},
+		"message": "VSphereTemplate ubuntu in namespace team-a: deletion is not allowed",
+		"cause": concat("", [
+			"it is needed by VirtualMachine web, VirtualMachinePool p1, VirtualMachinePool p2, VirtualMachinePool p3, ",
+			"VirtualMachinePool p4, and 1 more",
+		]),
+		"remedy": $"wait until the machines are cloned, and delete pools that are no longer needed; {_way_out}",
+	}} with input as {"request": _delete, "facts": _facts([_vm("web", {})], [_pool($"p{i}", {}) | some i in [1, 2, 3, 4, 5]])}
+	policy.deny == {{
+		"reason": "FailureDomainReferenced",
+		"details": {"kind": "VSphereTemplate", "name": "ubuntu", "field": "spec.failureDomains"},
+		"message": "spec.failureDomains: this change of VSphereTemplate ubuntu is not allowed",
+		"cause": concat("", [
+			"it would leave no template for VirtualMachine web, VirtualMachinePool ci, ",
+			"whose templateRef has failureDomain a or no failureDomain",
+		]),
+		"remedy": $"keep the failure domains until the machines are cloned and the pools are deleted; {_way_out}",
+	}} with input as {"request": _update(["a"], ["b", "c"]), "facts": _facts([_vm("web", _of("a"))], [_pool("ci", {})])}
 }
 
 _wrong := [null, "", 0, [], {}, true]

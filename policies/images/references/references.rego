@@ -103,12 +103,13 @@ deny contains {
 # title: The VMDiskImage is being deleted
 # custom:
 #   reason: ImageTerminating
-#   remedy: Name another image, or create the image again once it is gone.
+#   remedyInMessage: Name another image, or create the image again once it is gone.
 deny contains {
 	"reason": "ImageTerminating",
-	"message": concat("", [
-		$"{ref.field}: VMDiskImage {ref.name} in namespace {ref.namespace} is being deleted; name another one, or create it again once it is ",
-		$"gone; to see what it waits for: kubectl describe vmdi {shell.word(ref.name)} -n {shell.word(ref.namespace)}",
+	"message": $"{ref.field}: VMDiskImage {ref.name} in namespace {ref.namespace} is being deleted",
+	"remedy": concat("", [
+		"name another one, or create it again once it is gone; to see what it waits for: ",
+		$"kubectl describe vmdi {shell.word(ref.name)} -n {shell.word(ref.namespace)}",
 	]),
 	"details": {"kind": "VMDiskImage", "name": ref.name, "field": ref.field},
 } if {

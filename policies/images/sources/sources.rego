@@ -45,7 +45,7 @@ valid_input if {
 deny contains {
 	"reason": "SourceHasCredentials",
 	"code": 422,
-	"message": "spec.url: a user or a password in the URL is not allowed; put them into a Secret, and name it in spec.secretRef",
+	"message": "spec.url: a user or a password in the URL is not allowed",
 	"details": {"field": "spec.url"},
 } if {
 	contains(hosts.authority(_spec.url), "@")
@@ -94,7 +94,8 @@ deny contains {
 #     in the cluster.
 deny contains {
 	"reason": "SourceAddressForbidden",
-	"message": $"spec.url: imports from {_host} are not allowed because it {why}",
+	"message": $"spec.url: imports from {_host} are not allowed",
+	"cause": $"it {why}",
 	"details": {"field": "spec.url"},
 } if {
 	some why in _forbidden

@@ -38,15 +38,17 @@ valid_input if {
 # title: The eviction would delete a machine that Sallyport can move
 # custom:
 #   reason: MachineIsMoved
-#   remedy: Retry until the Pod is gone, as kubectl drain does.
+#   remedyInMessage: Retry until the Pod is gone, as kubectl drain does.
 #   override: false
 deny contains {
 	"reason": "MachineIsMoved",
 	"code": 429,
-	"message": concat("", [
-		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_name} ({_phase}{_progress}); ",
+	"message": $"Pod {input.request.name}: cannot be evicted",
+	"cause": $"that would delete VirtualMachine {_name} ({_phase}{_progress})",
+	"remedy": concat("", [
 		$"if node {_node} is cordoned, Sallyport moves the machine to another node; ",
-		$"without the chart value webhook.clientCA, this also needs: kubectl label node {shell.word(_node)} sallyport.dev/drain=enabled",
+		$"without the chart value webhook.clientCA, this also needs: kubectl label node {shell.word(_node)} sallyport.dev/drain=enabled. ",
+		"Retry until the Pod is gone, as kubectl drain does.",
 	]),
 	"details": _details,
 } if {
@@ -88,10 +90,8 @@ deny contains {
 deny contains {
 	"reason": "Conflict",
 	"code": 409,
-	"message": concat("", [
-		$"Pod {input.request.name}: cannot be evicted because its {field} is {input.facts.pod.metadata[field]}, ",
-		$"but deleteOptions.preconditions.{field} is {wanted}",
-	]),
+	"message": $"Pod {input.request.name}: cannot be evicted",
+	"cause": $"its {field} is {input.facts.pod.metadata[field]}, but deleteOptions.preconditions.{field} is {wanted}",
 	"details": {"kind": "Pod", "name": input.request.name},
 } if {
 	_is_machine

@@ -52,7 +52,8 @@ test_on if {
 		"message": concat("", [
 			$"Pod {_pod}: cannot be evicted because that would delete VirtualMachine web-1 (Running); ",
 			"if node node-a is cordoned, Sallyport moves the machine to another node; ",
-			"without the chart value webhook.clientCA, this also needs: kubectl label node node-a sallyport.dev/drain=enabled",
+			"without the chart value webhook.clientCA, this also needs: kubectl label node node-a sallyport.dev/drain=enabled. ",
+			"Retry until the Pod is gone, as kubectl drain does.",
 		]),
 		"details": _details,
 	}]

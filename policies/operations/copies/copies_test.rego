@@ -2,9 +2,6 @@ package sallyport.operations.copies_test
 
 import data.sallyport.operations.copies
 
-# The text of a denial, as the user sees it.
-_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
-
 _create(spec) := {"request": {"operation": "CREATE", "namespace": "team-a", "object": {"metadata": {"name": "stop-1"}, "spec": spec}}}
 
 _by := {"username": "bob"}
@@ -28,7 +25,7 @@ test_copied[note] if {
 	world := _create(tc.spec)
 	copies.valid_input with input as world
 	[denial.reason | some denial in copies.deny] == ["OperationCopied"] with input as world
-	[endswith(_text(denial), tc.command) | some denial in copies.deny] == [true] with input as world
+	[endswith(denial.remedy, tc.command) | some denial in copies.deny] == [true] with input as world
 }
 
 test_not_understood[note] if {

@@ -3,9 +3,6 @@ package sallyport.placement.migration_test
 
 import data.sallyport.placement.migration as policy
 
-# The text of a denial, as the user sees it.
-_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
-
 _in_vsphere := {
 	"metadata": {"name": "web-1", "namespace": "team-a"},
 	"spec": {"runtime": _vsphere},

@@ -233,7 +233,8 @@ deny contains {
 #   remedyInMessage: Keep the policy unchanged. In an emergency, override policies-self once with the command in the message.
 deny contains {
 	"reason": "Indispensable",
-	"message": $"RegoPolicy {_name}: {_undoing}",
+	"message": $"RegoPolicy {_name}: {_undoing} is not allowed",
+	"cause": $"{_reliance}",
 	"remedy": concat("", [
 		"the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
 		$"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev {shell.word(_name)} --reason \"...\"",
@@ -413,12 +414,13 @@ _may_override if input.facts.override == true
 
 _indispensable if _name in data.parameters.indispensable
 
-_undoing := "deletion is not allowed because other policies rely on what it writes" if _deletes_shipped
+_undoing := "deletion" if _deletes_shipped
 
-_undoing := concat("", [
-	"this change is not allowed because other policies rely on what it writes, and the change would weaken it ",
-	$"({concat("; ", _weakenings)})",
-]) if not _deletes_shipped
+_undoing := "this change" if not _deletes_shipped
+
+_reliance := "other policies rely on what it writes" if _deletes_shipped
+
+_reliance := $"other policies rely on what it writes, and the change would weaken it ({concat("; ", _weakenings)})" if not _deletes_shipped
 
 _role := $"override-{_name}"
 

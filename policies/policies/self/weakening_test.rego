@@ -2,9 +2,6 @@ package sallyport.policies.self_test
 
 import data.sallyport.policies.self as policy
 
-# The text of a denial, as the user sees it.
-_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
-
 _of(operations, resources) := {"apiGroups": ["apps"], "apiVersions": ["v1", "v1beta1"], "resources": resources, "operations": operations}
 
 _matching(resources) := {"match": {"resources": resources}}
@@ -256,9 +253,10 @@ test_a_shipped_policy_does_not_become_a_library if {
 	{_text(denial) | some denial in policy.deny} == _weakened(said) with input as {"request": request, "facts": _facts(_found({}), false)}
 }
 
-_relied_on(said) := {{
+_relied_on(what, effect) := {{
 	"reason": "Indispensable",
-	"message": $"RegoPolicy team-quota: {said}",
+	"message": $"RegoPolicy team-quota: {what} is not allowed",
+	"cause": $"other policies rely on what it writes{effect}",
 	"remedy": concat("", [
 		"the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
 		"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev team-quota --reason \"...\"",
@@ -266,10 +264,7 @@ _relied_on(said) := {{
 	"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},
 }}
 
-_weakens(said) := concat("", [
-	"this change is not allowed because other policies rely on what it writes, and the change would weaken it ",
-	$"({concat("; ", sort(said))})",
-])
+_weakens(said) := $", and the change would weaken it ({concat("; ", sort(said))})"
 
 _weaker := {note: edit |
 	some note, edit in _edits
@@ -281,7 +276,7 @@ test_what_is_relied_on_is_not_weakened[note] if {
 	some note, edit in _weaker
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
 	every right in [true, false] {
-		policy.deny == _relied_on(_weakens(edit.said)) with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
+		policy.deny == _relied_on("this change", _weakens(edit.said)) with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
 			with data.parameters as object.union(_reserving, {"indispensable": ["other", "team-quota"]})
 	}
 }
@@ -295,7 +290,7 @@ test_what_is_relied_on_can_be_edited[note] if {
 
 test_what_is_relied_on_is_not_deleted if {
 	every right in [true, false] {
-		policy.deny == _relied_on("deletion is not allowed because other policies rely on what it writes") with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, right)}
+		policy.deny == _relied_on("deletion", "") with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, right)}
 			with data.parameters as {"indispensable": ["team-quota"]}
 	}
 	_verdict == "allow" with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, true)}

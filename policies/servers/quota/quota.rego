@@ -63,10 +63,8 @@ valid_input if {
 deny contains {
 	"reason": "SizeRequired",
 	"code": 422,
-	"message": concat(" ", [
-		$"spec.{resource}: must be set because entry {tenant.name} of VSphereServer {_server}",
-		$"has a quota for {resource} in {_namespace}",
-	]),
+	"message": $"spec.{resource}: must be set",
+	"cause": $"entry {tenant.name} of VSphereServer {_server} has a quota for {resource} in {_namespace}",
 	"details": {"kind": "VSphereServer", "name": _server, "field": $"spec.{resource}"},
 } if {
 	_full
@@ -82,7 +80,8 @@ deny contains {
 #   remedy: Request less, delete a VirtualMachine in the folders of the entry, or ask an administrator for a larger quota.
 deny contains {
 	"reason": "QuotaExceeded",
-	"message": $"this machine is not allowed because {_namespace} would exceed its quota on VSphereServer {_server}: {_numbers}",
+	"message": "this machine is not allowed",
+	"cause": $"{_namespace} would exceed its quota on VSphereServer {_server}: {_numbers}",
 	"details": {"kind": "VSphereServer", "name": _server, "field": "spec.runtime.vsphere.clone"},
 } if {
 	_full

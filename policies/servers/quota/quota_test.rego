@@ -75,7 +75,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_messages := concat("; ", [denial.message | some denial in policy.deny])
+_causes := concat("; ", [denial.cause | some denial in policy.deny])
 
 test_facts if {
 	policy.facts == {
@@ -180,8 +180,9 @@ test_exceeded if {
 	quota := {"machines": 3, "cpu": 7, "memory": "8Gi"}
 	policy.deny == {{
 		"reason": "QuotaExceeded",
-		"message": concat("", [
-			"this machine is not allowed because namespace team-a would exceed its quota on VSphereServer vc-1: ",
+		"message": "this machine is not allowed",
+		"cause": concat("", [
+			"namespace team-a would exceed its quota on VSphereServer vc-1: ",
 			"entry a: cpu requested 2, used 6, limit 7; entry a: machines requested 1, used 3, limit 3; ",
 			"entry a: memory requested 4Gi, used 5632Mi, limit 8Gi",
 		]),
@@ -190,7 +191,7 @@ test_exceeded if {
 }
 
 test_whole_gibibytes_are_shown_as_such if {
-	said := _messages with input as {
+	said := _causes with input as {
 		"request": _request({"memory": "2Gi"}),
 		"facts": _facts([_limited({"memory": "5Gi"})], [_other("team-a", "/dc/vm/a", {"memory": "4096Mi"})]),
 	}
@@ -220,10 +221,8 @@ test_size_required_message if {
 	denial == {
 		"reason": "SizeRequired",
 		"code": 422,
-		"message": concat("", [
-			"spec.cpu: must be set because entry a of VSphereServer vc-1 has a quota for cpu ",
-			"in namespace team-a",
-		]),
+		"message": "spec.cpu: must be set",
+		"cause": "entry a of VSphereServer vc-1 has a quota for cpu in namespace team-a",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.cpu"},
 	}
 }
@@ -316,7 +315,7 @@ test_others_that_are_not_understood[note] if {
 
 test_others_that_are_not_understood_message if {
 	facts := _facts([_limited({"memory": "1Ti", "cpu": 9})], [_other("team-a-ci", "/dc/vm/a", {"memory": "8gi"})])
-	endswith(_messages, ": entry a: memory used is unknown because spec.memory of a VirtualMachine is not a quantity") with input as {
+	endswith(_causes, ": entry a: memory used is unknown because spec.memory of a VirtualMachine is not a quantity") with input as {
 		"request": _request(_small), "facts": facts,
 	}
 }

@@ -120,10 +120,8 @@ deny contains {
 #     all of them.
 deny contains {
 	"reason": "CombinationNotAllowed",
-	"message": concat("", [
-		$"{_at("clone")}: {_namespace} may not use these places on {_server} together because no single entry in its spec.tenants ",
-		$"allows all of them: {_shortcomings}",
-	]),
+	"message": $"{_at("clone")}: {_namespace} may not use these places on {_server} together",
+	"cause": $"no single entry in its spec.tenants allows all of them: {_shortcomings}",
 	"details": _details(_at("clone")),
 } if {
 	_cloned

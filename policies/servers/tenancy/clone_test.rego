@@ -2,9 +2,6 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
-# The text of a denial, as the user sees it.
-_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
-
 _clone := {
 	"folder": "/dc/vm/a/web", "resourcePool": "/dc/host/c/Resources/a", "datastore": "/dc/datastore/fast",
 	"template": {"inventoryPath": "/dc/vm/templates/t"}, "networks": ["/dc/network/a", "/dc/network/a"],
@@ -185,9 +182,10 @@ test_clone_no_single_entry if {
 	}
 	policy.deny == {{
 		"reason": "CombinationNotAllowed",
-		"message": concat("", [
-			"spec.runtime.vsphere.clone: namespace team-a may not use these places on VSphereServer vc-1 together because no single ",
-			"entry in its spec.tenants allows all of them: a does not allow folder, networks[0], networks[1]; b does not allow datastore",
+		"message": "spec.runtime.vsphere.clone: namespace team-a may not use these places on VSphereServer vc-1 together",
+		"cause": concat("", [
+			"no single entry in its spec.tenants allows all of them: ",
+			"a does not allow folder, networks[0], networks[1]; b does not allow datastore",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone"},
 	}} with input as world

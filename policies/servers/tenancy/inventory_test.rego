@@ -2,9 +2,6 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
-# The text of a denial, as the user sees it.
-_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
-
 # The places in the vCenter, of those that _maker and _other_maker allow.
 _inventory := {
 	"folders": {"complete": true, "paths": ["/dc/vm/a", "/dc/vm/a/web"]},

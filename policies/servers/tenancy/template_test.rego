@@ -2,9 +2,6 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
-# The text of a denial, as the user sees it.
-_text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
-
 # The template of the reference is /dc/vm/templates/t in failure domain a, and another one in b.
 _kept(more) := object.union(
 	{

@@ -72,7 +72,8 @@ deny contains {
 #   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or use another VSphereServer.
 deny contains {
 	"reason": "NamespaceNotAllowed",
-	"message": $"{_namespace} has no access to {_server} because no entry in its spec.tenants matches the namespace",
+	"message": $"{_namespace} has no access to {_server}",
+	"cause": "no entry in its spec.tenants matches the namespace",
 	"details": _details(_at("serverRef.name")),
 } if {
 	_served
@@ -86,7 +87,8 @@ deny contains {
 #   remedy: Ask an administrator to set adopt to true in the entry of spec.tenants for the namespace.
 deny contains {
 	"reason": "AdoptionNotAllowed",
-	"message": $"{_namespace} may not adopt machines of {_server} because no entry for the namespace in its spec.tenants allows adoption",
+	"message": $"{_namespace} may not adopt machines of {_server}",
+	"cause": "no entry for the namespace in its spec.tenants allows adoption",
 	"details": _details(machines.field(input.request, "runtime.vsphere")),
 } if {
 	_adopts

@@ -167,15 +167,14 @@ _denials := {
 	}},
 	"a server for others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _facts([_stranger]), "denial": {
 		"reason": "NamespaceNotAllowed",
-		"message": "namespace team-a has no access to VSphereServer vc-1 because no entry in its spec.tenants matches the namespace",
+		"message": "namespace team-a has no access to VSphereServer vc-1",
+		"cause": "no entry in its spec.tenants matches the namespace",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.serverRef.name"},
 	}},
 	"a tenant that may not adopt": {"vsphere": _at("/dc/vm/team-a/x"), "facts": _facts([_stranger, _tenant({"adopt": false})]), "denial": {
 		"reason": "AdoptionNotAllowed",
-		"message": concat("", [
-			"namespace team-a may not adopt machines of VSphereServer vc-1 because no entry for the namespace in its spec.tenants ",
-			"allows adoption",
-		]),
+		"message": "namespace team-a may not adopt machines of VSphereServer vc-1",
+		"cause": "no entry for the namespace in its spec.tenants allows adoption",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere"},
 	}},
 	"a folder of others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _ours, "denial": {

@@ -55,7 +55,8 @@ deny contains {
 #   remedy: Use a server outside the forbidden address ranges.
 deny contains {
 	"reason": "SourceAddressForbidden",
-	"message": $"spec.source.url: downloads from {_host} are not allowed because it is in a forbidden address range",
+	"message": $"spec.source.url: downloads from {_host} are not allowed",
+	"cause": "it is in a forbidden address range",
 	"details": {"field": "spec.source.url"},
 } if {
 	_source_judged

@@ -61,7 +61,8 @@ deny contains {
 #   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or use another VSphereServer.
 deny contains {
 	"reason": "NamespaceNotAllowed",
-	"message": $"{_namespace} has no access to {_server} because no entry in its spec.tenants matches the namespace",
+	"message": $"{_namespace} has no access to {_server}",
+	"cause": "no entry in its spec.tenants matches the namespace",
 	"details": _details("spec.serverRef.name"),
 } if {
 	_served
@@ -76,7 +77,8 @@ deny contains {
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"{place.field}: {_shown(place)} is not allowed because its path contains {_oddities(place)}",
+	"message": $"{place.field}: {_shown(place)} is not allowed",
+	"cause": $"its path contains {_oddities(place)}",
 	"details": _details(place.field),
 } if {
 	_tenanted
@@ -107,10 +109,8 @@ deny contains {
 #     all of them.
 deny contains {
 	"reason": "CombinationNotAllowed",
-	"message": concat("", [
-		$"{at}: {_namespace} may not use these places on {_server} together because no single entry in its spec.tenants ",
-		$"allows all of them: {_shortcomings(at, domain)}",
-	]),
+	"message": $"{at}: {_namespace} may not use these places on {_server} together",
+	"cause": $"no single entry in its spec.tenants allows all of them: {_shortcomings(at, domain)}",
 	"details": _details(at),
 } if {
 	_tenanted
