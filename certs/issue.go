@@ -155,7 +155,7 @@ func (c *Certificates) issued(secret *corev1.Secret) []*unstructured.Unstructure
 			}),
 			object(certmanagerv1.IssuerKind, ca, &certmanagerv1.IssuerConfig{CA: &certmanagerv1.CAIssuer{SecretName: ca}}), leaf,
 		}
-	case c.Issuer.Group != certmanagerv1.SchemeGroupVersion.Group: // of a kind that nobody here knows
+	case c.Issuer.Group != certmanagerv1.SchemeGroupVersion.Group: // not a kind of cert-manager, so its state is unknown
 		return []*unstructured.Unstructured{leaf}
 	}
 	issuer := &unstructured.Unstructured{}

@@ -159,8 +159,8 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 	return all
 }
 
-// writes reports whether the leader writes the caBundle of a webhook configuration. It is an error if cainjector would, too, or if nobody
-// would.
+// writes reports whether the leader writes the caBundle of a webhook configuration. It is an error if cainjector writes
+// it, too, or if neither does.
 func (o *Options) writes(configuration client.Object) (bool, error) {
 	marks := []string{certmanagerv1.WantInjectAnnotation, certmanagerv1.WantInjectFromSecretAnnotation, certmanagerv1.WantInjectAPIServerCAAnnotation}
 	i := slices.IndexFunc(marks, func(mark string) bool { return configuration.GetAnnotations()[mark] != "" })

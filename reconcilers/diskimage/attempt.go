@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,6 +55,9 @@ const checksumError = "ChecksumError"
 // progressGrain is the maximum age of status.attempt.progressAt while the progress changes, so that not every change
 // is a write.
 const progressGrain = time.Minute
+
+// eventPage and eventPages limit the events of a claim that are read. Their messages have no limit, so few are held at a time.
+const eventPage, eventPages = 10, 10
 
 // begin persists that an attempt starts. The next pass creates its DataVolume.
 func (r *Reconciler) begin(ctx context.Context, l *view, number int32) error {
@@ -122,16 +126,21 @@ func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentV
 	if claim == nil || claim.Status.Phase == corev1.ClaimBound {
 		return ""
 	}
-	var events corev1.EventList
-	err := r.Live.List(ctx, &events, client.InNamespace(claim.Namespace), client.MatchingFields{"involvedObject.uid": string(claim.UID)}, client.Limit(page))
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the events of a PersistentVolumeClaim", "PersistentVolumeClaim", claim.Name)
-		return ""
-	}
 	var latest *corev1.Event
-	for i := range events.Items {
-		if e := &events.Items[i]; e.Type == corev1.EventTypeWarning && (latest == nil || !e.LastTimestamp.Before(&latest.LastTimestamp)) {
-			latest = e
+	options := client.ListOptions{Namespace: claim.Namespace, FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(claim.UID)), Limit: eventPage}
+	for range eventPages {
+		var events corev1.EventList
+		if err := r.Live.List(ctx, &events, &options); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "listing the events of a PersistentVolumeClaim", "PersistentVolumeClaim", claim.Name)
+			return ""
+		}
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Type == corev1.EventTypeWarning && (latest == nil || !e.LastTimestamp.Before(&latest.LastTimestamp)) {
+				latest = e.DeepCopy()
+			}
+		}
+		if options.Continue = events.Continue; options.Continue == "" {
+			break
 		}
 	}
 	if latest == nil {

@@ -3,6 +3,7 @@ package diskimage
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,7 @@ func TestQuotaIsReported(t *testing.T) {
 	event("second", corev1.EventTypeWarning, time.Minute, claim.UID, "exceeded quota: https://me:word@example.org")
 	event("third", corev1.EventTypeNormal, 0, claim.UID, "normal")
 	event("fourth", corev1.EventTypeWarning, 0, "another", "another")
+	w.emptyPages = 3 // each page has only a few events
 	w.settle()
 	w.says("PersistentVolumeClaim: ErrCreatingPVCPrime exceeded quota: https://example.org")
 	w.later(3 * time.Hour)
@@ -186,6 +188,19 @@ func TestEventsCannotBeRead(t *testing.T) {
 	claim.Status.Phase = corev1.ClaimPending
 	w.must(w.Status().Update(t.Context(), &claim))
 	w.refused["list Event"] = errors.New("events are not served")
+	w.later(3 * time.Hour)
+	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
+}
+
+// Anybody who can create events can create any number of them: only the first pages are read.
+func TestEventsWithoutEnd(t *testing.T) {
+	w := newImage(t, nil)
+	w.settle()
+	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Pending})
+	claim := w.claims()[0]
+	claim.Status.Phase = corev1.ClaimPending
+	w.must(w.Status().Update(t.Context(), &claim))
+	w.emptyPages = math.MaxInt
 	w.later(3 * time.Hour)
 	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
 }

@@ -118,8 +118,8 @@ func (c *Cluster) Policies(ctx context.Context, name string, only ...client.List
 type leavingOut struct {
 	out io.Writer
 
-	mu   sync.Mutex
-	told map[types.UID]bool
+	mu     sync.Mutex
+	warned map[types.UID]bool
 }
 
 // wrap returns the config for all clients of a command.
@@ -131,12 +131,12 @@ func (l *leavingOut) wrap(config *rest.Config) *rest.Config {
 func (l *leavingOut) left(e *decoding.Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told[e.UID] {
+	if l.warned[e.UID] {
 		return
 	}
-	if l.told == nil {
-		l.told = map[types.UID]bool{}
+	if l.warned == nil {
+		l.warned = map[types.UID]bool{}
 	}
-	l.told[e.UID] = true
+	l.warned[e.UID] = true
 	fmt.Fprintf(l.out, "Warning: %v; it is left out; %s\n", e, e.WayOut())
 }

@@ -19,7 +19,7 @@ type earlier struct {
 	use, short, long, example string
 	// writes is the annotation of the command, and removes that of the other command.
 	writes, removes string
-	told            string
+	effect          string
 }
 
 const earlierArgs = " KIND (NAME... | -l SELECTOR | --all)"
@@ -39,7 +39,7 @@ var earlierCommands = []earlier{{
 
   # Take over all machines of a namespace that are held back
   kubectl sallyport take-over svm --all -n team-a`,
-	writes: v1alpha1.AnnotationTakeOver, removes: v1alpha1.AnnotationMakeAnew, told: "takes over what the runtime has for its name",
+	writes: v1alpha1.AnnotationTakeOver, removes: v1alpha1.AnnotationMakeAnew, effect: "takes over what the runtime has for its name",
 }, {
 	use: "make-anew", short: "Create other machines and disks for restored objects",
 	long: "Has Sallyport create new machines or disks for VirtualMachines or VirtualDisks that are held back (reason OwnedByAnother). What the\n" +
@@ -47,7 +47,7 @@ var earlierCommands = []earlier{{
 		"the verb override on RegoPolicy machines-abandon.",
 	example: `  # Create a machine although another cluster on the same vCenter has one for the same name
   kubectl sallyport make-anew svm web-1 -n team-a`,
-	writes: v1alpha1.AnnotationMakeAnew, removes: v1alpha1.AnnotationTakeOver, told: "is created anew",
+	writes: v1alpha1.AnnotationMakeAnew, removes: v1alpha1.AnnotationTakeOver, effect: "is created anew",
 }}
 
 func earlierCommand(p *cli.Plugin, e earlier) *cobra.Command {
@@ -93,7 +93,7 @@ func decideEarlier(ctx context.Context, p *cli.Plugin, e earlier, which cli.Sele
 			fmt.Fprintln(p.ErrOut, cli.Describe(fmt.Errorf("%s: %w", object.Name(), err)))
 			failed = true
 		default:
-			fmt.Fprintf(p.Out, "%s %s%s\n", object.Name(), e.told, cli.DryRunSuffix[dryRun])
+			fmt.Fprintf(p.Out, "%s %s%s\n", object.Name(), e.effect, cli.DryRunSuffix[dryRun])
 		}
 	}
 	if failed {
