@@ -34,7 +34,6 @@ func (s *stage) startRegistry() error {
 	return s.registry.WriteAuthority(authority)
 }
 
-// joinNodes creates the nodes with their agent.
 func (s *stage) joinNodes(ctx context.Context) (err error) {
 	s.agent = nodeagent.New(s.api, node1, node2)
 	s.agent.Transport = s.registry.Transport()
@@ -83,7 +82,6 @@ func (s *show) moves() {
 	s.drained = s.background("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
 }
 
-// movedByDrain shows the end of the drain and of its migration.
 func (s *show) movedByDrain() {
 	s.chapter("The node is drained", "Meanwhile, Sallyport has migrated the machine, and kubectl drain has succeeded.")
 	s.drained()

@@ -52,7 +52,6 @@ func (s *show) settled(manifest, answer string) {
 	s.each(manifest, answer, func(string, time.Duration) {})
 }
 
-// replicasRefuse prints when each replica denies the request.
 func (s *show) replicasRefuse(manifest, words, after string) {
 	s.each(manifest, words, func(replica string, took time.Duration) {
 		s.note("%s denies the request %.1f s after %s: %q", replica, took.Seconds(), after, words)
@@ -133,7 +132,6 @@ func (s *show) meanwhile() {
 	})
 }
 
-// stopAsking stops the client and checks all responses.
 func (s *show) stopAsking() {
 	s.attempt("the client", func(context.Context) error {
 		s.asked = s.client.End()

@@ -59,7 +59,6 @@ func (s *show) gap() {
 	s.dense = false
 }
 
-// command is a kubectl that the show runs.
 type command struct {
 	line, stdin string
 	editor      string // for kubectl edit
@@ -74,7 +73,6 @@ func (s *show) create(manifest string, reads ...string) {
 	s.run(command{line: "create -f -", stdin: manifest}, reads)
 }
 
-// denied runs a kubectl command that must be denied.
 func (s *show) denied(line, manifest string, reads ...string) {
 	s.run(command{line: line, stdin: manifest, refused: true}, reads)
 }
@@ -88,7 +86,6 @@ func (s *show) deniedEdit(what, editor string, reads ...string) {
 	s.run(command{line: "edit " + what, editor: editor, refused: true}, reads)
 }
 
-// made are the requests that are counted.
 var made = regexp.MustCompile(`(?m)^virtualmachine(operation)?\.sallyport\.dev/(\S+) created$`)
 
 // patch is what a shell needs quotes around.
@@ -223,7 +220,6 @@ func (s *show) fail(format string, args ...any) {
 	}
 }
 
-// words are what vCenter calls power states.
 var words = map[v1alpha1.PowerState]string{
 	v1alpha1.PowerRunning: "poweredOn", v1alpha1.PowerStopped: "poweredOff", v1alpha1.PowerPaused: "suspended",
 }

@@ -86,7 +86,6 @@ spec:
 	s.kubectl("get svsrv", "vc-1")
 }
 
-// machine is a VirtualMachine as a manifest.
 func machine(name, runPolicy string) string {
 	return fmt.Sprintf(`
 apiVersion: sallyport.dev/v1alpha1

@@ -93,7 +93,6 @@ type Reconciler struct {
 	auditing map[string]*v1alpha1.PolicyAudit
 }
 
-// result is the result of the last audit of a policy.
 type result struct {
 	violations *v1alpha1.PolicyViolations
 	reported   *Finding

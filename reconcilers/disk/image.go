@@ -113,7 +113,6 @@ func (l *view) usable(image *v1alpha1.VMDiskImage) (v1alpha1.ConditionReason, st
 	return "", ""
 }
 
-// resizeCommand returns the command that makes the disk large enough.
 func (l *view) resizeCommand(least resource.Quantity) string {
 	return commands.Line(append(append([]string{"kubectl", "patch"}, commands.Object("virtualdisks", l.Namespace, l.Name)...),
 		"--type=merge", "-p", fmt.Sprintf(`{"spec":{"size":%q}}`, least.String()))...)

@@ -128,7 +128,6 @@ func (r *Reconciler) disksOfVolume(_ context.Context, o client.Object) []reconci
 	return nil
 }
 
-// disksOfMachine returns requests for the disks of a machine, from the cache.
 func (r *Reconciler) disksOfMachine(ctx context.Context, vm client.Object) (requests []reconcile.Request) {
 	var held v1alpha1.VirtualDiskList
 	err := r.Client.List(ctx, &held, client.InNamespace(vm.GetNamespace()), client.MatchingFields{v1alpha1.FieldDiskHolder: vm.GetName()})

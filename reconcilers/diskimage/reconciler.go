@@ -214,7 +214,6 @@ func (r *Reconciler) recordEvents(l *view) {
 	}
 }
 
-// warns reports whether the reason of a condition is a problem.
 func warns(reason string) bool {
 	switch v1alpha1.ConditionReason(reason) {
 	case v1alpha1.ReasonImageReady, v1alpha1.ReasonImporting, v1alpha1.ReasonSnapshotPending, v1alpha1.ReasonTerminating, v1alpha1.ReasonImportUnknown:

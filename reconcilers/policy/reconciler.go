@@ -188,7 +188,6 @@ func (r *Reconciler) setupShipping(mgr ctrl.Manager) error {
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) { return r.ship(ctx) }))
 }
 
-// watch creates a cache for the namespace.
 func (r *Reconciler) watch(mgr ctrl.Manager, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultTransform = cache.TransformStripManagedFields()
@@ -219,7 +218,6 @@ var labelled = func() labels.Selector {
 	return has
 }()
 
-// policyOf returns a request for the policy of a stored revision.
 func policyOf(_ context.Context, revision *metav1.PartialObjectMetadata) []reconcile.Request {
 	return []reconcile.Request{request(revision.Labels[policyLabel])}
 }

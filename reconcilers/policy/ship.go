@@ -42,7 +42,6 @@ type rollout struct {
 	conflict  bool // a conflict: run again
 }
 
-// change is a change to one policy.
 type change struct {
 	name string
 	// after is the policy after the change, nil if it is deleted.
@@ -120,7 +119,6 @@ func (c *rollout) prepare(ctx context.Context) {
 	}
 }
 
-// readPolicies reads all policies.
 func (c *rollout) readPolicies(ctx context.Context) error {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RegoPolicyList"))

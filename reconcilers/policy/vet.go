@@ -42,7 +42,6 @@ type Vetting struct {
 	why  error
 }
 
-// vetted is the result of a check.
 type vetted struct {
 	world string // identifies what was checked
 	wrong map[string]Finding

@@ -137,7 +137,6 @@ var readyChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return was && is && !slices.Equal(readyReleases(before), readyReleases(now))
 }}
 
-// readyReleases returns the ready release of each failure domain.
 func readyReleases(t *v1alpha1.VSphereTemplate) (all []string) {
 	for i := range t.Status.FailureDomains {
 		domain := t.Status.FailureDomains[i].Name
@@ -146,7 +145,6 @@ func readyReleases(t *v1alpha1.VSphereTemplate) (all []string) {
 	return all
 }
 
-// poolsFollowing returns requests for the pools that follow a VSphereTemplate, from the cache.
 func (r *Reconciler) poolsFollowing(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	var list v1alpha1.VirtualMachinePoolList
 	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byFollowed: o.GetName()}); err != nil {

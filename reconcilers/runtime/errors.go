@@ -87,7 +87,6 @@ func NewUnavailable(cause error, format string, args ...any) error {
 	return newError(KindUnavailable, cause, format, args...)
 }
 
-// errDisconnected is the cause of the errors of NewDisconnected.
 var errDisconnected = errors.New("the runtime has no connection to the machine")
 
 // NewDisconnected returns an Unavailable error which says that the runtime has lost the connection to the machine.

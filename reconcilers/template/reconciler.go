@@ -162,7 +162,6 @@ func (r *Reconciler) checkUnchanged(ctx context.Context, t *v1alpha1.VSphereTemp
 	return nil
 }
 
-// recordEvents records events for what has changed.
 func (r *Reconciler) recordEvents(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereTemplateStatus) {
 	for i := range t.Status.FailureDomains {
 		now := &t.Status.FailureDomains[i]

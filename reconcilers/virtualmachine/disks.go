@@ -36,7 +36,6 @@ var diskChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		holderOf(before) != holderOf(now) || now.Status.DiskID == "" && readyText(before) != readyText(now))
 }}
 
-// readyText returns the reason and message of condition Ready.
 func readyText(d *v1alpha1.VirtualDisk) string {
 	ready := v1alpha1.ConditionReady.In(d.Status.Conditions)
 	if ready == nil {
@@ -232,7 +231,6 @@ func (r *Reconciler) callForDisk(
 	return false, nil
 }
 
-// key returns the key of an object in the machine's namespace.
 func (l *view) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: l.VM.Namespace, Name: name}
 }

@@ -20,7 +20,6 @@ type claimHolder struct {
 	intent drive.Intent
 }
 
-// holderFor returns the holder of the claim, with the intent of its source.
 func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *claimHolder {
 	h := &claimHolder{Reconciler: r, view: l}
 	if intent != nil {

@@ -157,7 +157,6 @@ func (r *Reconciler) createBootDisk(ctx context.Context, l *view) (bool, error) 
 	return r.createForImage(ctx, l, d, v1alpha1.ReasonDiskNotReady)
 }
 
-// bootDiskLabels returns the labels of a machine's boot disk.
 func bootDiskLabels(vm *v1alpha1.VirtualMachine) map[string]string {
 	labels := map[string]string{v1alpha1.LabelMachineOfDisk: string(vm.UID)}
 	if pool := vm.Labels[v1alpha1.LabelPool]; pool != "" {

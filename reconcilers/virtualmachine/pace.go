@@ -66,7 +66,6 @@ func (r *Reconciler) pauseLeft(key string, now time.Time) time.Duration {
 	}))
 }
 
-// clockOf is a clock that reads the time from a function.
 type clockOf struct {
 	clock.RealClock
 	now func() time.Time

@@ -69,7 +69,6 @@ func wantedNode(vm *v1alpha1.VirtualMachine) string {
 	return vm.Spec.NodeName
 }
 
-// setPlacementSettled sets condition PlacementSettled.
 func (l *view) setPlacementSettled() {
 	status := &l.VM.Status
 	want := wantedNode(l.VM)
@@ -96,7 +95,6 @@ func (l *view) setPlacementSettled() {
 	l.setCondition(c)
 }
 
-// migrationReason returns the reason of the condition during a move by hibernation.
 func migrationReason(m *v1alpha1.Migration) v1alpha1.ConditionReason {
 	return v1alpha1.ConditionReason(cmp.Or(m.Reason, string(v1alpha1.ReasonMigrating)))
 }

@@ -32,7 +32,6 @@ func (r rollout) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *
 	return &drive.Intent{Type: v1alpha1.OperationRestart, Grace: &grace}
 }
 
-// restarts returns the differences that need a restart.
 func restarts(seen *runtime.Observation) (all []runtime.Difference) {
 	if !seen.Exists || seen.Power != v1alpha1.PowerRunning {
 		return nil // the next power-on applies them

@@ -71,7 +71,6 @@ var templateChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool
 	return was && is && (before.Generation != now.Generation || !slices.Equal(releases(before), releases(now)))
 }}
 
-// releases returns the release of each failure domain.
 func releases(t *v1alpha1.VSphereTemplate) (all []string) {
 	for i := range t.Status.FailureDomains {
 		all = append(all, t.Status.FailureDomains[i].Name, t.Status.FailureDomains[i].Release)

@@ -82,7 +82,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// serversOfSecret returns requests for the VSphereServers whose credentials are in a Secret.
 func (r *Reconciler) serversOfSecret(ctx context.Context, secret *metav1.PartialObjectMetadata) []reconcile.Request {
 	servers := &v1alpha1.VSphereServerList{}
 	if err := r.Client.List(ctx, servers); err != nil {
@@ -154,7 +153,6 @@ func (r *Reconciler) connect(ctx context.Context, server *v1alpha1.VSphereServer
 	return nil
 }
 
-// limited makes a call with a timeout.
 func limited[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

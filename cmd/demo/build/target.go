@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
-// target is a program to build.
 type target struct {
 	pkg, name string
 	usually   string // how long it takes on two cores if nothing is compiled yet

@@ -32,7 +32,6 @@ func NewClient(crds []*apiextensionsv1.CustomResourceDefinition) (client.NewClie
 	}, nil
 }
 
-// fitting is a client that makes statuses fit their schemas.
 type fitting struct {
 	client.Client
 	bounds map[schema.GroupVersionKind]*bound

@@ -17,7 +17,6 @@ type door struct {
 	lists map[string][]*connection // by address, the oldest first
 }
 
-// connection is an accepted connection.
 type connection struct {
 	net.Conn
 	door    *door

@@ -100,7 +100,6 @@ type Options struct {
 	PollInterval, ResyncInterval time.Duration
 }
 
-// addFlags adds the flags to a command.
 func (o *Options) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.WebhookHost, "webhook-host", "", "`address` to serve the webhooks on; if empty, all addresses")
@@ -174,7 +173,6 @@ func (o *Options) forbidden() (all []netip.Prefix) {
 	return all
 }
 
-// patchable returns the kinds that policies may patch.
 func (o *Options) patchable(namespace string) grants.Patchable {
 	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace}}
 }
@@ -244,7 +242,6 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// duration is the value of a flag.
 type duration struct {
 	name  string
 	value time.Duration

@@ -122,7 +122,6 @@ func (o *Options) addPolicies(
 	return o.addVetting(mgr, r)
 }
 
-// versions are those of the live replicas.
 type versions interface {
 	Versions(context.Context) (map[string]string, error)
 }

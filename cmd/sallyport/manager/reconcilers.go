@@ -163,7 +163,6 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addTemplates adds the reconciler of VSphereTemplates and its downloads of OVAs.
 func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
 	if runtimes.Template == nil {
 		return nil

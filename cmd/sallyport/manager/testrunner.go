@@ -157,7 +157,6 @@ func (t tester) Test(ctx context.Context, object *v1alpha1.RegoPolicy) (policy.T
 	return tested(finding), nil
 }
 
-// testedBefore is the result of tests that passed when this release was built.
 func testedBefore(source *catalog.Source) (policy.Tested, error) {
 	n, err := engine.CountTests(source.Tests)
 	if err != nil {

@@ -42,7 +42,6 @@ func (c changes) send(ctx context.Context, of runtime.Change) {
 	}
 }
 
-// tenants evaluates the policies on the location of a machine in a vCenter.
 func tenants(gate *decision.Gate) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error) {
 		placement, err := gate.Admits(ctx, vm)
@@ -53,7 +52,6 @@ func tenants(gate *decision.Gate) vsphere.Tenants {
 	}
 }
 
-// diskTenants evaluates the policies on the location of a disk.
 func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
 	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
 		admission, err := gate.AdmitsDisk(ctx, d)
@@ -61,7 +59,6 @@ func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
 	}
 }
 
-// templateTenants evaluates the policies on the location of templates.
 func templateTenants(gate *decision.Gate) vsphere.TemplateTenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 		admission, err := gate.AdmitsTemplate(ctx, t)

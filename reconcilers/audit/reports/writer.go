@@ -67,7 +67,6 @@ func (p place) gvk() schema.GroupVersionKind {
 	return schema.GroupVersion(openreports.GroupVersion).WithKind(p.kind)
 }
 
-// nameOf returns the name of every report of a policy.
 func nameOf(policy string) string { return source + "-" + policy }
 
 // Open reads which reports a policy has. It returns ErrNotServed if the cluster does not serve the report kinds.

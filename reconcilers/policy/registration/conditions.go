@@ -65,7 +65,6 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 	return append(all, ownConditions(matches)...)
 }
 
-// ownConditions returns spec.match.conditions.
 func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv1.MatchCondition) {
 	for i := range matches {
 		for _, c := range matches[i].Conditions {

@@ -261,7 +261,6 @@ func (l *pass) update(ctx context.Context, s *side, known bool) error {
 	return err
 }
 
-// next returns the entries that the policy gets in this pass, and adds to its report.
 func (l *pass) next(s *side, p *Policy) (all []*entry) {
 	report := l.report(p.Name)
 	report.generation = p.Generation

@@ -106,7 +106,6 @@ func (p *Policy) targetsBut(
 	return found, unique(refused)
 }
 
-// joined adds a resource to the target of its group with the same operations.
 func joined(targets []target, group, resource string, operations []operation) []target {
 	if len(operations) == 0 {
 		return targets
@@ -172,7 +171,6 @@ func texts[T ~string](operations []T) []string {
 	return all
 }
 
-// wild reports whether the target has a wildcard.
 func (t target) wild() bool {
 	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
 }

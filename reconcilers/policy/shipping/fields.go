@@ -102,7 +102,6 @@ type fields struct {
 	set *fieldpath.Set
 }
 
-// fieldsOf returns the fields of an object.
 func fieldsOf(object map[string]any) (*fields, error) {
 	f := &fields{content: map[string]any{}}
 	if spec, ok := object["spec"].(map[string]any); ok {
@@ -187,7 +186,6 @@ func below(set *fieldpath.Set, path fieldpath.Path) (at bool, deeper *fieldpath.
 	return at, set
 }
 
-// find returns the value at a path.
 func find(in any, path fieldpath.Path) (any, bool) {
 	for _, element := range path {
 		var ok bool

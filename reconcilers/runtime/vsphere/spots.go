@@ -47,7 +47,6 @@ func (at *spot) vsan() bool {
 		top != nil && !*top
 }
 
-// dc returns the datacenter for govmomi's helpers.
 func (at *spot) dc(c *vim25.Client) *object.Datacenter { return object.NewDatacenter(c, at.center) }
 
 // spotOf finds the datastore of a disk. A missing datastore is an InvalidSpec error: it does not mean that the disk
@@ -74,7 +73,6 @@ func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 	return r.spotAt(ctx, *ref, path)
 }
 
-// spotAt reads a datastore with that name.
 func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, name v1alpha1.InventoryPath) (*spot, error) {
 	at := &spot{}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{

@@ -176,7 +176,6 @@ func ParseResponse(err error) (Verdict, []Objection) {
 	return Undecided, found
 }
 
-// ofPolicies returns the causes from policies in a denial.
 func ofPolicies(s *metav1.Status) []Objection {
 	var found []Objection
 	if s.Details != nil {

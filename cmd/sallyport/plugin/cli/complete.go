@@ -81,7 +81,6 @@ func (p *Plugin) NamesOf(ctx context.Context, kind string) []string {
 	return names
 }
 
-// labels returns the labels of the objects of a kind, as KEY=VALUE.
 func (p *Plugin) labels(ctx context.Context, kind string) []string {
 	known := map[string]bool{}
 	for _, object := range p.MetadataOf(ctx, kind) {

@@ -59,7 +59,6 @@ func Temporary(err error) bool {
 	return code == 0 || code >= 500 || code == 408 || code == 410 || code == 429
 }
 
-// coded is an error with an exit code of its own.
 type coded struct {
 	error
 	code int
@@ -87,7 +86,6 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// warnings are the warnings of one response.
 type warnings struct {
 	texts []string
 }
@@ -103,7 +101,6 @@ func keepWarnings(ctx context.Context) (context.Context, *warnings) {
 	return context.WithValue(ctx, warningsKey{}, kept), kept
 }
 
-// warner handles the warnings of all requests.
 type warner struct {
 	// show prints the warnings of the user's requests.
 	show rest.WarningHandler

@@ -112,7 +112,6 @@ func (s *situation) compile() {
 	s.set, s.states = new(catalog.Catalog).Build(s.ctx, objects, good)
 }
 
-// lastGood reads the revisions that are active in place of broken policies.
 func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
 	if err := s.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
@@ -144,7 +143,6 @@ func (s *situation) addNote(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// readHooks reads the webhook configurations and the namespace of Sallyport.
 func (s *situation) readHooks() (err error) {
 	var mutating []admissionregistrationv1.MutatingWebhookConfiguration
 	var validating []admissionregistrationv1.ValidatingWebhookConfiguration
@@ -172,7 +170,6 @@ func (s *situation) readHooks() (err error) {
 	return err
 }
 
-// requests reads the requests to explain.
 func (s *situation) requests(p *cli.Plugin, o *explaining, args []string) error {
 	var documents []offline.Document
 	var err error
@@ -211,7 +208,6 @@ func (s *situation) named(p *cli.Plugin, which cli.Selection, args []string) ([]
 	return documents, nil
 }
 
-// request adds the request for a document, with the stored object.
 func (s *situation) request(d *offline.Document, o *explaining) error {
 	u := &unstructured.Unstructured{Object: d.Object}
 	operation := admissionv1.Operation(o.operation)
@@ -267,7 +263,6 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 	return u, nil
 }
 
-// review evaluates and explains the policies.
 func (s *situation) review(p *cli.Plugin, o *explaining) (*offline.Report, error) {
 	var reader client.Client = s
 	if s.own {

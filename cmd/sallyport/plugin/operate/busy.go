@@ -61,7 +61,6 @@ func idleCommand(p *cli.Plugin) *cobra.Command {
 	return o.machineCommand(command)
 }
 
-// machineCommand has a command take one VirtualMachine.
 func (o *marking) machineCommand(command *cobra.Command) *cobra.Command {
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {

@@ -29,7 +29,6 @@ func createCommand(p *cli.Plugin) *cobra.Command {
 	return command
 }
 
-// createMachine is the command that creates a VirtualMachine.
 type createMachine struct {
 	*cli.Plugin
 	creation
@@ -87,7 +86,6 @@ func createMachineCommand(p *cli.Plugin) *cobra.Command {
 	return command
 }
 
-// required are the flags that every machine needs.
 var required = []string{"vsphere-server", "template", "folder", "resource-pool", "network"}
 
 func (o *createMachine) addFlags(command *cobra.Command) {
@@ -192,7 +190,6 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 	return spec, nil
 }
 
-// source returns the source of the machine's clone.
 func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error) {
 	if !strings.HasPrefix(o.template, "/") {
 		source.TemplateRef = &v1alpha1.VSphereTemplateReference{Name: o.template, FailureDomain: o.failureDomain}
@@ -205,7 +202,6 @@ func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error)
 	return source, nil
 }
 
-// quantity parses the value of a flag that is a size.
 func quantity(flag, value string) (resource.Quantity, error) {
 	size, err := resource.ParseQuantity(value)
 	if err != nil || size.Sign() <= 0 {

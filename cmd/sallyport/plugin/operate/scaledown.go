@@ -21,7 +21,6 @@ import (
 // tries limits the attempts of a write after conflicts.
 const tries = 5
 
-// scaleDown is the command that removes members from a pool by name.
 type scaleDown struct {
 	*cli.Plugin
 	machines []string
@@ -134,7 +133,6 @@ func (o *scaleDown) try(ctx context.Context, c *cli.Cluster, name string, wanted
 	return nil
 }
 
-// readPool reads a pool, and its members.
 func readPool(ctx context.Context, c *cli.Cluster, name string) (*v1alpha1.VirtualMachinePool, []v1alpha1.VirtualMachine, error) {
 	pool := &v1alpha1.VirtualMachinePool{}
 	if err := c.Get(ctx, c.Key(name), pool); err != nil {
@@ -147,7 +145,6 @@ func readPool(ctx context.Context, c *cli.Cluster, name string) (*v1alpha1.Virtu
 	return pool, members, err
 }
 
-// shrink is the change of a pool.
 type shrink struct {
 	replicas      int32
 	targets       []v1alpha1.ScaleDownTarget
@@ -214,7 +211,6 @@ func eligible(members []v1alpha1.VirtualMachine, named []v1alpha1.ScaleDownTarge
 	return strings.Join(names, ", ")
 }
 
-// describe returns the text of the change.
 func (s *shrink) describe(from int32) string {
 	before := ""
 	if len(s.before) > 0 {

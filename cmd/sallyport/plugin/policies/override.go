@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
-// overriding are the flags of override.
 type overriding struct {
 	reason, dryRun string
 	lasts          time.Duration

@@ -65,7 +65,6 @@ func (j *releasing) mayI(ctx context.Context) error {
 	return nil
 }
 
-// right formats a permission.
 func right(a *authorizationv1.ResourceAttributes) string {
 	resource := a.Resource
 	if a.Subresource != "" {
@@ -96,7 +95,6 @@ func (j *releasing) stop(ctx context.Context) error {
 	return j.awaitEnd(ctx)
 }
 
-// scale sets the number of replicas of the manager.
 func (j *releasing) scale(ctx context.Context, replicas int32) error {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: j.installed.Deployment.Namespace, Name: j.installed.Deployment.Name}}

@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// imageReport describes a VMDiskImage, in addition to objectReport.
 type imageReport struct {
 	UID    string                     `json:"uid"`
 	Spec   v1alpha1.VMDiskImageSpec   `json:"spec"`

@@ -66,7 +66,6 @@ func abandon(m *v1alpha1.VirtualMachine) []string {
 	}
 }
 
-// guest returns the information from the guest of a machine.
 func guest(status *v1alpha1.VirtualMachineStatus) string {
 	var texts []string
 	if g := status.Guest; g != nil {
@@ -198,7 +197,6 @@ func (r *operationReport) since(p *cli.Page) string {
 	return ""
 }
 
-// machine prints the claim on the machine of the operation.
 func (r *operationReport) machine(p *cli.Page) {
 	if r.Machine == nil {
 		p.Row("Machine:", r.MachineError)

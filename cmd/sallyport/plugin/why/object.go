@@ -27,7 +27,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// objectReport describes an object of any kind.
 type objectReport struct {
 	Object *metav1.PartialObjectMetadata `json:"object"`
 	// Resource is the resource name of its kind, such as deployments.apps.
@@ -353,7 +352,6 @@ func (r *objectReport) Text(p *cli.Page) {
 	printDiagnosis(p, strings.ToLower(o.Kind), r.Requests)
 }
 
-// guards lists the labels and annotations that protect an object.
 func (r *objectReport) guards() string {
 	var guards []string
 	switch value, is := r.Object.Labels[v1alpha1.LabelDeletionProtection]; {

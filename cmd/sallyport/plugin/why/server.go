@@ -11,7 +11,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// serverReport describes a VSphereServer, in addition to objectReport.
 type serverReport struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Reconciled reports whether the status is about the current spec.

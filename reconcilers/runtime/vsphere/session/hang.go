@@ -69,7 +69,6 @@ func (h *hang) record(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-// answer records an answer.
 func (h *hang) answer() { h.answered, h.between = time.Now(), nil }
 
 // listening records the answers of a vCenter.
