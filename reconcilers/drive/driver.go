@@ -118,7 +118,6 @@ type pass struct {
 	troubles []error       // errors that do not change what is due
 }
 
-// Key returns the key of the machine's VirtualMachine.
 func (p *pass) Key() types.NamespacedName { return p.key }
 
 // Wait requeues the machine after that time or earlier.

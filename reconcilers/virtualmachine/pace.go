@@ -71,8 +71,6 @@ type clockOf struct {
 	now func() time.Time
 }
 
-// Now returns the time.
 func (c clockOf) Now() time.Time { return c.now() }
 
-// Since returns the time since then.
 func (c clockOf) Since(then time.Time) time.Duration { return c.now().Sub(then) }

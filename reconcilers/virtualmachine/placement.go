@@ -18,7 +18,6 @@ import (
 // placement is the source that moves machines to the wanted node.
 type placement struct{}
 
-// Origin returns the origin of its claims.
 func (placement) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginPlacement }
 
 // Wants returns a move to the wanted node if the machine is known to be on another one. A move that has begun is

@@ -15,7 +15,6 @@ import (
 // rollout is the source that restarts machines to apply changes of the spec that need a power cycle.
 type rollout struct{}
 
-// Origin returns the origin of its claims.
 func (rollout) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRollout }
 
 // Wants returns a restart if restarts are approved automatically. Once begun, it is finished: halfway the machine is

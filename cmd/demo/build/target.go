@@ -64,7 +64,6 @@ type progress struct {
 	rest                 []string // the last lines that are no progress
 }
 
-// Write takes what go build prints.
 func (b *progress) Write(text []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -37,7 +37,6 @@ type fitting struct {
 	bounds map[schema.GroupVersionKind]*bound
 }
 
-// Status returns a writer that makes statuses fit.
 func (f fitting) Status() client.SubResourceWriter { return writer{f.Client.Status(), f.fit} }
 
 type writer struct {
@@ -45,7 +44,6 @@ type writer struct {
 	fit func(client.Object) error
 }
 
-// Update makes the status of the object fit, and writes it.
 func (w writer) Update(ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption) error {
 	if err := w.fit(object); err != nil {
 		return err
@@ -53,7 +51,6 @@ func (w writer) Update(ctx context.Context, object client.Object, options ...cli
 	return w.SubResourceWriter.Update(ctx, object, options...)
 }
 
-// Patch makes the status of the object fit, and writes it.
 func (w writer) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 	if err := w.fit(object); err != nil {
 		return err

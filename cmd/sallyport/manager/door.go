@@ -23,7 +23,6 @@ type connection struct {
 	address string
 }
 
-// Accept returns the next connection.
 func (d *door) Accept() (net.Conn, error) {
 	conn, err := d.Listener.Accept()
 	if err != nil {
@@ -76,7 +75,6 @@ func (d *door) remove(c *connection) {
 	}
 }
 
-// Close closes the connection.
 func (c *connection) Close() error {
 	c.door.mu.Lock()
 	c.door.remove(c)

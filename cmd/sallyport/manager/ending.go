@@ -103,7 +103,6 @@ type endingServer struct {
 	ending *ending
 }
 
-// Register adds an endpoint.
 func (s endingServer) Register(path string, hook http.Handler) {
 	s.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.ending.begun.Load() {

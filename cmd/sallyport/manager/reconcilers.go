@@ -114,7 +114,6 @@ func (r Runtimes) readOnly() Runtimes {
 // arbiter adapts the gate to the operation reconciler, which does not depend on the webhooks.
 type arbiter struct{ gate *decision.Gate }
 
-// Arbitrate evaluates the policies for an operation.
 func (a arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,

@@ -68,7 +68,6 @@ func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int6
 // checker compiles policies in the same way as the catalog.
 type checker struct{ runner *testrun.Runner }
 
-// Check returns the errors by policy name.
 func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error {
 	_, found := new(catalog.Catalog).Build(ctx, world, nil)
 	wrong := map[string]error{}

@@ -16,13 +16,11 @@ import (
 // vcenters adapts the sessions to the reconciler of VSphereServers, which does not depend on the vSphere runtime.
 type vcenters struct{ *vsphere.Sessions }
 
-// Connect opens a session unless one is open.
 func (v vcenters) Connect(ctx context.Context, name string, connection vsphereserver.Connection) (vsphereserver.About, error) {
 	about, err := v.Sessions.Connect(ctx, name, vsphere.Connection(connection))
 	return vsphereserver.About(about), err
 }
 
-// Inventory returns the inventory of a vCenter.
 func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (vsphereserver.Inventory, error) {
 	found, err := v.Sessions.Inventory(ctx, name, tenants)
 	inventory := vsphereserver.Inventory{Hosts: found.Hosts, Places: found.Places}

@@ -131,7 +131,6 @@ const matrixNamespace, matrixMachine = "default", "vm"
 
 type matrixWorld struct{ running asked }
 
-// Read answers a query from the world.
 func (w matrixWorld) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	var answer any
 	switch q.Kind {

@@ -54,5 +54,4 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // onlyLeading is a cache that runs only in the leader.
 type onlyLeading struct{ cache.Cache }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (onlyLeading) NeedLeaderElection() bool { return true }

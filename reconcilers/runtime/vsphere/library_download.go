@@ -182,7 +182,6 @@ func (d *libraryDownload) keepAlive(ctx context.Context) {
 	}
 }
 
-// Files returns the files of the item.
 func (d *libraryDownload) Files() []template.LibraryFile { return d.files }
 
 // Read returns the content of a file. It is only requested from the URL that vCenter gave, since the request contains

@@ -112,7 +112,6 @@ func gone(err error, item template.Item) error {
 	return err
 }
 
-// Rename renames the item.
 func (s *templateStore) Rename(ctx context.Context, d template.Domain, item template.Item, name string) (renamed template.Item, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)
@@ -186,7 +185,6 @@ func (s *templateStore) change(
 	return of, nil
 }
 
-// Destroy removes the item.
 func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item template.Item) error {
 	err := inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)

@@ -106,7 +106,6 @@ type warner struct {
 	show rest.WarningHandler
 }
 
-// HandleWarningHeaderWithContext collects or prints a warning.
 func (w warner) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
 	kept, keep := ctx.Value(warningsKey{}).(*warnings)
 	switch {

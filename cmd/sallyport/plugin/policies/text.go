@@ -31,7 +31,6 @@ type policiesReport struct {
 	unserved bool
 }
 
-// Text prints the report.
 func (r *policiesReport) Text(p *cli.Page) {
 	p.Row("NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED")
 	for i := range r.policies {
@@ -162,7 +161,6 @@ type policyReport struct {
 	unserved string
 }
 
-// Text prints the report.
 func (r *policyReport) Text(p *cli.Page) {
 	o := r.policy
 	spec := &o.Spec

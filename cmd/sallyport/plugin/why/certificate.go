@@ -210,7 +210,6 @@ func (r *certificateReport) certManager(ctx context.Context, c *cli.Cluster) {
 	}
 }
 
-// Text prints the report.
 func (r *certificateReport) Text(p *cli.Page) {
 	p.Line("Certificate of the webhooks in namespace %s\n", r.Namespace)
 	p.Row("Mode:", r.Mode)

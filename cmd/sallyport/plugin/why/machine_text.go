@@ -15,7 +15,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// Text prints the report.
 func (r *machineReport) Text(p *cli.Page) {
 	m := r.Machine
 	status := &m.Status
@@ -136,7 +135,6 @@ func printClaim(p *cli.Page, status *v1alpha1.VirtualMachineStatus, states map[s
 	p.Row("Undoing:", strings.Join(undoing, "\n"))
 }
 
-// Text prints the report.
 func (r *operationReport) Text(p *cli.Page) {
 	o := r.Operation
 	p.Line("VirtualMachineOperation %s in namespace %s: %s of VirtualMachine %s\n",

@@ -140,7 +140,6 @@ func (r *objectReport) unknown(what string, err error) {
 	r.Unknown = append(r.Unknown, fmt.Sprintf("%s: %v", what, err))
 }
 
-// Try sends a request as kubectl would.
 func (l *looking) Try(ctx context.Context, a *cli.Answer) error {
 	object := l.object.DeepCopy()
 	if a.Type == v1alpha1.OperationDelete {
@@ -151,7 +150,6 @@ func (l *looking) Try(ctx context.Context, a *cli.Answer) error {
 	return l.SubResource("scale").Patch(ctx, object, patch, client.DryRunAll)
 }
 
-// Right returns the permission that a request needs.
 func (l *looking) Right(a *cli.Answer) *authorizationv1.ResourceAttributes {
 	of := l.object.Mapping.Resource
 	right := &authorizationv1.ResourceAttributes{
@@ -294,7 +292,6 @@ func (l *looking) decode(into runtime.Object) bool {
 	return err == nil
 }
 
-// Text prints the report.
 func (r *objectReport) Text(p *cli.Page) {
 	o := r.Object
 	where := ""

@@ -110,7 +110,6 @@ func (r *poolReport) waits() (waits []*metav1.Condition) {
 // shownMembers limits the members that are named.
 const shownMembers = 10
 
-// Text prints the report.
 func (r *poolReport) Text(p *cli.Page) {
 	s := &r.Status
 	p.Row("Members:", fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))

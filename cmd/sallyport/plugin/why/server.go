@@ -32,7 +32,6 @@ func (l *looking) server() {
 	}
 }
 
-// Text prints the report.
 func (r *serverReport) Text(p *cli.Page) {
 	var waits, orphans []string
 	if c := v1alpha1.ConditionReady.In(r.Conditions); c != nil && c.Status != metav1.ConditionTrue {

@@ -57,7 +57,6 @@ func (l *looking) users(ctx context.Context) error {
 	return err
 }
 
-// Text prints the report.
 func (r *templateReport) Text(p *cli.Page) {
 	var releases, waits []string
 	for i := range r.Status.FailureDomains {

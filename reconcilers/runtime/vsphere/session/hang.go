@@ -77,7 +77,6 @@ type listening struct {
 	hang *hang
 }
 
-// RoundTrip sends a request.
 func (l listening) RoundTrip(ctx context.Context, request, response soap.HasFault) error {
 	err := l.RoundTripper.RoundTrip(ctx, request, response)
 	if err == nil || soap.IsSoapFault(err) {
