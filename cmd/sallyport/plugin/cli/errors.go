@@ -23,6 +23,16 @@ func UsageError(command *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nSee '%s --help' for usage", err, command.CommandPath())
 }
 
+// ExactlyOne requires one argument, of that kind.
+func ExactlyOne(kind string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return UsageError(command, fmt.Errorf("specify exactly one %s, got %d names", kind, len(args)))
+		}
+		return nil
+	}
+}
+
 // Describe formats an error like kubectl.
 func Describe(err error) string {
 	var status apierrors.APIStatus

@@ -118,25 +118,14 @@ func (s *situation) lastGood() map[string]catalog.Revision {
 		s.addNote("the last good revision of a broken policy is active, but cannot be read: %v", err)
 		return nil
 	}
-	good, number := map[string]catalog.Revision{}, map[string]int64{}
-	for i := range stored.Items {
-		revision, err := catalog.Decode(stored.Items[i].Data.Raw)
-		if n := stored.Items[i].Revision; err == nil && n >= number[revision.Policy.Name] && s.has(revision.Policy.UID) {
-			revision.Policy.Spec.TimeoutMilliseconds = deliberation
-			good[revision.Policy.Name], number[revision.Policy.Name] = revision, n
+	return keeper.Newest(stored.Items, s.policies, func(stored *appsv1.ControllerRevision) *catalog.Revision {
+		revision, err := keeper.Decode(stored)
+		if err != nil {
+			return nil
 		}
-	}
-	return good
-}
-
-// has reports whether there is a policy of this UID. The revisions of a policy that was deleted and created again do not decide.
-func (s *situation) has(policy types.UID) bool {
-	for i := range s.policies {
-		if s.policies[i].UID == policy {
-			return true
-		}
-	}
-	return false
+		revision.Policy.Spec.TimeoutMilliseconds = deliberation
+		return revision
+	})
 }
 
 func (s *situation) addNote(format string, args ...any) {

@@ -73,12 +73,8 @@ func createMachineCommand(p *cli.Plugin) *cobra.Command {
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a \
     --user-data-secret web-1 --dry-run=client -o yaml > web-1.yaml`,
-		Args: func(command *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.UsageError(command, fmt.Errorf("specify exactly one NAME, got %d", len(args)))
-			}
-			return nil
-		},
+		Args: cli.ExactlyOne("NAME"),
+
 		RunE:              func(command *cobra.Command, args []string) error { return o.run(command, args[0]) },
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -52,7 +52,7 @@ func auditCommand(p *cli.Plugin) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			return cli.WithCode(a.run(command, args), codeUnknown)
 		},
-		ValidArgsFunction: p.CompletePolicy,
+		ValidArgsFunction: p.CompleteOne(cli.PolicyKind),
 	}
 	a.addFlags(command)
 	f := command.Flags()
