@@ -24,7 +24,6 @@ import (
 
 // Runtime is a runtime whose machines are Pods.
 type Runtime struct {
-	// Client writes.
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader

@@ -102,33 +102,36 @@ func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, 
 
 // fileAt finds the file of a disk where it belongs, nil if there is none.
 func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*types.VmDiskFileInfo, error) {
+	files, err := r.search(ctx, at, &types.HostDatastoreBrowserSearchSpec{
+		MatchPattern: []string{fileName(disk)},
+		Query:        []types.BaseFileQuery{&types.VmDiskFileQuery{Details: &types.VmDiskFileQueryFlags{CapacityKb: true}}},
+		Details:      &types.FileQueryFlags{FileType: true},
+	})
+	for _, file := range files {
+		if file, is := file.(*types.VmDiskFileInfo); is && file.Path == fileName(disk) {
+			return file, nil
+		}
+	}
+	return nil, err
+}
+
+// search lists files in the folder of the disks; none if it does not exist yet.
+func (r *Runtime) search(ctx context.Context, at *spot, spec *types.HostDatastoreBrowserSearchSpec) ([]types.BaseFileInfo, error) {
 	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
-			This: at.datastore.Browser, DatastorePath: at.folder(),
-			SearchSpec: &types.HostDatastoreBrowserSearchSpec{
-				MatchPattern: []string{fileName(disk)},
-				Query:        []types.BaseFileQuery{&types.VmDiskFileQuery{Details: &types.VmDiskFileQueryFlags{CapacityKb: true}}},
-				Details:      &types.FileQueryFlags{FileType: true},
-			},
-		})
+		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{This: at.datastore.Browser, DatastorePath: at.folder(), SearchSpec: spec})
 		if err != nil {
 			return nil, err
 		}
 		return object.NewTask(c, begun.Returnval), nil
 	})
-	if fault.Is(err, &types.FileNotFound{}) {
-		return nil, nil // the folder does not exist yet
-	}
 	if err != nil {
+		if fault.Is(err, &types.FileNotFound{}) {
+			err = nil
+		}
 		return nil, err
 	}
 	results, _ := info.Result.(types.HostDatastoreBrowserSearchResults)
-	for _, file := range results.File {
-		if file, is := file.(*types.VmDiskFileInfo); is && file.Path == fileName(disk) {
-			return file, nil
-		}
-	}
-	return nil, nil
+	return results.File, nil
 }
 
 // makeFolder creates the folder of the disks, unless it exists.
