@@ -82,8 +82,7 @@ type Reconciler struct {
 	Notify func(policy string)
 	// Nameless omits the names and namespaces of objects from the status, whose readers may have no access to them.
 	Nameless bool
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 
 	turns *fair.Slots // nil if audits do not wait for each other
 

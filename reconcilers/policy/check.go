@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -31,15 +32,11 @@ func (c *rollout) check(ctx context.Context) map[string]string {
 // identity identifies the changes by their inputs and by their names, since a policy that could not be read has no
 // change.
 func (c *rollout) identity() string {
-	var all strings.Builder
-	fmt.Fprint(&all, c.source.UID, c.source.ResourceVersion)
-	for _, name := range slices.Sorted(maps.Keys(c.live)) {
-		fmt.Fprint(&all, " ", c.live[name].GetUID(), c.live[name].GetResourceVersion())
-	}
+	inputs := c.inputs(func(live *unstructured.Unstructured) any { return live.GetResourceVersion() })
 	for _, change := range c.changes {
-		fmt.Fprint(&all, " ", change.name)
+		inputs += " " + change.name
 	}
-	return all.String()
+	return inputs
 }
 
 // refusals evaluates the policies after the changes, and returns the changes that must not be made, with the reasons:

@@ -98,6 +98,15 @@ func (r *Reconciler) readShipped(ctx context.Context) (*rollout, error) {
 	return c, c.readPolicies(ctx)
 }
 
+// inputs identifies the ConfigMap and the policies, with a version of each.
+func (c *rollout) inputs(version func(*unstructured.Unstructured) any) string {
+	all := fmt.Sprint(c.source.UID, c.source.ResourceVersion)
+	for _, name := range slices.Sorted(maps.Keys(c.live)) {
+		all += fmt.Sprint(" ", c.live[name].GetUID(), version(c.live[name]))
+	}
+	return all
+}
+
 // prepare determines the changes, and which of them must not be made.
 func (c *rollout) prepare(ctx context.Context) {
 	for _, name := range shipping.Names(c.source) {

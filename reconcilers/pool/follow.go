@@ -8,11 +8,11 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // A machine keeps the release of the VSphereTemplate that it was created from. A pool that follows its
@@ -145,13 +145,6 @@ func readyReleases(t *v1alpha1.VSphereTemplate) (all []string) {
 	return all
 }
 
-func (r *Reconciler) poolsFollowing(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var list v1alpha1.VirtualMachinePoolList
-	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byFollowed: o.GetName()}); err != nil {
-		log.FromContext(ctx).Error(err, "finding the VirtualMachinePools of a template", "VSphereTemplate", o.GetName())
-	}
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+func (r *Reconciler) poolsFollowing(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachinePoolList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{byFollowed: o.GetName()})
 }

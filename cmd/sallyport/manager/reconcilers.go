@@ -31,10 +31,8 @@ import (
 
 // Runtimes are functions that return the runtimes of machines and disks.
 type Runtimes struct {
-	// Machine returns the runtime of a machine.
 	Machine func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
-	// Disk returns the runtime of a disk.
-	Disk func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
+	Disk    func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
 	// Template returns the store of the templates of a VSphereTemplate. If it is nil, VSphereTemplates are not reconciled.
 	Template func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)
 	// LibraryItem returns the content library item that is the source of a template.

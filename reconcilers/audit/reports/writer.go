@@ -41,12 +41,10 @@ var (
 
 // Writer writes reports.
 type Writer struct {
-	// Client writes.
 	Client client.Client
 	// Live reads without a cache.
 	Live client.Reader
-	// Now is the clock.
-	Now func() time.Time
+	Now  func() time.Time
 }
 
 // place is the kind and namespace of a report. A policy has at most one report in each.
