@@ -15,9 +15,6 @@ import (
 
 // attempt runs a step that is not part of the output.
 func (s *show) attempt(what string, do func(context.Context) error) {
-	if s.wrong != "" {
-		return
-	}
 	if err := do(s.ctx); err != nil {
 		s.fail("%s: %v", what, err)
 	}
@@ -38,7 +35,6 @@ func (s *show) parsed(manifest string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
 		s.fail("parsing a manifest: %v", err)
-		return o
 	}
 	if o.GetKind() != "RegoPolicy" {
 		o.SetNamespace(team)
@@ -60,21 +56,15 @@ func (s *show) replicasRefuse(manifest, words, after string) {
 
 // note prints a line that is not the output of a command.
 func (s *show) note(format string, args ...any) {
-	if s.wrong == "" {
-		s.gap()
-		s.Say("%s", s.Paint(terminal.Cyan, fmt.Sprintf(format, args...)))
-	}
+	s.gap()
+	s.Say("%s", s.Paint(terminal.Cyan, fmt.Sprintf(format, args...)))
 }
 
 // each sends a request to each replica until it gives the expected answer.
 func (s *show) each(manifest, answer string, answered func(replica string, took time.Duration)) {
-	if s.wrong != "" {
-		return
-	}
 	review, err := install.Creation(s.parsed(manifest), "admin")
 	if err != nil {
 		s.fail("sending requests to the replicas: %v", err)
-		return
 	}
 	began := time.Now()
 	replicas := s.kubelet.Replicas()
@@ -86,9 +76,6 @@ func (s *show) each(manifest, answer string, answered func(replica string, took 
 			response, err := s.kubelet.Ask(s.ctx, replica, review)
 			return err == nil && strings.Contains(install.Answered(response), answer)
 		})
-		if s.wrong != "" {
-			return
-		}
 		answered(replica, time.Since(began))
 	}
 }

@@ -95,7 +95,5 @@ func (s *show) vCenterKeeps(names ...string) {
 		}
 		return fmt.Sprint(is) == fmt.Sprint(names)
 	})
-	if s.wrong == "" {
-		s.note("vCenter says: %s has %s", images, cmp.Or(strings.Join(is, ", "), "nothing"))
-	}
+	s.note("vCenter says: %s has %s", images, cmp.Or(strings.Join(is, ", "), "nothing"))
 }
