@@ -37,9 +37,6 @@ func (nothingElse) Read(_ context.Context, q engine.Query) (engine.Answer, error
 }
 
 var (
-	allTypes = []v1alpha1.OperationType{
-		v1alpha1.OperationStart, v1alpha1.OperationStop, v1alpha1.OperationRestart, v1alpha1.OperationMigrate, v1alpha1.OperationEvict,
-	}
 	allRunPolicies = []v1alpha1.RunPolicy{
 		v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually, v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOff,
 	}
@@ -56,21 +53,18 @@ var allSteps = []v1alpha1.MigrationStep{
 	v1alpha1.MigrationHibernate, v1alpha1.MigrationWake, v1alpha1.MigrationRelease, v1alpha1.MigrationRestore, v1alpha1.MigrationDiscard,
 }
 
-// everyOperation gives each type with and without force; there is no forced Start.
+// everyOperation gives each form in which operations can be requested.
 func everyOperation() []v1alpha1.VirtualMachineOperation {
 	var all []v1alpha1.VirtualMachineOperation
-	for _, t := range allTypes {
-		for _, force := range []bool{false, true} {
-			if force && t == v1alpha1.OperationStart {
-				continue
-			}
-			all = append(all, v1alpha1.VirtualMachineOperation{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: keyOf(t, force), UID: types.UID(keyOf(t, force))},
-				Spec: v1alpha1.VirtualMachineOperationSpec{
-					Type: t, Force: force, VirtualMachineName: "vm-0", RequestedBy: &v1alpha1.Requester{Username: "ann"}, RequestedAt: "2026-11-20T09:59:00.000000001Z",
-				},
-			})
-		}
+	for _, form := range v1alpha1.OperationForms() {
+		name := keyOf(form.Type, form.Force)
+		all = append(all, v1alpha1.VirtualMachineOperation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
+			Spec: v1alpha1.VirtualMachineOperationSpec{
+				Type: form.Type, Force: form.Force, VirtualMachineName: "vm-0", RequestedBy: &v1alpha1.Requester{Username: "ann"},
+				RequestedAt: "2026-11-20T09:59:00.000000001Z",
+			},
+		})
 	}
 	return all
 }

@@ -1,5 +1,6 @@
 package sallyport.operations.applicability_test
 
+import data.sallyport.lib.operations
 import data.sallyport.operations.applicability as policy
 
 _keys := [
@@ -106,6 +107,8 @@ _expected("y", "-", phase) := "PhaseForbids" if phase != "Failed"
 _expected("y", "-", "Failed") := "InstanceLost"
 
 _expected("-", _, _) := "RunPolicyForbids"
+
+test_the_columns_are_all_operations if _keys == operations.keys
 
 test_the_tables_have_a_cell_for_each_phase_and_operation if {
 	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 12 * 9 }
