@@ -393,7 +393,7 @@ type OperationReference struct {
 type PowerIntent struct {
 	// The state that is kept: Running or Stopped.
 	// +required
-	// +kubebuilder:validation:Enum=Running;Stopped
+	// +kubebuilder:validation:XValidation:rule="self != 'Paused'",message="must be Running or Stopped"
 	State PowerState `json:"state"`
 
 	// What requested it: the name of a VirtualMachineOperation, an origin such as
