@@ -86,14 +86,14 @@ const (
 )
 
 // differences returns lines that say what a test got and wanted.
-func (s *suite) differences(ctx context.Context, t test, rows []string) string {
+func (s *suite) differences(ctx context.Context, t test, fallen []string) string {
 	seen := newTrace()
-	if _, err := s.evaluate(ctx, t, &printer{}, seen, s.heard.option(new([]error))); err != nil {
+	if _, err := s.evaluate(ctx, t, &printer{}, &rows{}, seen, s.heard.option(new([]error))); err != nil {
 		return ""
 	}
 	var lines []string
 	for _, a := range s.attempts(t, seen) {
-		if t.table && !slices.Contains(rows, a.row) {
+		if t.table && !slices.Contains(fallen, a.row) {
 			continue
 		}
 		if len(lines) == maxDifferences {
