@@ -52,7 +52,7 @@ func (f *folding) fits(value *ast.Term) bool {
 
 // fold returns modules in which rules that do not read the request are replaced by their values.
 func (a *accelerated) fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
-	if slices.ContainsFunc(modules, replacesDocuments) {
+	if a.disabled.Load() || slices.ContainsFunc(modules, replacesDocuments) {
 		return modules
 	}
 	f := &folding{
