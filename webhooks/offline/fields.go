@@ -53,7 +53,7 @@ func (k *Kinds) Misshapen(d *Document) (lines []string) {
 	for _, name := range unknown {
 		say(name, fmt.Sprintf("unknown field %q", name))
 	}
-	for _, e := range sorted(validation.ValidateCustomResource(nil, u.Object, is.schema.openAPI)) {
+	for _, e := range sorted(validation.ValidateCustomResource(nil, u.Object, is.schema.Values)) {
 		if e.Type == field.ErrorTypeTypeInvalid {
 			say(e.Field, e.Error())
 		}
