@@ -184,11 +184,7 @@ func (f *follower) body(known *followed, body ast.Body) {
 }
 
 // bind adds the variables of a node to the bound ones, except those in comprehensions.
-func (k *followed) bind(node any) {
-	vars := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true})
-	vars.Walk(node)
-	k.bound.Update(vars.Vars())
-}
+func (k *followed) bind(node any) { k.bound.Update(variables(node)) }
 
 // places returns what a term may stand for. A composite term stands for nothing, and uses its parts.
 func (f *follower) places(known *followed, t *ast.Term) places {
