@@ -315,12 +315,12 @@ func (m matcher) namespace(request *admissionv1.AdmissionRequest, home labelsOf)
 	return err == nil && sets.selectedBy(m.namespaces), err
 }
 
-// Matches returns the active spec.match, without selectors that select everything; none if it has no resources.
-func (p *Policy) Matches() []v1alpha1.PolicyMatch {
+// Match returns the active spec.match, without selectors that select everything; empty if it has no resources.
+func (p *Policy) Match() v1alpha1.PolicyMatch {
 	if p.match.PolicyMatch == nil {
-		return nil
+		return v1alpha1.PolicyMatch{}
 	}
-	return []v1alpha1.PolicyMatch{*p.match.PolicyMatch}
+	return *p.match.PolicyMatch
 }
 
 // DeniesUnevaluated reports whether a request can be denied because the policy cannot be evaluated.
