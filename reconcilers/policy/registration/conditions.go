@@ -47,7 +47,7 @@ func conditionsOf(match *v1alpha1.PolicyMatch, targets []target) []admissionregi
 		add("is-not-terminating", isNotTerminating)
 	}
 	if asks(admissionregistrationv1.Update) {
-		add("changes-more-than-status-or-finalizers", changesMore)
+		add("changes-more-than-status-or-finalizers", changesMore+changesRequests(targets))
 	}
 	if len(match.ExcludeUsers) > 0 {
 		add(notByUser, `!(request.userInfo.?username.orValue("") in `+listed(match.ExcludeUsers)+`)`)
@@ -62,6 +62,16 @@ func conditionsOf(match *v1alpha1.PolicyMatch, targets []target) []admissionregi
 		add(ownPrefix+c.Name, c.Expression)
 	}
 	return all
+}
+
+// changesRequests returns the alternatives to changesMore for the requestFields among the targets.
+func changesRequests(targets []target) (text string) {
+	for _, f := range requestFields {
+		if slices.ContainsFunc(targets, func(t target) bool { return t.has(f) }) {
+			text += " || " + f.condition()
+		}
+	}
+	return text
 }
 
 // ownPrefix begins the names of the matchConditions from spec.match.conditions.

@@ -45,7 +45,6 @@ var (
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete, admissionregistrationv1.Connect)
 )
 
-// nameOf returns the name of an entry.
 func nameOf(policy string, onNamespaces bool) string {
 	if onNamespaces {
 		return policy + suffixOnNamespaces
@@ -109,7 +108,6 @@ func newEntries(
 	return append(all, e)
 }
 
-// newEntry returns an entry of a policy for some targets.
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{policy: p.Name, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
