@@ -176,8 +176,8 @@ func TestSelectByObject(t *testing.T) {
 			}
 		})
 	}
-	m := set.Policy("p").Matches()
-	if len(m) != 1 || metav1.FormatLabelSelector(m[0].ObjectSelector) != "kept=yes" {
+	m := set.Policy("p").Match()
+	if metav1.FormatLabelSelector(m.ObjectSelector) != "kept=yes" {
 		t.Errorf("it matches %+v", m)
 	}
 }

@@ -70,13 +70,10 @@ var leftBehind atomic.Int64
 // LeftBehind returns the number of compilations that took too long and still run.
 func LeftBehind() int64 { return leftBehind.Load() }
 
-// attempt is a compilation with the functions to call when it ends.
+// attempt is a compilation. The result is set when done is closed.
 type attempt[T any] struct {
 	done   chan struct{}
 	result T
-
-	mu     sync.Mutex
-	wanted []func()
 }
 
 // await runs work and waits for its result, at most for patience. If the same work is late already, it does not wait.
@@ -101,7 +98,6 @@ func await[T any](c *Catalog, what any, work func() T) (result T, inTime bool) {
 	go func() {
 		<-begun.done
 		leftBehind.Add(-1)
-		begun.notify()
 		time.AfterFunc(keepLate, func() { late.CompareAndDelete(what, begun) })
 	}()
 	return begun.poll(c, what)
@@ -109,8 +105,6 @@ func await[T any](c *Catalog, what any, work func() T) (result T, inTime bool) {
 
 // poll returns the result of a late attempt if it has ended. Otherwise Late of the catalog is called when it ends.
 func (a *attempt[T]) poll(c *Catalog, what any) (result T, ended bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	select {
 	case <-a.done:
 		late.CompareAndDelete(what, a)
@@ -118,18 +112,12 @@ func (a *attempt[T]) poll(c *Catalog, what any) (result T, ended bool) {
 	default:
 	}
 	if c.Late != nil {
-		a.wanted = append(a.wanted, c.Late)
+		go func() {
+			<-a.done
+			c.Late()
+		}()
 	}
 	return result, false
-}
-
-func (a *attempt[T]) notify() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, notify := range a.wanted {
-		notify()
-	}
-	a.wanted = nil
 }
 
 func (c *Catalog) patience() time.Duration { return cmp.Or(c.Patience, patience) }

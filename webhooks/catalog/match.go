@@ -314,3 +314,16 @@ func (m matcher) namespace(request *admissionv1.AdmissionRequest, home labelsOf)
 	sets, err := home()
 	return err == nil && sets.selectedBy(m.namespaces), err
 }
+
+// Match returns the active spec.match, without selectors that select everything; empty if it has no resources.
+func (p *Policy) Match() v1alpha1.PolicyMatch {
+	if p.match.PolicyMatch == nil {
+		return v1alpha1.PolicyMatch{}
+	}
+	return *p.match.PolicyMatch
+}
+
+// DeniesUnevaluated reports whether a request can be denied because the policy cannot be evaluated.
+func (p *Policy) DeniesUnevaluated() bool {
+	return p.regime.strictest() == v1alpha1.ModeEnforce && p.OnError == v1alpha1.OnErrorDeny
+}

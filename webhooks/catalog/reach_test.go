@@ -10,25 +10,24 @@ import (
 )
 
 // API servers get the spec.match that decides, without selectors that select everything here: empty or invalid ones.
-func TestMatchesForAPIServers(t *testing.T) {
+func TestMatchForAPIServers(t *testing.T) {
 	resources := []v1alpha1.PolicyResources{{
 		APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}, Operations: []v1alpha1.MatchOperation{"CREATE"},
 	}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}
 	invalid := &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test", "not valid!": "x"}}
-	for _, tc := range []struct{ spec, want *v1alpha1.PolicyMatch }{
+	for _, tc := range []struct {
+		spec *v1alpha1.PolicyMatch
+		want v1alpha1.PolicyMatch
+	}{
 		{&v1alpha1.PolicyMatch{Resources: resources, ExcludeUsers: []string{"bob"}, NamespaceSelector: selector, ObjectSelector: invalid},
-			&v1alpha1.PolicyMatch{Resources: resources, ExcludeUsers: []string{"bob"}, NamespaceSelector: selector}},
-		{&v1alpha1.PolicyMatch{Resources: resources, NamespaceSelector: invalid, ObjectSelector: &metav1.LabelSelector{}}, &v1alpha1.PolicyMatch{Resources: resources}},
-		{nil, nil},
+			v1alpha1.PolicyMatch{Resources: resources, ExcludeUsers: []string{"bob"}, NamespaceSelector: selector}},
+		{&v1alpha1.PolicyMatch{Resources: resources, NamespaceSelector: invalid, ObjectSelector: &metav1.LabelSelector{}}, v1alpha1.PolicyMatch{Resources: resources}},
+		{},
 	} {
 		p := &Policy{}
 		p.match, _ = newMatcher(tc.spec)
-		var want []v1alpha1.PolicyMatch
-		if tc.want != nil {
-			want = append(want, *tc.want)
-		}
-		if diff := cmp.Diff(want, p.Matches()); diff != "" {
+		if diff := cmp.Diff(tc.want, p.Match()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
@@ -30,7 +31,7 @@ func (s *Source) conforms() error {
 	if len(s.ParametersSchema) == 0 {
 		return nil
 	}
-	schema, err := newSchema(s.ParametersSchema)
+	schema, err := parametersSchema(s.ParametersSchema)
 	if err != nil {
 		return s.wrong("spec.parametersSchema is not a schema: " + err.Error())
 	}
@@ -55,11 +56,36 @@ func (s *Source) wrong(problems ...string) error {
 	return errs
 }
 
-// schema is a JSON schema in the form that definitions of custom resources have.
-type schema struct {
-	structural *structuralschema.Structural
-	values     validation.SchemaValidator
-	rules      *cel.Validator // nil without any
+// Schema is a JSON schema in the form that definitions of custom resources have.
+type Schema struct {
+	Structural *structuralschema.Structural
+	Values     validation.SchemaValidator
+	Rules      *cel.Validator // nil without any
+}
+
+// NewSchema compiles a schema as the API server does. A nil path means that it is the schema of a kind, otherwise it is that of the field at
+// the path. Unknown fields of defaults are removed.
+func NewSchema(external *apiextensionsv1.JSONSchemaProps, at *field.Path) (*Schema, error) {
+	var internal apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(external.DeepCopy(), &internal, nil); err != nil {
+		return nil, err
+	}
+	structural, err := structuralschema.NewStructural(&internal)
+	if err != nil {
+		return nil, err
+	}
+	if errs := structuralschema.ValidateStructural(at, structural); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	structural = structural.DeepCopy()
+	if err := defaulting.PruneDefaults(structural); err != nil {
+		return nil, err
+	}
+	values, _, err := validation.NewSchemaValidator(&internal)
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{structural, values, cel.NewValidator(structural, at == nil, celconfig.PerCallLimit)}, nil
 }
 
 // weakens is a word of ours in a schema: an entry that is Added to the parameter, or Removed from it, weakens the policy. Policy
@@ -91,7 +117,8 @@ func withoutOurs(value any, path []string) error {
 	return nil
 }
 
-func newSchema(text []byte) (*schema, error) {
+// parametersSchema compiles spec.parametersSchema.
+func parametersSchema(text []byte) (*Schema, error) {
 	var whole any
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
@@ -109,28 +136,17 @@ func newSchema(text []byte) (*schema, error) {
 	if err := decoder.Decode(&external); err != nil {
 		return nil, err
 	}
-	var internal apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&external, &internal, nil); err != nil {
-		return nil, err
-	}
-	structural, err := structuralschema.NewStructural(&internal)
+	compiled, err := NewSchema(&external, field.NewPath("spec", "parametersSchema"))
 	if err != nil {
 		return nil, err
 	}
-	if errs := structuralschema.ValidateStructural(field.NewPath("spec", "parametersSchema"), structural); len(errs) > 0 {
-		return nil, errs.ToAggregate()
+	if compiled.Structural.Type != "object" {
+		return nil, fmt.Errorf("its type is %q, but must be object", compiled.Structural.Type)
 	}
-	if structural.Type != "object" {
-		return nil, fmt.Errorf("its type is %q, but must be object", structural.Type)
-	}
-	if defaults(structural) {
+	if defaults(compiled.Structural) {
 		return nil, fmt.Errorf("it has a default, but parameters come only from spec.parameters")
 	}
-	values, _, err := validation.NewSchemaValidator(&internal)
-	if err != nil {
-		return nil, err
-	}
-	return &schema{structural, values, cel.NewValidator(structural, false, celconfig.PerCallLimit)}, nil
+	return compiled, nil
 }
 
 // defaults reports whether a schema has a default at any depth.
@@ -144,12 +160,12 @@ func defaults(s *structuralschema.Structural) (found bool) {
 }
 
 // problems are what is wrong with parameters, with the path of the field, in the order of the paths.
-func (s *schema) problems(parameters map[string]any) []string {
+func (s *Schema) problems(parameters map[string]any) []string {
 	root := field.NewPath("spec", "parameters")
-	errs := validation.ValidateCustomResource(root, parameters, s.values)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(root, s.structural, parameters)...)
-	if len(errs) == 0 && s.rules != nil {
-		broken, _ := s.rules.Validate(context.Background(), root, s.structural, parameters, nil, celconfig.RuntimeCELCostBudget)
+	errs := validation.ValidateCustomResource(root, parameters, s.Values)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(root, s.Structural, parameters)...)
+	if len(errs) == 0 && s.Rules != nil {
+		broken, _ := s.Rules.Validate(context.Background(), root, s.Structural, parameters, nil, celconfig.RuntimeCELCostBudget)
 		errs = append(errs, broken...)
 	}
 	var all []string
@@ -164,7 +180,7 @@ func (s *schema) problems(parameters map[string]any) []string {
 }
 
 // unknown returns the paths of the fields that the schema lacks.
-func (s *schema) unknown(parameters map[string]any) []string {
+func (s *Schema) unknown(parameters map[string]any) []string {
 	named := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}
-	return pruning.PruneWithOptions(runtime.DeepCopyJSON(parameters), s.structural, false, named)
+	return pruning.PruneWithOptions(runtime.DeepCopyJSON(parameters), s.Structural, false, named)
 }

@@ -328,3 +328,12 @@ func compileError(kind, name string, err error) error {
 	}
 	return fmt.Errorf("%s %s does not compile:\n%w", kind, name, err)
 }
+
+// Unfollowed returns [engine.Policy.Unfollowed] of the compiled policy; nil for a library or a policy that does not compile.
+func (s Source) Unfollowed() engine.CompileErrors {
+	policy, err := s.compile()
+	if err != nil || policy == nil {
+		return nil
+	}
+	return policy.Unfollowed()
+}

@@ -43,7 +43,7 @@ type Policy struct {
 	// outcomeShape is the shape of an outcome.
 	outcomeShape shape
 
-	fast       accelerator
+	fast       *accelerated
 	paths      func() *inputPaths // names of members of input for errors, made lazily
 	leftBehind atomic.Int64       // evaluations that exceeded their deadline and still run
 }
@@ -78,7 +78,11 @@ func (p *Policy) Mentions(constant string) (found bool) {
 }
 
 // Compile compiles a policy. The error is [CompileErrors], with file, line and column of all errors, or [*WeightError].
-func Compile(src Source, options ...Option) (*Policy, error) {
+func Compile(src Source) (*Policy, error) { return compilePolicy(src, false) }
+
+// compilePolicy is Compile. A plain policy has no optimizations: its unmodified rules are evaluated, each time, on the whole input. A
+// document with more values than a policy may read then fails, whatever the policy reads of it.
+func compilePolicy(src Source, plain bool) (*Policy, error) {
 	modules, libraries, compiled, err := assemble(src)
 	if err != nil {
 		return nil, err
@@ -97,9 +101,7 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 	}
 	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
 	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.ruleRefs(ruleValid, ruleFacts)) })
-	for _, o := range options {
-		o(p)
-	}
+	p.fast.disabled.Store(plain)
 	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
 	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {

@@ -31,7 +31,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 	}
 	cancel := topdown.NewCancel()
 	done := make(chan outcome, 1)
-	p.fast.spawn(func() {
+	spawn(func() {
 		var o outcome
 		metered, release := builtins.Metered(ctx, input)
 		defer func() {

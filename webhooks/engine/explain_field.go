@@ -41,7 +41,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	}
 	input := p.fast.input(document)
 	done := make(chan []string, 1)
-	p.fast.spawn(func() {
+	spawn(func() {
 		var named []string
 		defer func() { done <- named }()
 		defer recoverPanic(new(error))

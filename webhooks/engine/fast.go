@@ -18,53 +18,8 @@ const (
 	Cached Way = "remembered"
 )
 
-// accelerator has the optimizations of a policy. Decisions are the same with both implementations, [accelerated] and [plain].
-type accelerator interface {
-	// fold returns the modules to evaluate in place of those that compiled is made of.
-	fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module
-	// linked is called when the policy is compiled, with its own, unmodified modules.
-	linked(modules []*ast.Module)
-	// spawn runs an evaluation on another goroutine.
-	spawn(evaluation func())
-	// part returns what is read of each object of a fact that is a list; nil if all of it may be.
-	part(fact string) *Part
-	// wanted returns the facts of the first round without their answers.
-	wanted(ctx context.Context, in Input) (map[string]Fact, error)
-	// input converts a document to the term that rules are evaluated on.
-	input(document Value) *ast.Term
-	// decideOn decides with known facts.
-	decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
-	// unfollowed implements [Policy.Unfollowed].
-	unfollowed() CompileErrors
-}
-
-// Option changes how a policy is compiled.
-type Option func(*Policy)
-
-// Plain disables all optimizations: unmodified rules are evaluated, each time, on the whole input. A document with more
-// values than a policy may read then fails, whatever the policy reads of it.
-func Plain(p *Policy) { p.fast = plain{p} }
-
-// plain has no optimizations.
-type plain struct{ *Policy }
-
-func (plain) fold(_ *ast.Compiler, modules []*ast.Module) []*ast.Module { return modules }
-func (plain) linked([]*ast.Module)                                      {}
-func (plain) spawn(evaluation func())                                   { go evaluation() }
-func (plain) input(document Value) *ast.Term                            { return document.orNull() }
-func (plain) unfollowed() CompileErrors                                 { return nil }
-func (plain) part(string) *Part                                         { return nil }
-
-func (p plain) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
-	return p.evaluateFacts(ctx, p.first, in, nil, p.input)
-}
-
-func (p plain) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
-	return p.evaluateRules(ctx, e, in, facts, p.input)
-}
-
 // accelerated evaluates at compilation what does not depend on the request, and the rest on the part of the input that it reads.
-// Facts that only name fields of the request are filled in, and requests without results are cached.
+// Facts that only name fields of the request are filled in, and requests without results are cached. Decisions do not depend on it.
 type accelerated struct {
 	*Policy
 	templates map[string]*ast.Term // facts that need no evaluation; nil if some need it
@@ -75,9 +30,10 @@ type accelerated struct {
 	cache   decisionCache
 
 	decided  atomic.Int64 // number of decisions
-	disabled atomic.Bool  // a check has found a different decision without the optimizations
+	disabled atomic.Bool  // of a plain policy, or a check has found a different decision on the whole input
 }
 
+// linked is called when the policy is compiled, with its own, unmodified modules.
 func (a *accelerated) linked(modules []*ast.Module) {
 	if a.first.ask != nil && a.second.ask == nil {
 		a.templates = a.templatesOf(modules)
@@ -95,6 +51,7 @@ func (a *accelerated) linked(modules []*ast.Module) {
 	}
 }
 
+// input converts a document to the term that rules are evaluated on.
 func (a *accelerated) input(document Value) *ast.Term {
 	if a.disabled.Load() {
 		return document.orNull()
@@ -102,8 +59,9 @@ func (a *accelerated) input(document Value) *ast.Term {
 	return a.read.project(document)
 }
 
+// wanted returns the facts of the first round without their answers.
 func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
-	if a.templates == nil {
+	if a.templates == nil || a.disabled.Load() {
 		return a.evaluateFacts(ctx, a.first, in, nil, a.input)
 	}
 	if err := a.checkLeftBehind(); err != nil {
@@ -112,6 +70,7 @@ func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, er
 	return a.factsOf(a.facts, func(name string) (*ast.Term, bool) { return filled(a.templates[name], in.Request) })
 }
 
+// part returns what is read of each object of a fact that is a list; nil if all of it may be.
 func (a *accelerated) part(fact string) *Part {
 	if a.disabled.Load() {
 		return nil
@@ -122,7 +81,7 @@ func (a *accelerated) part(fact string) *Part {
 // decideOn evaluates the part of the input that the policy reads, or uses the cache.
 func (a *accelerated) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
 	if a.disabled.Load() {
-		return plain{a.Policy}.decideOn(ctx, e, in, facts)
+		return a.evaluateRules(ctx, e, in, facts, Value.orNull)
 	}
 	var decision *Decision
 	var err error

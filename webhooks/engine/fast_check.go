@@ -16,7 +16,7 @@ const checkedShare = 256
 func (a *accelerated) check(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, fast *Decision, fastErr error,
 ) (*Decision, error) {
-	slow, slowErr := plain{a.Policy}.decideOn(ctx, e, in, facts)
+	slow, slowErr := a.evaluateRules(ctx, e, in, facts, Value.orNull)
 	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
 		return fast, fastErr
 	}

@@ -184,11 +184,7 @@ func (f *follower) body(known *followed, body ast.Body) {
 }
 
 // bind adds the variables of a node to the bound ones, except those in comprehensions.
-func (k *followed) bind(node any) {
-	vars := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true})
-	vars.Walk(node)
-	k.bound.Update(vars.Vars())
-}
+func (k *followed) bind(node any) { k.bound.Update(variables(node)) }
 
 // places returns what a term may stand for. A composite term stands for nothing, and uses its parts.
 func (f *follower) places(known *followed, t *ast.Term) places {
@@ -394,4 +390,40 @@ func repeated(parameters []*ast.Term, p *ast.Term) bool {
 		}
 	}
 	return found > 1
+}
+
+// compared reports whether the values of the rules of one name may be compared with each other: if the definitions of a rule, or the
+// solutions of a body, give several values, OPA fails if two differ, even in a member that is not read. So they count as read as a whole.
+func compared(compiled *ast.Compiler, rule *ast.Rule) bool {
+	switch {
+	case rule.Head.RuleKind() == ast.MultiValue:
+		return false
+	case len(rule.Head.Ref()) > 1: // a member of an object that other rules have members in
+		return true
+	}
+	composite := 0
+	for _, first := range compiled.GetRulesExact(rule.Ref()) {
+		scalar := true
+		for r := first; r != nil; r = r.Else {
+			if severalSolutions(r) {
+				return true
+			}
+			scalar = scalar && isScalar(r.Head.Value)
+		}
+		if !scalar && !first.Default {
+			composite++
+		}
+	}
+	return composite > 1
+}
+
+// severalSolutions reports whether the body of a compiled rule may hold in several ways.
+func severalSolutions(r *ast.Rule) bool {
+	bound := variables(r.Head.Args)
+	return slices.ContainsFunc(r.Body, func(e *ast.Expr) bool {
+		vars := variables(e)
+		unbound := vars.Diff(bound)
+		bound.Update(vars)
+		return hasSeveralSolutions(e, unbound)
+	})
 }

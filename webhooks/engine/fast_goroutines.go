@@ -6,7 +6,8 @@ package engine
 // idle are the waiting goroutines. Any more end when they are done.
 var idle = make(chan chan func(), 64)
 
-func (*accelerated) spawn(f func()) {
+// spawn runs an evaluation on another goroutine.
+func spawn(f func()) {
 	select {
 	case work := <-idle:
 		work <- f

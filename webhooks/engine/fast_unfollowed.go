@@ -10,10 +10,8 @@ import (
 
 // Unfollowed returns the places at which the policy uses all of its input, or uses it in a way that cannot be followed to members.
 // Then the whole input is built for every decision, and decisions are not cached, which is only slower.
-func (p *Policy) Unfollowed() CompileErrors { return p.fast.unfollowed() }
-
-func (a *accelerated) unfollowed() CompileErrors {
-	if !a.read.all && (a.read.every == nil || len(a.read.members) == 0) {
+func (p *Policy) Unfollowed() CompileErrors {
+	if a := p.fast; !a.read.all && (a.read.every == nil || len(a.read.members) == 0) {
 		return nil
 	}
 	var places CompileErrors
@@ -26,9 +24,9 @@ func (a *accelerated) unfollowed() CompileErrors {
 			places = append(places, place)
 		}
 	}
-	f := newFollower(a.compiler)
+	f := newFollower(p.compiler)
 	f.lost = note
-	for _, m := range a.compiler.Modules {
+	for _, m := range p.compiler.Modules {
 		ast.WalkExprs(m, func(e *ast.Expr) bool {
 			if len(e.With) > 0 {
 				note(e.Location)
@@ -36,9 +34,9 @@ func (a *accelerated) unfollowed() CompileErrors {
 			return false
 		})
 	}
-	f.from(a.outputs()...)
+	f.from(p.outputs()...)
 	if f.steps > mostSteps {
-		places = append(places, CompileError{File: a.name, Message: "values of functions that are handed to functions again"})
+		places = append(places, CompileError{File: p.name, Message: "values of functions that are handed to functions again"})
 	}
 	slices.SortFunc(places, func(a, b CompileError) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Col, b.Col))

@@ -12,25 +12,6 @@ import (
 
 // A failed test is run again with a trace, to report for each of its rules or rows the expression that was false, and its operands.
 
-// attempt is one run through the body of a test, or one row of a table, that did not reach its end.
-type attempt struct {
-	row  string
-	rule *ast.Rule
-	expr *ast.Expr // that was false, with values for its variables
-}
-
-// attempts returns those of a test, in the order of its rules.
-func (s *suite) attempts(t test, seen *trace) (all []*attempt) {
-	for _, r := range s.compiler.GetRulesWithPrefix(ast.MustParseRef(t.query)) {
-		for _, f := range seen.rules[r] {
-			if len(f.stops) > 0 {
-				all = append(all, &attempt{row: f.row, rule: r, expr: f.stops[0].plugged()})
-			}
-		}
-	}
-	return all
-}
-
 // plugged returns the expression with values for its variables.
 func (at *stop) plugged() *ast.Expr {
 	p := at.expr.Copy()
@@ -86,55 +67,57 @@ const (
 )
 
 // differences returns lines that say what a test got and wanted.
-func (s *suite) differences(ctx context.Context, t test, rows []string) string {
+func (s *suite) differences(ctx context.Context, t test, fallen []string) string {
 	seen := newTrace()
-	if _, err := s.evaluate(ctx, t, &printer{}, seen, s.heard.option(new([]error))); err != nil {
+	if _, err := s.evaluate(ctx, t, &printer{}, &rows{}, seen, s.heard.option(new([]error))); err != nil {
 		return ""
 	}
 	var lines []string
-	for _, a := range s.attempts(t, seen) {
-		if t.table && !slices.Contains(rows, a.row) {
-			continue
-		}
-		if len(lines) == maxDifferences {
-			lines = append(lines, "...\n")
-			break
-		}
-		line := s.difference(ctx, a) + "\n"
-		if a.row != "" {
-			line = fmt.Sprintf("%q: %s", a.row, line)
-		}
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
+	for _, r := range s.compiler.GetRulesWithPrefix(ast.MustParseRef(t.query)) {
+		for _, f := range seen.rules[r] {
+			if len(f.stops) == 0 || t.table && !slices.Contains(fallen, f.row) {
+				continue
+			}
+			if len(lines) == maxDifferences {
+				return strings.Join(append(lines, "...\n"), "")
+			}
+			line := s.difference(ctx, r.Body, f.stops[0].plugged()) + "\n"
+			if f.row != "" {
+				line = fmt.Sprintf("%q: %s", f.row, line)
+			}
+			if !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
 		}
 	}
 	return strings.Join(lines, "")
 }
 
-func (s *suite) difference(ctx context.Context, a *attempt) string {
-	statement := enclosing(a.rule.Body, a.expr)
+// difference returns a line about an expression of a test that was false, with values for its variables.
+func (s *suite) difference(ctx context.Context, body ast.Body, e *ast.Expr) string {
+	statement := enclosing(body, e)
 	line := fmt.Sprintf("%s: %s: ", statement.Location.String(), cutAt(firstLine(written(statement)), maxStatement))
-	value := func(t *ast.Term) string { return s.valueOf(ctx, t, a.expr.With) }
-	operands := a.expr.Operands()
+	value := func(t *ast.Term) string { return s.valueOf(ctx, t, e.With) }
+	operands := e.Operands()
 	sign, compares := "", false
-	if a.expr.IsCall() {
-		sign, compares = comparisons[a.expr.Operator().String()]
+	if e.IsCall() {
+		sign, compares = comparisons[e.Operator().String()]
 	}
 	switch {
-	case a.expr.Negated:
+	case e.Negated:
 		return line + "it holds"
-	case a.expr.IsEvery():
+	case e.IsEvery():
 		return line + "does not hold for each value"
-	case a.expr.IsEquality() && isGeneratedVar(operands[0]):
+	case e.IsEquality() && isGeneratedVar(operands[0]):
 		return line + "got undefined"
 	case len(operands) == 2 && compares:
 		return line + fmt.Sprintf("got %s, want %s%s", value(operands[0]), sign, value(operands[1]))
-	case a.expr.IsCall() && a.expr.Operator().String() == ast.Member.Name && len(operands) >= 2:
+	case e.IsCall() && e.Operator().String() == ast.Member.Name && len(operands) >= 2:
 		return line + fmt.Sprintf("got %s, want %s in it", value(operands[1]), value(operands[0]))
-	case a.expr.IsCall():
-		return line + s.called(ctx, a.expr)
+	case e.IsCall():
+		return line + s.called(ctx, e)
 	}
-	if term, ok := a.expr.Terms.(*ast.Term); ok {
+	if term, ok := e.Terms.(*ast.Term); ok {
 		return line + "got " + value(term)
 	}
 	return line + "does not hold"

@@ -47,7 +47,8 @@ type test struct {
 // newSuite compiles everything as OPA's runner does, which instruments the rows of tables and makes the names of tests unique.
 func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 	ctx := context.Background()
-	s := &suite{compiler: newCompiler(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
+	compiler := newCompiler(saidBuiltin[saidName], rowBuiltin)
+	s := &suite{compiler: compiler.WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
 	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")
 	nothing, err := runner.RunTests(ctx, nil)
 	if err != nil {
@@ -55,6 +56,7 @@ func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 	}
 	for range nothing { // no test has an empty name
 	}
+	s.recordRows()
 	if s.txn, err = s.store.NewTransaction(ctx); err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func (s *suite) run(ctx context.Context, t test) TestResult {
 	printed := &printer{}
 	seen := &rows{}
 	var unusable []error
-	value, err := s.evaluate(context.WithValue(ctx, rowsKey{}, seen), t, printed, nil, s.heard.option(&unusable))
+	value, err := s.evaluate(ctx, t, printed, seen, nil, s.heard.option(&unusable))
 	result.Output, result.Took = printed.String(), time.Since(began)
 	switch {
 	case err != nil:
@@ -128,11 +130,11 @@ func (s *suite) run(ctx context.Context, t test) TestResult {
 
 // evaluate returns the value of a test rule; nil if it is undefined. An error of a builtin fails the test, too. The tracer may be
 // nil.
-func (s *suite) evaluate(ctx context.Context, t test, printed *printer, tracer topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
+func (s *suite) evaluate(ctx context.Context, t test, printed *printer, seen *rows, tracer topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
 	var failures []topdown.Error
 	prepared, err := rego.New(
 		rego.Store(s.store), rego.Transaction(s.txn), rego.Compiler(s.compiler), rego.Query(t.query),
-		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&failures), more,
+		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&failures), seen.option(), more,
 	).PrepareForEval(ctx)
 	if err != nil {
 		return nil, err
@@ -161,17 +163,28 @@ func (s *suite) evaluate(ctx context.Context, t test, printed *printer, tracer t
 // rows records the rows of a table that began.
 type rows struct{ names []string }
 
-type rowsKey struct{}
+// rowBuiltin is called by a table at the beginning of each row, in place of OPA's builtin, which reports rows only to tracers: tracing takes
+// half as long again.
+var rowBuiltin = &ast.Builtin{Name: "internal.sallyport_row", Decl: ast.InternalTestCase.Decl}
 
-// A table calls a builtin at the beginning of each row, which OPA reports to tracers. Tracing takes half as long again, so the
-// builtin records the row itself.
-func init() {
-	call := topdown.GetBuiltin(ast.InternalTestCase.Name)
-	topdown.RegisterBuiltinFunc(ast.InternalTestCase.Name, func(ctx topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
-		if r, ok := ctx.Context.Value(rowsKey{}).(*rows); ok {
-			r.names = append(r.names, rowOf(operands[0]))
-		}
-		return call(ctx, operands, next)
+// recordRows makes the compiled tables call rowBuiltin.
+func (s *suite) recordRows() {
+	for _, m := range s.compiler.Modules {
+		ast.WalkExprs(m, func(e *ast.Expr) bool {
+			if e.IsCall() && e.Operator().Equal(ast.InternalTestCase.Ref()) {
+				e.SetOperator(ast.NewTerm(rowBuiltin.Ref()))
+			}
+			return false
+		})
+	}
+}
+
+// option returns the implementation of rowBuiltin, which also reports the row to tracers.
+func (r *rows) option() func(*rego.Rego) {
+	report := topdown.GetBuiltin(ast.InternalTestCase.Name)
+	return rego.FunctionDyn(&rego.Function{Name: rowBuiltin.Name, Decl: rowBuiltin.Decl}, func(ctx rego.BuiltinContext, operands []*ast.Term) (*ast.Term, error) {
+		r.names = append(r.names, rowOf(operands[0]))
+		return ast.BooleanTerm(true), report(ctx, operands, func(*ast.Term) error { return nil })
 	})
 }
 
@@ -179,13 +192,13 @@ func init() {
 func rowOf(keys *ast.Term) string {
 	var path []string
 	if names, ok := keys.Value.(*ast.Array); ok {
-		names.Foreach(func(name *ast.Term) { path = append(path, rowName(name)) })
+		names.Foreach(func(name *ast.Term) { path = append(path, keyText(name)) })
 	}
 	return strings.Join(path, "/")
 }
 
-// rowName returns a key of the value of the table: a string unquoted, other values as JSON.
-func rowName(t *ast.Term) string {
+// keyText returns a key of the value of the table: a string unquoted, other values as JSON.
+func keyText(t *ast.Term) string {
 	if name, ok := t.Value.(ast.String); ok {
 		return string(name)
 	}

@@ -125,23 +125,15 @@ func (s *shelf) Read(_ context.Context, q Query) (Answer, error) {
 	return Answer{Value: v, Live: q.Live}, err
 }
 
-// options are what policies are compiled with in tests.
-var options []Option
-
 // withoutAcceleration has the tests do without what only makes decisions fast.
 const withoutAcceleration = "SALLYPORT_TEST_PLAIN"
 
-func TestMain(m *testing.M) {
-	if os.Getenv(withoutAcceleration) != "" {
-		options = []Option{Plain}
-	}
-	os.Exit(m.Run())
-}
+var isPlain = os.Getenv(withoutAcceleration) != ""
 
 // The engine passes its tests without what only makes decisions fast. Those are left out that take long, make no decision, or are about
 // what is left out; and here, but not in make test-deep, those that wait for evaluations to end.
 func TestWithoutAcceleration(t *testing.T) {
-	if len(options) > 0 {
+	if isPlain {
 		t.Skip("this is it")
 	}
 	depth.Unraced(t) // what goroutines have in common is what is left out
@@ -158,16 +150,15 @@ func TestWithoutAcceleration(t *testing.T) {
 	}
 }
 
-func compile(src Source) (*Policy, error) { return Compile(src, options...) }
+func compile(src Source) (*Policy, error) { return compilePolicy(src, isPlain) }
 
 // acceleratorOf gives what makes a policy's decisions fast. A test of that is skipped where it is left out.
 func acceleratorOf(t testing.TB, p *Policy) *accelerated {
 	t.Helper()
-	a, ok := p.fast.(*accelerated)
-	if !ok {
+	if isPlain {
 		t.Skip("what only makes decisions fast is left out")
 	}
-	return a
+	return p.fast
 }
 
 func mustCompile(t *testing.T, src Source) *Policy {

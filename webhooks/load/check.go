@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -95,7 +94,8 @@ func (c *Collection) checkPatchable(object *v1alpha1.RegoPolicy) (lines []string
 
 // checkSchema returns the violations of RegoPolicy's schema by a policy that was read from a file.
 func (c *Collection) checkSchema(ctx context.Context, object *v1alpha1.RegoPolicy) (lines []string, err error) {
-	if _, read := c.origins[object.Name]; !read {
+	from, read := c.origins[object.Name]
+	if !read {
 		return nil, nil
 	}
 	document := offline.Document{}
@@ -111,33 +111,21 @@ func (c *Collection) checkSchema(ctx context.Context, object *v1alpha1.RegoPolic
 	switch {
 	case errors.As(found, &all):
 		for _, one := range all.Errors() {
-			place, about := c.Place(object.Name), (*field.Error)(nil)
+			at, about := from, (*field.Error)(nil)
 			if errors.As(one, &about) {
 				if about.Field == noField {
 					continue // reports only that CEL was not evaluated because of the others
 				}
-				place = placeOf(place, about.Field)
+				if line := offline.LineOf(from.file, max(from.line, 1), about.Field); line > 0 {
+					at.line = line
+				}
 			}
-			lines = append(lines, place+": "+one.Error())
+			lines = append(lines, at.place()+": "+one.Error())
 		}
 	case found != nil:
-		lines = []string{c.Place(object.Name) + ": " + found.Error()}
+		lines = []string{from.place() + ": " + found.Error()}
 	}
 	return lines, nil
-}
-
-// placeOf returns the line of a field. The place is a file, maybe with the line of its document.
-func placeOf(place, field string) string {
-	file, from := place, 1
-	if i := strings.LastIndex(place, ":"); i >= 0 {
-		if line, err := strconv.Atoi(place[i+1:]); err == nil {
-			file, from = place[:i], line
-		}
-	}
-	if line := offline.LineOf(file, from, field); line > 0 {
-		return fmt.Sprintf("%s:%d", file, line)
-	}
-	return place
 }
 
 // noField is the field of errors that are not about one.

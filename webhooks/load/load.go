@@ -54,8 +54,17 @@ type Collection struct {
 
 // origin is where a policy was read from.
 type origin struct {
-	manifest string // the RegoPolicy's file, with a line if the file has several documents
-	folder   string // of the Rego; "" if the RegoPolicy contains it
+	file   string // the RegoPolicy's
+	line   int    // at which its document begins; 0 for a manifest beside its Rego
+	folder string // of the Rego; "" if the RegoPolicy contains it
+}
+
+// place returns the file, and the line if it is known.
+func (o origin) place() string {
+	if o.line == 0 {
+		return o.file
+	}
+	return fmt.Sprintf("%s:%d", o.file, o.line)
 }
 
 // Read returns the policies of paths, or the shipped ones without paths. A path is a folder of policies, each a policy.yaml with
@@ -106,7 +115,7 @@ func (c *Collection) read(files *offline.Files, path string) error {
 	}
 	for i := range objects {
 		file := manifests[objects[i].Name]
-		err = errors.Join(err, c.add(&objects[i], origin{file, filepath.Dir(file)}))
+		err = errors.Join(err, c.add(&objects[i], origin{file: file, folder: filepath.Dir(file)}))
 	}
 	return err
 }
@@ -159,7 +168,7 @@ func (c *Collection) readObjects(files *offline.Files, path string) error {
 	for _, d := range documents {
 		object, err := c.decode(&d)
 		if err == nil {
-			err = c.add(object, origin{manifest: d.Place()})
+			err = c.add(object, origin{file: d.File, line: d.Line})
 		}
 		errs = append(errs, err)
 	}
@@ -188,7 +197,7 @@ func (c *Collection) decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
 
 func (c *Collection) add(object *v1alpha1.RegoPolicy, from origin) error {
 	if _, twice := c.origins[object.Name]; twice {
-		return fmt.Errorf("%s: RegoPolicy %s is also in %s", from.manifest, object.Name, c.origins[object.Name].manifest)
+		return fmt.Errorf("%s: RegoPolicy %s is also in %s", from.place(), object.Name, c.origins[object.Name].place())
 	}
 	c.origins[object.Name] = from
 	c.Objects = append(c.Objects, *object)
@@ -238,7 +247,7 @@ func (c *Collection) withLibraries() []v1alpha1.RegoPolicy {
 // Place returns where a policy was read from, as a path that can be opened; for a shipped policy its name.
 func (c *Collection) Place(policy string) string {
 	if from, known := c.origins[policy]; known {
-		return from.manifest
+		return from.place()
 	}
 	return policy
 }
@@ -274,7 +283,7 @@ func (c *Collection) path(module string) string {
 	case !known:
 		return module
 	case from.folder == "":
-		return from.manifest + ": " + module
+		return from.place() + ": " + module
 	}
 	return filepath.Join(from.folder, file)
 }

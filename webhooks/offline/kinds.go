@@ -7,19 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // kind is what the API server knows of one kind in one version.
@@ -36,10 +31,8 @@ type kind struct {
 
 // kindSchema is what objects of a kind have to be like.
 type kindSchema struct {
-	structural *structuralschema.Structural
-	openAPI    validation.SchemaValidator
-	rules      *cel.Validator
-	status     bool // it has the status subresource
+	*catalog.Schema
+	status bool // it has the status subresource
 }
 
 // Kinds are all that are known: ours by their definitions, Kubernetes' own by convention, others by definitions in the state.
@@ -117,27 +110,8 @@ func named(crd *apiextensionsv1.CustomResourceDefinition, version *apiextensions
 }
 
 func newKindSchema(version *apiextensionsv1.CustomResourceDefinitionVersion) (*kindSchema, error) {
-	internal := &apiextensions.CustomResourceValidation{}
-	err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(version.Schema.DeepCopy(), internal, nil)
-	if err != nil {
-		return nil, err
-	}
-	structural, err := structuralschema.NewStructural(internal.OpenAPIV3Schema)
-	if err != nil {
-		return nil, err
-	}
-	structural = structural.DeepCopy()
-	if err := defaulting.PruneDefaults(structural); err != nil {
-		return nil, err
-	}
-	openAPI, _, err := validation.NewSchemaValidator(internal.OpenAPIV3Schema)
-	if err != nil {
-		return nil, err
-	}
-	return &kindSchema{
-		structural: structural, openAPI: openAPI, rules: cel.NewValidator(structural, true, celconfig.PerCallLimit),
-		status: version.Subresources != nil && version.Subresources.Status != nil,
-	}, nil
+	schema, err := catalog.NewSchema(version.Schema.OpenAPIV3Schema, nil)
+	return &kindSchema{schema, version.Subresources != nil && version.Subresources.Status != nil}, err
 }
 
 // of returns the kind of a document.

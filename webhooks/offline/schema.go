@@ -40,7 +40,7 @@ func (s *kindSchema) decode(u *unstructured.Unstructured) (unknown []string, err
 }
 
 func (s *kindSchema) setDefaults(u *unstructured.Unstructured) {
-	defaulting.Default(u.Object, s.structural)
+	defaulting.Default(u.Object, s.Structural)
 }
 
 func (s *kindSchema) prune(u *unstructured.Unstructured) (unknown []string, err error) {
@@ -50,9 +50,9 @@ func (s *kindSchema) prune(u *unstructured.Unstructured) (unknown []string, err 
 		return nil, err
 	}
 	unknown = append(unknown, pruning.PruneWithOptions(
-		u.Object, s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})...)
-	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
-	coerceErr, paths := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+		u.Object, s.Structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})...)
+	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.Structural)
+	coerceErr, paths := objectmeta.CoerceWithOptions(nil, u.Object, s.Structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
 	if coerceErr != nil {
 		return nil, coerceErr
 	}
@@ -84,9 +84,9 @@ func (k *Kinds) CheckNew(ctx context.Context, d *Document) error {
 func (s *kindSchema) validateNew(ctx context.Context, k *kind, u *unstructured.Unstructured) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, apivalidation.NameIsDNSSubdomain, metadata)
-	errs = append(errs, sorted(validation.ValidateCustomResource(nil, u.Object, s.openAPI))...)
-	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, s.structural, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, u.Object)...)
+	errs = append(errs, sorted(validation.ValidateCustomResource(nil, u.Object, s.Values))...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, s.Structural, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.Structural, u.Object)...)
 	errs = append(errs, s.validateRules(ctx, u, nil, errs)...)
 	if len(errs) == 0 {
 		errs = apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, pathSegment, metadata)
@@ -97,7 +97,7 @@ func (s *kindSchema) validateNew(ctx context.Context, k *kind, u *unstructured.U
 // validateChange validates the update of an object. Errors in unchanged fields are ignored (ratcheting).
 func (s *kindSchema) validateChange(ctx context.Context, k *kind, u, old *unstructured.Unstructured) field.ErrorList {
 	metadata := field.NewPath("metadata")
-	correlated := common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s.structural})
+	correlated := common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s.Structural})
 	errs := apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, pathSegment, metadata)
 	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(u, old, metadata)...)
 	errs = append(errs, s.validateOwn(ctx, u, old, correlated)...)
@@ -121,10 +121,10 @@ func pathSegment(name string, prefix bool) []string {
 // validateOwn is what custom resources are validated for beyond what every object is.
 func (s *kindSchema) validateOwn(ctx context.Context, u, old *unstructured.Unstructured, correlated *common.CorrelatedObject) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(u, old, field.NewPath("metadata"))
-	errs = append(errs, sorted(validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, s.openAPI, validation.WithRatcheting(correlated)))...)
-	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, s.structural, false)...)
-	if len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0 {
-		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, u.Object)...)
+	errs = append(errs, sorted(validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, s.Values, validation.WithRatcheting(correlated)))...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, s.Structural, false)...)
+	if len(listtype.ValidateListSetsAndMaps(nil, s.Structural, old.Object)) == 0 {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.Structural, u.Object)...)
 	}
 	return append(errs, s.validateRules(ctx, u, old.Object, errs, cel.WithRatcheting(correlated))...)
 }
@@ -133,7 +133,7 @@ func (s *kindSchema) validateOwn(ctx context.Context, u, old *unstructured.Unstr
 func (s *kindSchema) validateRules(
 	ctx context.Context, u *unstructured.Unstructured, old map[string]any, errs field.ErrorList, options ...cel.Option,
 ) field.ErrorList {
-	if s.rules == nil {
+	if s.Rules == nil {
 		return nil
 	}
 	blocking := []field.ErrorType{
@@ -147,7 +147,7 @@ func (s *kindSchema) validateRules(
 	if old != nil {
 		oldValue = old
 	}
-	broken, _ := s.rules.Validate(ctx, nil, s.structural, u.Object, oldValue, celconfig.RuntimeCELCostBudget, options...)
+	broken, _ := s.Rules.Validate(ctx, nil, s.Structural, u.Object, oldValue, celconfig.RuntimeCELCostBudget, options...)
 	return broken
 }
 

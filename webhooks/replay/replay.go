@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -96,13 +97,17 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 	ctx, cancel := context.WithCancelCause(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	work, inOrder := make(chan *job), make(chan *job, 4*workers)
-	held := newBudget(inputs)
+	most := 0
+	for i := range inputs {
+		most = max(most, inputs[i].longest())
+	}
+	held := semaphore.NewWeighted(int64(most)) // bytes of lines
 	for range workers {
 		go func() {
 			for j := range work {
 				result, bytes := r.line(ctx, j), len(j.text)
 				j.text = nil
-				held.release(bytes)
+				held.Release(int64(bytes))
 				j.result <- result
 			}
 		}()
@@ -128,10 +133,12 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 }
 
 // feed sends every line to the workers, and keeps their order.
-func feed(ctx context.Context, inputs []Input, held *budget, work, inOrder chan<- *job) {
+func feed(ctx context.Context, inputs []Input, held *semaphore.Weighted, work, inOrder chan<- *job) {
 	for i := range inputs {
 		for l := range inputs[i].lines {
-			held.acquire(len(l.text))
+			if held.Acquire(ctx, int64(len(l.text))) != nil {
+				return
+			}
 			j := &job{line: l, file: inputs[i].Name, result: make(chan *Result, 1)}
 			inOrder <- j
 			work <- j

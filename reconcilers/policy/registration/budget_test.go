@@ -24,7 +24,7 @@ func users(bytes int) func(*Policy) {
 	return func(p *Policy) {
 		const each = 640 // of 64 emoji, which CEL's quoting expands to ten bytes, and JSON's to eleven
 		for i := range bytes / each {
-			p.Matches[0].ExcludeUsers = append(p.Matches[0].ExcludeUsers, fmt.Sprintf("%04d", i)+strings.Repeat("\U0001F600", 58))
+			p.Match.ExcludeUsers = append(p.Match.ExcludeUsers, fmt.Sprintf("%04d", i)+strings.Repeat("\U0001F600", 58))
 		}
 	}
 }

@@ -29,10 +29,7 @@ func (r *Reconciler) Check(
 	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
 	p *Policy,
 ) []string {
-	var wrong field.ErrorList
-	for i := range p.Matches {
-		wrong = append(wrong, checkMatch(&p.Matches[i])...)
-	}
+	wrong := checkMatch(&p.Match)
 	changes, validates, never := r.Preview(mutating, validating, []Policy{*p})
 	configurations, invalid := []client.Object{validates, changes}, len(wrong) > 0
 	var lines []string

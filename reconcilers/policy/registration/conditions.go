@@ -35,7 +35,7 @@ const (
 )
 
 // conditionsOf returns the matchConditions: they exclude requests that must always pass, and the users and groups that spec.match excludes.
-func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionregistrationv1.MatchCondition {
+func conditionsOf(match *v1alpha1.PolicyMatch, targets []target) []admissionregistrationv1.MatchCondition {
 	all := []admissionregistrationv1.MatchCondition{{Name: "is-not-the-api-servers-own", Expression: isNotTheAPIServers}}
 	add := func(name, expression string) {
 		all = append(all, admissionregistrationv1.MatchCondition{Name: name, Expression: expression})
@@ -49,20 +49,19 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 	if asks(admissionregistrationv1.Update) {
 		add("changes-more-than-status-or-finalizers", changesMore+changesRequests(targets))
 	}
-	var users, groups []string
-	for i := range matches {
-		users, groups = append(users, matches[i].ExcludeUsers...), append(groups, matches[i].ExcludeGroups...)
+	if len(match.ExcludeUsers) > 0 {
+		add(notByUser, `!(request.userInfo.?username.orValue("") in `+listed(match.ExcludeUsers)+`)`)
 	}
-	if len(users) > 0 {
-		add(notByUser, `!(request.userInfo.?username.orValue("") in `+listed(users)+`)`)
-	}
-	if len(groups) > 0 {
-		add(notByGroup, `!request.userInfo.?groups.orValue([]).exists(g, g in `+listed(groups)+`)`)
+	if len(match.ExcludeGroups) > 0 {
+		add(notByGroup, `!request.userInfo.?groups.orValue([]).exists(g, g in `+listed(match.ExcludeGroups)+`)`)
 	}
 	if slices.ContainsFunc(targets, target.wild) {
 		add("is-not-about-what-a-cluster-does-not-run-without", isNotNeeded())
 	}
-	return append(all, ownConditions(matches)...)
+	for _, c := range match.Conditions {
+		add(ownPrefix+c.Name, c.Expression)
+	}
+	return all
 }
 
 // changesRequests returns the alternatives to changesMore for the requestFields among the targets.
@@ -75,23 +74,14 @@ func changesRequests(targets []target) (text string) {
 	return text
 }
 
-func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv1.MatchCondition) {
-	for i := range matches {
-		for _, c := range matches[i].Conditions {
-			one := admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("match-%d.%s/%s", i, v1alpha1.GroupName, c.Name), Expression: c.Expression}
-			if !slices.ContainsFunc(all, func(a admissionregistrationv1.MatchCondition) bool { return a.Expression == one.Expression }) {
-				all = append(all, one)
-			}
-		}
-	}
-	return all
-}
+// ownPrefix begins the names of the matchConditions from spec.match.conditions.
+const ownPrefix = "match-0." + v1alpha1.GroupName + "/"
 
 // annotated appends a CEL comment with the policy's name to its own conditions: if one cannot be evaluated, the API server's denial contains
 // only the expression.
 func annotated(policy string, conditions []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
 	for i := range conditions {
-		if own, name, found := strings.Cut(conditions[i].Name, "."+v1alpha1.GroupName+"/"); found && strings.HasPrefix(own, "match-") {
+		if name, own := strings.CutPrefix(conditions[i].Name, ownPrefix); own {
 			conditions[i].Expression += fmt.Sprintf(" // RegoPolicy %s, spec.match.conditions: %s", policy, name)
 		}
 	}

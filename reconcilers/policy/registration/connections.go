@@ -50,7 +50,7 @@ func unasked(group, resource string, operations []v1alpha1.MatchOperation) strin
 // unselectable returns why the policy never matches a CONNECT request, "" if it can. The object of such a request is an options object
 // without labels, and API servers match no objectSelector with requirements for it.
 func (p *Policy) unselectable() string {
-	if !slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool { return len(requirementsOf(m.ObjectSelector)) > 0 }) {
+	if len(requirementsOf(p.Match.ObjectSelector)) == 0 {
 		return ""
 	}
 	return "a CONNECT request has no labels, so spec.match.objectSelector never matches: " +

@@ -91,7 +91,7 @@ func newEntries(
 	p *Policy, targets []target, mutating bool, client admissionregistrationv1.WebhookClientConfig, home string,
 ) (all []*entry) {
 	others, own := split(targets)
-	if len(own) == 0 || !mutating && !selectsNamespaces(p.Matches) {
+	if len(own) == 0 || !mutating && len(requirementsOf(p.Match.NamespaceSelector)) == 0 {
 		return []*entry{newEntry(p, targets, client, home)}
 	}
 	if others {
@@ -101,9 +101,9 @@ func newEntries(
 	}
 	e := newEntry(p, own, client, home)
 	e.onNamespaces, e.Name, e.NamespaceSelector = true, nameOf(p.Name, true), &metav1.LabelSelector{}
-	e.ObjectSelector = selectorOf(append(namespaceRequirements(p.Matches), e.ObjectSelector.MatchExpressions...))
+	e.ObjectSelector = selectorOf(append(requirementsOf(p.Match.NamespaceSelector), e.ObjectSelector.MatchExpressions...))
 	e.MatchConditions = append(e.MatchConditions, admissionregistrationv1.MatchCondition{
-		Name: notExcluded, Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
+		Name: notExcluded, Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(&p.Match, home)) + ")",
 	})
 	return append(all, e)
 }
@@ -111,7 +111,8 @@ func newEntries(
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{policy: p.Name, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
-		NamespaceSelector: namespacesOf(p.Matches, home), ObjectSelector: objectsOf(p.Matches), MatchConditions: annotated(p.Name, conditionsOf(p.Matches, targets)),
+		NamespaceSelector: namespacesOf(&p.Match, home), ObjectSelector: selectorOf(requirementsOf(p.Match.ObjectSelector)),
+		MatchConditions: annotated(p.Name, conditionsOf(&p.Match, targets)),
 	}}
 	if p.DeniesOnError {
 		e.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
@@ -129,38 +130,15 @@ func timeoutOf(policy time.Duration) int32 {
 }
 
 // namespacesOf returns the namespaceSelector, which also excludes kube-system and the namespace of Sallyport.
-func namespacesOf(matches []v1alpha1.PolicyMatch, home string) *metav1.LabelSelector {
-	return selectorOf(append(namespaceRequirements(matches), metav1.LabelSelectorRequirement{
-		Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(excludedNamespaces(matches, home)),
+func namespacesOf(match *v1alpha1.PolicyMatch, home string) *metav1.LabelSelector {
+	return selectorOf(append(requirementsOf(match.NamespaceSelector), metav1.LabelSelectorRequirement{
+		Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(excludedNamespaces(match, home)),
 	}))
 }
 
 // excludedNamespaces returns the names of the namespaces that a policy does not match.
-func excludedNamespaces(matches []v1alpha1.PolicyMatch, home string) []string {
-	without := []string{systemNamespace, home}
-	for i := range matches {
-		without = append(without, matches[i].ExcludeNamespaces...)
-	}
-	return without
-}
-
-func namespaceRequirements(matches []v1alpha1.PolicyMatch) (requirements []metav1.LabelSelectorRequirement) {
-	for i := range matches {
-		requirements = append(requirements, requirementsOf(matches[i].NamespaceSelector)...)
-	}
-	return requirements
-}
-
-func selectsNamespaces(matches []v1alpha1.PolicyMatch) bool {
-	return len(namespaceRequirements(matches)) > 0
-}
-
-func objectsOf(matches []v1alpha1.PolicyMatch) *metav1.LabelSelector {
-	var requirements []metav1.LabelSelectorRequirement
-	for i := range matches {
-		requirements = append(requirements, requirementsOf(matches[i].ObjectSelector)...)
-	}
-	return selectorOf(requirements)
+func excludedNamespaces(match *v1alpha1.PolicyMatch, home string) []string {
+	return append([]string{systemNamespace, home}, match.ExcludeNamespaces...)
 }
 
 func requirementsOf(s *metav1.LabelSelector) (all []metav1.LabelSelectorRequirement) {

@@ -48,12 +48,11 @@ func TestEntry(t *testing.T) {
 		APIGroups: []string{"extensions", "networking.k8s.io"}, APIVersions: []string{"v1", "*"}, Resources: []string{"ingresses", "ingresses/status"},
 		Operations: []v1alpha1.MatchOperation{v1alpha1.MatchDelete},
 	})
-	first.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Exists"}}}
-	first.ExcludeNamespaces, first.ExcludeUsers, first.ExcludeGroups = []string{"ci", "a"}, []string{"bob", "al\"ice"}, []string{"ops"}
-	second := on("CUD", "deployments.apps")
-	second.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}
-	second.ExcludeNamespaces, second.ExcludeUsers = []string{"ci", "b"}, []string{"carol"}
-	p := policy("owners", first, func(p *Policy) { p.Matches, p.Timeout = append(p.Matches, second), 1001*time.Millisecond })
+	first.NamespaceSelector = &metav1.LabelSelector{
+		MatchLabels: map[string]string{"stage": "test"}, MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Exists"}},
+	}
+	first.ExcludeNamespaces, first.ExcludeUsers, first.ExcludeGroups = []string{"ci", "a", "ci", "b"}, []string{"bob", "al\"ice", "carol"}, []string{"ops"}
+	p := policy("owners", first, func(p *Policy) { p.Timeout = 1001 * time.Millisecond })
 	targets, refused := p.targets(chartRules, possible)
 	service := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: home, Name: "w"}}
 	e := newEntry(&p, targets, service, home)
@@ -150,10 +149,10 @@ func selecting(m v1alpha1.PolicyMatch, label string) v1alpha1.PolicyMatch {
 func TestEntryForEverything(t *testing.T) {
 	everything := selecting(on("CUD", "x"), "sallyport.dev/kept")
 	everything.Resources[0].APIGroups, everything.Resources[0].Resources = []string{"*"}, []string{"*/*"}
-	everything.Conditions = []v1alpha1.MatchCondition{{Name: "is-not-called-b", Expression: `request.name != "b"`}}
-	again := *everything.DeepCopy()
-	again.Conditions = append(again.Conditions, v1alpha1.MatchCondition{Name: "is-not-called-b", Expression: `request.name != "c"`})
-	p := policy("kept", everything, func(p *Policy) { p.Matches = append(p.Matches, again) })
+	everything.Conditions = []v1alpha1.MatchCondition{
+		{Name: "is-not-called-b", Expression: `request.name != "b"`}, {Name: "is-not-called-c", Expression: `request.name != "c"`},
+	}
+	p := policy("kept", everything)
 	targets, _ := p.targets(chartRules, possible)
 	e := newEntry(&p, targets, admissionregistrationv1.WebhookClientConfig{}, home)
 	if got := metav1.FormatLabelSelector(e.ObjectSelector); got != "sallyport.dev/kept" {
@@ -175,7 +174,7 @@ func TestEntryForEverything(t *testing.T) {
 		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, "a", admission.Delete, "is-not-about-what-a-cluster-does-not-run-without"},
 		{schema.GroupVersionResource{Group: "sallyport.dev", Version: "v1alpha1", Resource: "regopolicies"}, "a", admission.Delete, "is-not-about-what-a-cluster-does-not-run-without"},
 		{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "b", admission.Create, "match-0.sallyport.dev/is-not-called-b"},
-		{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "c", admission.Create, "match-1.sallyport.dev/is-not-called-b"},
+		{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "c", admission.Create, "match-0.sallyport.dev/is-not-called-c"},
 	} {
 		object := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": tc.name}}}
 		attributes := &admission.VersionedAttributes{
@@ -326,9 +325,9 @@ func TestConditions(t *testing.T) {
 		headed   = `{spec: {replicas: 1}}`
 	)
 	match := on("CUD", "things")
-	match.ExcludeUsers = []string{"bob", `qu"ote\ 'n' ` + "\n\t\x00\x7fü💥\u2028", `"] || true || "" in ["`}
+	match.ExcludeUsers = []string{"bob", `qu"ote\ 'n' ` + "\n\t\x00\x7fü💥\u2028", `"] || true || "" in ["`, "carol"}
 	match.ExcludeGroups = []string{"ops", "`x`", `\x00`}
-	conditions := conditionsOf([]v1alpha1.PolicyMatch{match, {ExcludeUsers: []string{"carol"}}}, []target{{operations: possible}})
+	conditions := conditionsOf(&match, []target{{operations: possible}})
 	m := matcher(t, conditions)
 	for name, test := range map[string]struct {
 		request
@@ -388,7 +387,7 @@ func TestConditions(t *testing.T) {
 func TestRequestsInAStatus(t *testing.T) {
 	p := policy("p", on("U", "virtualmachines.kubevirt.io/status"))
 	targets, _ := p.targets(chartRules, possible)
-	m := matcher(t, conditionsOf(p.Matches, targets))
+	m := matcher(t, conditionsOf(&p.Match, targets))
 	const plain, asked, other = `{metadata: {name: x}, status: {}}`, `{metadata: {name: x}, status: {stateChangeRequests: [{action: Stop}]}}`, `{metadata: {name: x}, status: {ready: true}}`
 	for name, test := range map[string]struct {
 		object, old, resource, part string
@@ -414,7 +413,7 @@ func TestConditionsFitTheOperations(t *testing.T) {
 	for operations, want := range map[string]int{"C": 1, "CD": 2, "D": 2, "U": 3, "CUD": 3} {
 		p := policy("p", on(operations, "pods"))
 		targets, _ := p.targets(nil, possible)
-		if got := conditionsOf(p.Matches, targets); len(got) != want {
+		if got := conditionsOf(&p.Match, targets); len(got) != want {
 			t.Errorf("%s: %d conditions, want %d", operations, len(got), want)
 		}
 	}
@@ -438,7 +437,7 @@ func TestConditionsOfLargeObjects(t *testing.T) {
 		match.ExcludeUsers = append(match.ExcludeUsers, fmt.Sprint(i)+strings.Repeat("u", 1020))
 		match.ExcludeGroups = append(match.ExcludeGroups, fmt.Sprint(i)+strings.Repeat("g", 1020))
 	}
-	m := matcher(t, conditionsOf([]v1alpha1.PolicyMatch{match}, []target{{operations: possible}}))
+	m := matcher(t, conditionsOf(&match, []target{{operations: possible}}))
 	for _, size := range [][2]int{{1, 1 << 20}, {1 << 10, 1 << 10}, {30_000, 10}} {
 		kind := schema.GroupVersionKind{Version: "v1", Kind: "Thing"}
 		object, old := big(size[0], size[1]), big(size[0], size[1])

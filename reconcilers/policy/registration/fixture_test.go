@@ -77,7 +77,7 @@ func someOf(operations, called string) v1alpha1.PolicyResources {
 // policy is one that validates and refuses.
 func policy(name string, match v1alpha1.PolicyMatch, change ...func(*Policy)) Policy {
 	p := Policy{
-		Name: name, Generation: 1, Matches: []v1alpha1.PolicyMatch{match}, Validates: true, DeniesOnError: true, Timeout: 500 * time.Millisecond,
+		Name: name, Generation: 1, Match: match, Validates: true, DeniesOnError: true, Timeout: 500 * time.Millisecond,
 	}
 	for _, c := range change {
 		c(&p)

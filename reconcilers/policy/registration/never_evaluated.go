@@ -7,20 +7,18 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // neverEvaluated returns which operations of spec.match no rule of the policy handles, and which of its rules handle none of them, one line
 // each, which begins with the field.
 func (p *Policy) neverEvaluated(sides []*side) (lines []string) {
 	applicable := slices.DeleteFunc(slices.Clone(sides), func(s *side) bool { return !s.applies(p) })
-	if len(p.Matches) == 0 || len(applicable) == 0 {
+	if len(p.Match.Resources) == 0 || len(applicable) == 0 {
 		return p.NeverEvaluated
 	}
 	used := map[*side]bool{}
-	for i := range p.Matches[0].Resources {
-		r := &p.Matches[0].Resources[i]
+	for i := range p.Match.Resources {
+		r := &p.Match.Resources[i]
 		var never []string
 		for _, o := range r.Operations {
 			asks := false
@@ -59,11 +57,9 @@ func (s *side) rules() string {
 // unlabelled returns which resources spec.match.objectSelector can never select: the API server applies it to the object in the request,
 // and a Scale has no labels.
 func (p *Policy) unlabelled(i int) (lines []string) {
-	excludes := slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool {
-		selector, err := metav1.LabelSelectorAsSelector(m.ObjectSelector)
-		return m.ObjectSelector != nil && err == nil && !selector.Matches(labels.Set{})
-	})
-	r := &p.Matches[0].Resources[i]
+	selector, err := metav1.LabelSelectorAsSelector(p.Match.ObjectSelector)
+	excludes := p.Match.ObjectSelector != nil && err == nil && !selector.Matches(labels.Set{})
+	r := &p.Match.Resources[i]
 	for j, resource := range r.Resources {
 		if excludes && strings.HasSuffix(resource, "/scale") && !strings.HasPrefix(resource, all) {
 			lines = append(lines, fmt.Sprintf("%s: a Scale has no labels, so spec.match.objectSelector never matches: match %s in a policy without objectSelector",

@@ -265,9 +265,7 @@ func (l *pass) next(s *side, p *Policy) (all []*entry) {
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
 	report.refused = unique(slices.Concat(p.neverEvaluated(l.sides), report.refused, refused))
-	if len(p.Matches) > 0 {
-		report.lacking = l.served.Lacking(&p.Matches[0])
-	}
+	report.lacking = l.served.Lacking(&p.Match)
 	if len(targets) == 0 {
 		return nil
 	}

@@ -26,8 +26,8 @@ type Policy struct {
 	// Name and Generation of the RegoPolicy.
 	Name       string
 	Generation int64
-	// Matches must all match a request; the first has every resource that can match. Unusable parts of their selectors are left out.
-	Matches []v1alpha1.PolicyMatch
+	// Match has no resources if the policy has no usable spec.match. Unusable selectors are left out.
+	Match v1alpha1.PolicyMatch
 	// Validates is set if the policy has deny or warn rules, Mutates if it has patch rules.
 	Validates, Mutates bool
 	// DeniesOnError means that a request is denied if the policy cannot be evaluated.
@@ -57,12 +57,9 @@ func (p *Policy) targets(covered []rule, possible []operation) (found []target, 
 func (p *Policy) targetsBut(
 	covered []rule, possible []operation, barred func(group, resource string) string,
 ) (found []target, refused []string) {
-	if len(p.Matches) == 0 {
-		return nil, nil
-	}
 	marked := p.marked()
-	for i := range p.Matches[0].Resources {
-		r := &p.Matches[0].Resources[i]
+	for i := range p.Match.Resources {
+		r := &p.Match.Resources[i]
 		var own []target
 		for _, group := range r.APIGroups {
 			for j, resource := range r.Resources {
@@ -206,11 +203,9 @@ func split(targets []target) (others bool, own []target) {
 
 // marked reports whether objectSelector requires a sallyport.dev label, so that users opt objects in.
 func (p *Policy) marked() bool {
-	return slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool {
-		return slices.ContainsFunc(requirementsOf(m.ObjectSelector), func(r metav1.LabelSelectorRequirement) bool {
-			prefix, _, _ := strings.Cut(r.Key, "/")
-			return prefix == v1alpha1.GroupName && (r.Operator == metav1.LabelSelectorOpExists || r.Operator == metav1.LabelSelectorOpIn)
-		})
+	return slices.ContainsFunc(requirementsOf(p.Match.ObjectSelector), func(r metav1.LabelSelectorRequirement) bool {
+		prefix, _, _ := strings.Cut(r.Key, "/")
+		return prefix == v1alpha1.GroupName && (r.Operator == metav1.LabelSelectorOpExists || r.Operator == metav1.LabelSelectorOpIn)
 	})
 }
 

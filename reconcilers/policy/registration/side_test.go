@@ -9,13 +9,13 @@ import (
 
 // The API server is not told to have objects changed that policies may not patch. What a policy refuses is another matter.
 func TestWhatMayNotBePatchedIsNotAskedAbout(t *testing.T) {
-	p := &Policy{Name: "p", Validates: true, Mutates: true, Matches: []v1alpha1.PolicyMatch{{Resources: []v1alpha1.PolicyResources{{
+	p := &Policy{Name: "p", Validates: true, Mutates: true, Match: v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
 		APIGroups: []string{"rbac.authorization.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"clusterrolebindings"},
 		Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE"},
 	}, {
 		APIGroups: []string{"apps"}, APIVersions: []string{"*"}, Resources: []string{"deployments"},
 		Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE"},
-	}}}}, MayNotPatch: func(group, _ string) string {
+	}}}, MayNotPatch: func(group, _ string) string {
 		if group == "apps" {
 			return ""
 		}
