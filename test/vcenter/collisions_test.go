@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	vimtypes "github.com/vmware/govmomi/vim25/types"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +66,7 @@ func (m *machine) create() {
 	}
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.key.Namespace, Name: m.key.Name}, Spec: adopting(m.key.Name)}
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
-	m.Must(stack.client.Create(m.Context(), vm))
+	m.Must(stack.Client.Create(m.Context(), vm))
 	m.uid = vm.UID
 }
 
@@ -88,17 +87,11 @@ func (m *machine) hold(kind runtime.TaskKind) (release func()) {
 	return stack.vcenter.Hold(m.path, kind)
 }
 
-// disconnect has vCenter lose the machine's host.
-func (m *machine) disconnect() (reconnect func()) {
-	stack.vcenter.SetConnection(m.path, vimtypes.VirtualMachineConnectionStateDisconnected)
-	return func() { stack.vcenter.SetConnection(m.path, vimtypes.VirtualMachineConnectionStateConnected) }
-}
-
 // get returns the VirtualMachine, nil if it is gone.
 func (m *machine) get() *v1alpha1.VirtualMachine {
 	m.Helper()
 	vm := &v1alpha1.VirtualMachine{}
-	err := stack.client.Get(m.Context(), m.key, vm)
+	err := stack.Client.Get(m.Context(), m.key, vm)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -126,7 +119,6 @@ func (m *machine) rests(power v1alpha1.PowerState) {
 	m.Helper()
 	phase := map[v1alpha1.PowerState]v1alpha1.VirtualMachinePhase{
 		v1alpha1.PowerRunning: v1alpha1.VirtualMachineRunning, v1alpha1.PowerStopped: v1alpha1.VirtualMachineStopped,
-		v1alpha1.PowerPaused: v1alpha1.VirtualMachinePaused,
 	}[power]
 	m.until(fmt.Sprintf("the VirtualMachine is %s and free", phase), func() bool {
 		vm := m.get()
@@ -159,12 +151,9 @@ func (m *machine) request(what string) *v1alpha1.VirtualMachineOperation {
 }
 
 // ask creates an operation, which must be admitted.
-func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperationSpec)) *v1alpha1.VirtualMachineOperation {
+func (m *machine) ask(what string) *v1alpha1.VirtualMachineOperation {
 	m.Helper()
 	o := m.request(what)
-	for _, c := range change {
-		c(&o.Spec)
-	}
 	m.Must(m.submit(o))
 	return o
 }
@@ -172,7 +161,7 @@ func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperat
 // submit creates an operation and returns the denial. It tries again after a timeout of a policy or of a webhook.
 func (m *machine) submit(o *v1alpha1.VirtualMachineOperation) (verdict error) {
 	_ = step.Await(m.Context(), func(context.Context) (bool, error) {
-		verdict = stack.client.Create(m.Context(), o)
+		verdict = stack.Client.Create(m.Context(), o)
 		return verdict == nil || !apierrors.IsInternalError(verdict) && !strings.Contains(verdict.Error(), "policy evaluation failed"), nil
 	})
 	return verdict
@@ -181,7 +170,7 @@ func (m *machine) submit(o *v1alpha1.VirtualMachineOperation) (verdict error) {
 // state returns an operation's phase and the reason of its condition Completed, such as Completed/Superseded.
 func (m *machine) state(o *v1alpha1.VirtualMachineOperation) string {
 	m.Helper()
-	err := stack.client.Get(m.Context(), client.ObjectKeyFromObject(o), o)
+	err := stack.Client.Get(m.Context(), client.ObjectKeyFromObject(o), o)
 	if apierrors.IsNotFound(err) {
 		return "gone"
 	}

@@ -63,7 +63,7 @@ func TestPairs(t *testing.T) {
 func pair(t *testing.T, running, asked string) {
 	m := newMachine(t, map[bool]v1alpha1.PowerState{true: v1alpha1.PowerStopped, false: v1alpha1.PowerRunning}[running == "Start"])
 	release := m.hang(running)
-	node := m.node()
+	node, incarnation := m.node(), m.get().Status.Incarnation
 	first := m.ask(running)
 	m.tells(first)
 	second := m.request(asked)
@@ -88,6 +88,9 @@ func pair(t *testing.T, running, asked string) {
 	m.intends(leaves(asked), second.Name)
 	if m.node() != node {
 		t.Errorf(depth.Effect+"the machine went from %s to %s though its migration was superseded", node, m.node())
+	}
+	if strings.HasPrefix(asked, "Restart") && m.get().Status.Incarnation == incarnation {
+		t.Error("the machine has not been off")
 	}
 	release()
 }
