@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,15 +141,8 @@ const machine = "web-1"
 
 func newFixture(t *testing.T, power v1alpha1.PowerState) *fixture {
 	t.Helper()
-	api, err := install.Client(env.Shared(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operation-"}}
-	if err := api.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace.Name, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
+	api, namespace := install.Shared(t, "operation-")
+	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
 	f.machine(power)
 	f.start()
 	return f
