@@ -129,11 +129,16 @@ func (s *site) machine(name string) string {
 	return path
 }
 
+// folder is where the simulator has its machines.
+const folder = "/DC0/vm/"
+
 // vm is a VirtualMachine that was not created yet, which adopts the machine at /DC0/vm/<name>.
 func (s *site) vm(name string, change ...func(*v1alpha1.VSphereRuntime)) *v1alpha1.VirtualMachine {
-	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: adopting(name)}
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
-	vm.Spec.Runtime.VSphere.ServerRef.Name = s.name
+	vm.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{
+		ServerRef: v1alpha1.VSphereServerReference{Name: s.name}, InventoryPath: folder + name,
+	}
 	for _, c := range change {
 		c(vm.Spec.Runtime.VSphere)
 	}

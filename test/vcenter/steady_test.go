@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	eventsv1 "k8s.io/api/events/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/depth"
@@ -19,8 +18,6 @@ import (
 func TestRest(t *testing.T) {
 	depth.Only(t)
 	s := newSite(t)
-	s.Must(stack.Client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(namespace)))
-	s.until("the machines of other tests are given back", func() string { return fmt.Sprint(len(s.machines())) }, "0")
 	s.ready()
 	policies := []v1alpha1.RunPolicy{v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOff}
 	for i := range 12 {
