@@ -25,11 +25,8 @@ type byNamespace struct{ due lines[reconcile.Request] }
 // Touch changes nothing for what is due already.
 func (*byNamespace) Touch(reconcile.Request) {}
 
-// Push adds what is due.
 func (q *byNamespace) Push(r reconcile.Request) { q.due.push(r.Namespace, r) }
 
-// Len returns how many are due.
 func (q *byNamespace) Len() int { return q.due.total }
 
-// Pop takes the next one.
 func (q *byNamespace) Pop() reconcile.Request { return q.due.pop() }

@@ -20,7 +20,6 @@ const (
 	longGone = 10
 )
 
-// renewal identifies a renewal of a Lease.
 type renewal struct {
 	holder string
 	at     metav1.MicroTime
@@ -48,7 +47,6 @@ func (s Sighting) Next(lease *coordinationv1.Lease, lasts time.Duration, now tim
 // Age returns the time since the last renewal, as observed by this process.
 func (s Sighting) Age(now time.Time) time.Duration { return now.Sub(s.counts) }
 
-// sighted is a Lease with its sighting.
 type sighted struct {
 	*coordinationv1.Lease
 	Sighting

@@ -194,14 +194,12 @@ func (r *Replica) setReport(annotation, hash string) bool {
 	return before != hash
 }
 
-// own returns the name of the Lease, and the reports to write.
 func (r *Replica) own() (name string, reports map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.name, maps.Clone(r.reports)
 }
 
-// succeeded records that the Lease was written.
 func (r *Replica) succeeded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -48,9 +48,6 @@ func (s *show) images() {
 		"CDI imports images into the cluster, and machines boot from copies of a snapshot. The demo plays CDI and the storage. The machine waits\n"+
 			"for the image:")
 	s.attempt("starting the storage", s.startStorage)
-	if s.wrong != "" {
-		return
-	}
 	release := s.storage.Hold()
 	defer release()
 	s.create(booting)

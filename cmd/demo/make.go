@@ -47,14 +47,11 @@ func (s *show) madeFor(name string) string {
 		}
 	}
 	s.fail("vCenter has no machine for %s", name)
-	return inventory + ubuntu
+	return ""
 }
 
 // vCenterHas prints and checks the number of processors of a machine, or that it does not exist.
 func (s *show) vCenterHas(path string, processors int32) {
-	if s.wrong != "" {
-		return
-	}
 	there := s.vcenter.State(path).InstanceUUID != ""
 	if !there {
 		s.note("vCenter says: there is no machine at %s", path)

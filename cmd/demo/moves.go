@@ -34,7 +34,6 @@ func (s *stage) startRegistry() error {
 	return s.registry.WriteAuthority(authority)
 }
 
-// joinNodes creates the nodes with their agent.
 func (s *stage) joinNodes(ctx context.Context) (err error) {
 	s.agent = nodeagent.New(s.api, node1, node2)
 	s.agent.Transport = s.registry.Transport()
@@ -83,7 +82,6 @@ func (s *show) moves() {
 	s.drained = s.background("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
 }
 
-// movedByDrain shows the end of the drain and of its migration.
 func (s *show) movedByDrain() {
 	s.chapter("The node is drained", "Meanwhile, Sallyport has migrated the machine, and kubectl drain has succeeded.")
 	s.drained()
@@ -96,9 +94,6 @@ func (s *show) movedByDrain() {
 
 // hold delays the reports of the agent about the machine.
 func (s *show) hold() (release func()) {
-	if s.wrong != "" {
-		return func() {}
-	}
 	return s.agent.Hold(s.uidOf(build1), nodeagent.Reporting)
 }
 
@@ -109,9 +104,6 @@ func (s *show) uidOf(name string) types.UID {
 
 // agentSays prints and checks the node of the machine and its work counter, which shows that its state moves with it.
 func (s *show) agentSays(node string, times int) {
-	if s.wrong != "" {
-		return
-	}
 	uid := s.uidOf(build1)
 	worked, live := s.agent.Work(uid), s.agent.Live()[uid]
 	at, instance, _ := strings.Cut(strings.Join(live, " and "), "/")

@@ -15,9 +15,6 @@ import (
 
 // attempt runs a step that is not part of the output.
 func (s *show) attempt(what string, do func(context.Context) error) {
-	if s.wrong != "" {
-		return
-	}
 	if err := do(s.ctx); err != nil {
 		s.fail("%s: %v", what, err)
 	}
@@ -38,7 +35,6 @@ func (s *show) parsed(manifest string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
 		s.fail("parsing a manifest: %v", err)
-		return o
 	}
 	if o.GetKind() != "RegoPolicy" {
 		o.SetNamespace(team)
@@ -52,7 +48,6 @@ func (s *show) settled(manifest, answer string) {
 	s.each(manifest, answer, func(string, time.Duration) {})
 }
 
-// replicasRefuse prints when each replica denies the request.
 func (s *show) replicasRefuse(manifest, words, after string) {
 	s.each(manifest, words, func(replica string, took time.Duration) {
 		s.note("%s denies the request %.1f s after %s: %q", replica, took.Seconds(), after, words)
@@ -61,21 +56,15 @@ func (s *show) replicasRefuse(manifest, words, after string) {
 
 // note prints a line that is not the output of a command.
 func (s *show) note(format string, args ...any) {
-	if s.wrong == "" {
-		s.gap()
-		s.Say("%s", s.Paint(terminal.Cyan, fmt.Sprintf(format, args...)))
-	}
+	s.gap()
+	s.Say("%s", s.Paint(terminal.Cyan, fmt.Sprintf(format, args...)))
 }
 
 // each sends a request to each replica until it gives the expected answer.
 func (s *show) each(manifest, answer string, answered func(replica string, took time.Duration)) {
-	if s.wrong != "" {
-		return
-	}
 	review, err := install.Creation(s.parsed(manifest), "admin")
 	if err != nil {
 		s.fail("sending requests to the replicas: %v", err)
-		return
 	}
 	began := time.Now()
 	replicas := s.kubelet.Replicas()
@@ -87,9 +76,6 @@ func (s *show) each(manifest, answer string, answered func(replica string, took 
 			response, err := s.kubelet.Ask(s.ctx, replica, review)
 			return err == nil && strings.Contains(install.Answered(response), answer)
 		})
-		if s.wrong != "" {
-			return
-		}
 		answered(replica, time.Since(began))
 	}
 }
@@ -133,7 +119,6 @@ func (s *show) meanwhile() {
 	})
 }
 
-// stopAsking stops the client and checks all responses.
 func (s *show) stopAsking() {
 	s.attempt("the client", func(context.Context) error {
 		s.asked = s.client.End()

@@ -115,9 +115,6 @@ func (s *show) reset() {
 
 // restart restarts both replicas.
 func (s *show) restart() {
-	if s.wrong != "" {
-		return
-	}
 	before := s.kubelet.Replicas()
 	s.kubectl("rollout restart deployment/" + install.Release + namespace)
 	s.kubectl(rollout, "successfully rolled out")

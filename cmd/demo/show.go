@@ -18,7 +18,7 @@ import (
 // patience is the timeout of each wait, and glance the interval at which it polls.
 const patience, glance = 2 * time.Minute, 50 * time.Millisecond
 
-// show runs the commands of a user, prints them, and checks their output. After the first failure, it does nothing.
+// show runs the commands of a user, prints them, and checks their output. The first failure ends the walk.
 type show struct {
 	terminal.Printer
 	*stage
@@ -28,8 +28,7 @@ type show struct {
 	refused  int
 	asked    int    // by the load
 	last     string // the name of the operation that was created last
-	wrong    string
-	dense    bool // what was shown last is many lines, and needs a gap below it
+	dense    bool   // what was shown last is many lines, and needs a gap below it
 	client   *client
 	powersOn func() // has the vCenter power web-2 on, when that hangs
 	drained  func() // waits for kubectl drain
@@ -37,18 +36,14 @@ type show struct {
 
 // chapter prints the number, title and introduction of a chapter.
 func (s *show) chapter(title, text string) {
-	if s.wrong == "" {
-		s.chapters++
-		s.Say("\n%s\n%s", s.Paint(terminal.Bold, fmt.Sprintf("%d. %s", s.chapters, title)), text)
-		s.dense = true
-	}
+	s.chapters++
+	s.Say("\n%s\n%s", s.Paint(terminal.Bold, fmt.Sprintf("%d. %s", s.chapters, title)), text)
+	s.dense = true
 }
 
 func (s *show) tell(text string) {
-	if s.wrong == "" {
-		s.Say("\n%s", text)
-		s.dense = false
-	}
+	s.Say("\n%s", text)
+	s.dense = false
 }
 
 // gap is an empty line where it helps to read.
@@ -59,7 +54,6 @@ func (s *show) gap() {
 	s.dense = false
 }
 
-// command is a kubectl that the show runs.
 type command struct {
 	line, stdin string
 	editor      string // for kubectl edit
@@ -74,7 +68,6 @@ func (s *show) create(manifest string, reads ...string) {
 	s.run(command{line: "create -f -", stdin: manifest}, reads)
 }
 
-// denied runs a kubectl command that must be denied.
 func (s *show) denied(line, manifest string, reads ...string) {
 	s.run(command{line: line, stdin: manifest, refused: true}, reads)
 }
@@ -88,7 +81,6 @@ func (s *show) deniedEdit(what, editor string, reads ...string) {
 	s.run(command{line: "edit " + what, editor: editor, refused: true}, reads)
 }
 
-// made are the requests that are counted.
 var made = regexp.MustCompile(`(?m)^virtualmachine(operation)?\.sallyport\.dev/(\S+) created$`)
 
 // patch is what a shell needs quotes around.
@@ -100,9 +92,6 @@ var busy = regexp.MustCompile(`\[policies-self/(LimitExceeded|DeadlineExceeded)\
 const mostTries = 10
 
 func (s *show) run(c command, reads []string) {
-	if s.wrong != "" {
-		return
-	}
 	s.gap()
 	line := strings.ReplaceAll(c.line, "OPERATION", s.last)
 	typed := "$ kubectl " + patch.ReplaceAllString(line, "--patch='$1'")
@@ -122,8 +111,7 @@ func (s *show) run(c command, reads []string) {
 		out, code = s.output(c, strings.Fields(line))
 	}
 	if s.ctx.Err() != nil {
-		s.wrong = "interrupted"
-		return
+		s.fail("interrupted")
 	}
 	const many = 8
 	s.dense = strings.Count(c.stdin+out, "\n") > many || c.refused
@@ -142,9 +130,6 @@ func (s *show) run(c command, reads []string) {
 
 // background starts a kubectl command. The returned function waits for its end, prints its output, and checks it.
 func (s *show) background(line string, reads ...string) (finish func()) {
-	if s.wrong != "" {
-		return func() {}
-	}
 	s.gap()
 	s.Say("%s", s.Paint(terminal.Bold, "$ kubectl "+line+" &"))
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -158,15 +143,9 @@ func (s *show) background(line string, reads ...string) (finish func()) {
 		code := s.plane.KubectlTo(ctx, s.plane.Kubeconfig(), nil, &out, strings.Fields(line)...)
 		ended <- result{out.String(), code}
 	}()
+	s.onClose(func() error { cancel(); return nil })
 	return func() {
-		defer cancel()
-		if s.wrong != "" {
-			cancel()
-		}
 		r := <-ended
-		if s.wrong != "" {
-			return
-		}
 		fmt.Fprint(s, r.out)
 		s.dense = true
 		if r.code != 0 {
@@ -192,9 +171,6 @@ func (s *show) output(c command, args []string) (out string, code int) {
 
 // helm runs a helm command and checks its output.
 func (s *show) helm(line string, reads ...string) {
-	if s.wrong != "" {
-		return
-	}
 	s.gap()
 	s.Say("%s", s.Paint(terminal.Bold, "$ helm "+line))
 	words := strings.Fields(strings.ReplaceAll(line, "charts/sallyport", s.sallyport.Chart()))
@@ -217,22 +193,17 @@ func (s *show) reads(what, text string, wanted []string) {
 	}
 }
 
-func (s *show) fail(format string, args ...any) {
-	if s.wrong == "" {
-		s.wrong = fmt.Sprintf(format, args...)
-	}
-}
+// failure is the panic of fail, which ends the walk.
+type failure string
 
-// words are what vCenter calls power states.
+func (s *show) fail(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+
 var words = map[v1alpha1.PowerState]string{
 	v1alpha1.PowerRunning: "poweredOn", v1alpha1.PowerStopped: "poweredOff", v1alpha1.PowerPaused: "suspended",
 }
 
 // vCenterSays prints and checks the state of a machine in the vCenter, without waiting.
 func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host string, powerOns int) {
-	if s.wrong != "" {
-		return
-	}
 	is := s.vcenter.State(inventory + machine)
 	text := fmt.Sprintf("vCenter says: %s is %s on %s; power-ons so far: %d", machine, words[is.Power], is.Host, is.PowerOns)
 	if is.Busy {
@@ -246,23 +217,16 @@ func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host strin
 
 // until polls until a condition holds.
 func (s *show) until(what string, seen func() bool) {
-	if s.wrong != "" {
-		return
-	}
 	err := wait.PollUntilContextTimeout(s.ctx, glance, patience, true, func(context.Context) (bool, error) { return seen(), nil })
 	if err != nil {
 		s.fail("waiting until %s: %v", what, err)
 	}
 }
 
-func (s *show) verdict() error {
-	if s.wrong != "" {
-		return fmt.Errorf("\nDEMO FAILED: %s\nLast lines of the manager log:\n%s", s.wrong, s.logTail())
-	}
+func (s *show) printSuccess() {
 	client := ""
 	if s.client != nil {
 		client = fmt.Sprintf("; %d client requests during the changes, none lost", s.asked)
 	}
 	s.Say("\n%s", s.Paint(terminal.Green, fmt.Sprintf("DEMO OK: %d operations admitted and %d requests denied, as expected%s", s.admitted, s.refused, client)))
-	return nil
 }

@@ -209,7 +209,6 @@ func (s *stage) path(names ...string) string {
 	return filepath.Join(append([]string{s.dir}, names...)...)
 }
 
-// logTail returns the last lines of the manager logs.
 func (s *stage) logTail() string {
 	text, _ := os.ReadFile(s.path(managerLog))
 	return install.Tail(string(text), 15)

@@ -26,7 +26,6 @@ func image(release string) []vcsim.File {
 	return append(files, vcsim.File{Name: golden + ".mf", Content: sums.String()})
 }
 
-// sourceOf is the source of a release.
 func sourceOf(release string) string {
 	files := image(release)
 	manifest := sha256.Sum256([]byte(files[len(files)-1].Content))
@@ -48,7 +47,6 @@ func (s *stage) fillLibrary(ctx context.Context) error {
 	return nil
 }
 
-// goldenIn is the VSphereTemplate on a datastore.
 func goldenIn(datastore string) string {
 	return fmt.Sprintf(`
 apiVersion: sallyport.dev/v1alpha1
@@ -97,7 +95,5 @@ func (s *show) vCenterKeeps(names ...string) {
 		}
 		return fmt.Sprint(is) == fmt.Sprint(names)
 	})
-	if s.wrong == "" {
-		s.note("vCenter says: %s has %s", images, cmp.Or(strings.Join(is, ", "), "nothing"))
-	}
+	s.note("vCenter says: %s has %s", images, cmp.Or(strings.Join(is, ", "), "nothing"))
 }

@@ -17,7 +17,16 @@ const team, strangers = "team-a", "team-b"
 const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 
 // walk runs the chapters of the demo: with all, also those that import an image, and upgrade and restart Sallyport; with toTheEnd, also the one that uninstalls it.
-func (s *show) walk(all, toTheEnd bool) error {
+func (s *show) walk(all, toTheEnd bool) (err error) {
+	defer func() {
+		switch what := recover().(type) {
+		case nil:
+		case failure:
+			err = fmt.Errorf("\nDEMO FAILED: %s\nLast lines of the manager log:\n%s", what, s.logTail())
+		default:
+			panic(what)
+		}
+	}()
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.podMachine, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
 		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards,
@@ -34,7 +43,8 @@ func (s *show) walk(all, toTheEnd bool) error {
 	for _, chapter := range chapters {
 		chapter()
 	}
-	return s.verdict()
+	s.printSuccess()
+	return nil
 }
 
 // namespace is the argument for commands on Sallyport's own objects.
@@ -86,7 +96,6 @@ spec:
 	s.kubectl("get svsrv", "vc-1")
 }
 
-// machine is a VirtualMachine as a manifest.
 func machine(name, runPolicy string) string {
 	return fmt.Sprintf(`
 apiVersion: sallyport.dev/v1alpha1

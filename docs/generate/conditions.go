@@ -24,7 +24,6 @@ var runtimeReasons = []v1alpha1.ConditionReason{
 	v1alpha1.ReasonRuntimeNotSupported, v1alpha1.ReasonRuntimeUnavailable, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly,
 }
 
-// conditionText is about conditions in general.
 func conditionText() string {
 	var shared []string
 	for _, reason := range runtimeReasons {

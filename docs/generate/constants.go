@@ -18,7 +18,6 @@ type constant struct {
 	doc, group string
 }
 
-// readConstants reads the constants of a folder of Go files, in the order of the files' names and as they are written.
 func readConstants(folder string) ([]constant, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -72,7 +71,6 @@ func constantsOf(block *ast.GenDecl) (all []constant) {
 	return all
 }
 
-// ofType are the constants of a Go type.
 func ofType(constants []constant, typ string) (found []constant) {
 	for _, c := range constants {
 		if c.typ == typ {

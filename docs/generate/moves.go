@@ -20,7 +20,6 @@ machine is woken where it is hibernated, or restored on any node. In the steps H
 the policy ` + "`operations-supersede`" + ` says. From Release on, only the deletion of the machine supersedes it.
 `
 
-// moves is the page with the table of moves by hibernation.
 func moves() (string, error) {
 	var page strings.Builder
 	page.WriteString(movesIntro)

@@ -24,7 +24,6 @@ marks is the error message of a rule.
 
 `
 
-// reference is the page.
 func reference(crds []*apiextensionsv1.CustomResourceDefinition, constants []constant) (string, error) {
 	slices.SortStableFunc(crds, func(a, b *apiextensionsv1.CustomResourceDefinition) int {
 		return place(a.Spec.Names.Kind) - place(b.Spec.Names.Kind)

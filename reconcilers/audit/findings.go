@@ -39,7 +39,6 @@ func stateOf(policy *v1alpha1.RegoPolicy, revision string) state {
 	return state{policy.UID, policy.Generation, revision, cut(policy.Annotations[v1alpha1.AnnotationAudit], maxRequested)}
 }
 
-// findings are the results of one audit of one policy.
 type findings struct {
 	*Reconciler
 	policy  string
@@ -83,7 +82,6 @@ func findingOf(object *unstructured.Unstructured, evaluated Evaluation, err erro
 	return f
 }
 
-// put records the result for one object.
 func (f *findings) put(k *kind, object *unstructured.Unstructured, evaluated Evaluation, err error) {
 	found := findingOf(object, evaluated, err)
 	switch {
@@ -149,7 +147,6 @@ func (f *findings) result() (*v1alpha1.PolicyViolations, *reports.Page) {
 	return v, page
 }
 
-// inOrder returns the findings by kind, namespace and name, and counts the compliant objects in the page.
 func (f *findings) inOrder(page *reports.Page) (all []*finding) {
 	for _, k := range f.kinds {
 		for namespace, count := range k.passed {

@@ -82,8 +82,7 @@ type Reconciler struct {
 	Notify func(policy string)
 	// Nameless omits the names and namespaces of objects from the status, whose readers may have no access to them.
 	Nameless bool
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 
 	turns *fair.Slots // nil if audits do not wait for each other
 
@@ -93,7 +92,6 @@ type Reconciler struct {
 	auditing map[string]*v1alpha1.PolicyAudit
 }
 
-// result is the result of the last audit of a policy.
 type result struct {
 	violations *v1alpha1.PolicyViolations
 	reported   *Finding

@@ -136,7 +136,6 @@ func (f *findings) recordForbidden(k *kind) {
 	f.barred = true
 }
 
-// page reads one page of objects of a resource.
 func (f *findings) page(ctx context.Context, k *kind, next string) (*unstructured.UnstructuredList, error) {
 	page := &unstructured.UnstructuredList{}
 	page.SetGroupVersionKind(k.gvk)
@@ -162,7 +161,6 @@ func (f *findings) unreadable(ctx context.Context, k *kind, err error) error {
 	return nil
 }
 
-// evaluate runs the policy for one object.
 func (f *findings) evaluate(ctx context.Context, k *kind, object *unstructured.Unstructured) error {
 	foreign := k.Group != v1alpha1.GroupName
 	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(f.Exempt, object.GetNamespace()) {

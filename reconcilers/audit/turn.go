@@ -16,7 +16,6 @@ const (
 	slice    = 2 * time.Second
 )
 
-// errTooLong ends an audit whose turns together exceed patience.
 var errTooLong = fmt.Errorf("the audit took longer than %v", patience)
 
 // turn measures the time of one audit. Time spent waiting for a slot does not count.

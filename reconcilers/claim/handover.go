@@ -107,7 +107,6 @@ func (h *Handover) observe(record *resourcelock.LeaderElectionRecord) {
 	}
 }
 
-// duration returns the duration of the lease in the record.
 func (h *Handover) duration(record *resourcelock.LeaderElectionRecord) time.Duration {
 	if record.LeaseDurationSeconds <= 0 {
 		return h.lease

@@ -47,7 +47,6 @@ func Disconnect(vm *v1alpha1.VirtualMachine) {
 	}
 }
 
-// guest returns the guest's status for an observation.
 func guest(before *v1alpha1.GuestStatus, seen *runtime.Observation) *v1alpha1.GuestStatus {
 	shown := v1alpha1.GuestStatus{Hostname: seen.Guest.Hostname, ToolsState: seen.Guest.Tools}
 	if shown == (v1alpha1.GuestStatus{}) {

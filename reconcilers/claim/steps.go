@@ -18,7 +18,6 @@ var steps = map[v1alpha1.OperationType][]runtime.TaskKind{
 	v1alpha1.OperationDelete:  {runtime.TaskPowerOff, runtime.TaskDelete},
 }
 
-// tasks describes the effect of each kind of step.
 var tasks = map[runtime.TaskKind]struct {
 	phase    v1alpha1.VirtualMachinePhase // while the step runs
 	leaves   v1alpha1.PowerState          // the power state afterwards, if the step changes it

@@ -161,7 +161,6 @@ func newContent(l *view, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.Volum
 	}
 }
 
-// newSnapshot returns the VolumeSnapshot for that content.
 func newSnapshot(l *view) *snapshotv1.VolumeSnapshot {
 	return &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: snapshotName(l.UID)},

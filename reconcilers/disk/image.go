@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -18,6 +17,7 @@ import (
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // A disk references its image in status.image. The reference is persisted before the image is read live and the copy
@@ -36,17 +36,9 @@ func imageKeys(o client.Object) []string {
 	return []string{d.Spec.Source.Image.In(d.Namespace).String()}
 }
 
-// disksOfImage returns requests for the disks to be copied from an image, from the cache. A disk that is not indexed
-// yet is reconciled when it is, which is later than the change.
-func (r *Reconciler) disksOfImage(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var list v1alpha1.VirtualDiskList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{byImage: client.ObjectKeyFromObject(o).String()}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "finding the disks of an image", "VMDiskImage", o.GetName())
-	}
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+// disksOfImage returns requests for the disks to be copied from an image.
+func (r *Reconciler) disksOfImage(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualDiskList{}, client.MatchingFields{byImage: client.ObjectKeyFromObject(o).String()})
 }
 
 // findSource determines the source of a new disk, and reports whether the disk can be created now: it has no source,
@@ -113,7 +105,6 @@ func (l *view) usable(image *v1alpha1.VMDiskImage) (v1alpha1.ConditionReason, st
 	return "", ""
 }
 
-// resizeCommand returns the command that makes the disk large enough.
 func (l *view) resizeCommand(least resource.Quantity) string {
 	return commands.Line(append(append([]string{"kubectl", "patch"}, commands.Object("virtualdisks", l.Namespace, l.Name)...),
 		"--type=merge", "-p", fmt.Sprintf(`{"spec":{"size":%q}}`, least.String()))...)

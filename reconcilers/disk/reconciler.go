@@ -30,6 +30,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 const (
@@ -48,10 +49,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Runtimes returns the runtime of a disk, within its [runtime.Limits].
 	Runtimes func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
-	// Events records events.
-	Events events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Events   events.EventRecorder
+	Now      func() time.Time
 	// Volumes is a kind of objects in this cluster that implement disks. Nil if there is none.
 	Volumes client.Object
 	// DiskOf returns the VirtualDisk that an object of that kind implements, or an empty name.
@@ -62,12 +61,10 @@ type Reconciler struct {
 
 // SetupWithManager registers the reconciler, and the index of disks by the machine that has them.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, holderKeys)
-	if err != nil {
-		return fmt.Errorf("indexing VirtualDisks by their machines: %w", err)
-	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, byImage, imageKeys); err != nil {
-		return fmt.Errorf("indexing VirtualDisks by their images: %w", err)
+	if err := watch.Index(mgr, &v1alpha1.VirtualDisk{}, map[string]client.IndexerFunc{
+		v1alpha1.FieldDiskHolder: holderKeys, byImage: imageKeys,
+	}); err != nil {
+		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	if r.Volumes != nil {
@@ -128,17 +125,9 @@ func (r *Reconciler) disksOfVolume(_ context.Context, o client.Object) []reconci
 	return nil
 }
 
-// disksOfMachine returns requests for the disks of a machine, from the cache.
-func (r *Reconciler) disksOfMachine(ctx context.Context, vm client.Object) (requests []reconcile.Request) {
-	var held v1alpha1.VirtualDiskList
-	err := r.Client.List(ctx, &held, client.InNamespace(vm.GetNamespace()), client.MatchingFields{v1alpha1.FieldDiskHolder: vm.GetName()})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "finding the disks of a machine", "VirtualMachine", vm.GetName())
-	}
-	for i := range held.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&held.Items[i])})
-	}
-	return requests
+func (r *Reconciler) disksOfMachine(ctx context.Context, vm client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualDiskList{}, client.InNamespace(vm.GetNamespace()),
+		client.MatchingFields{v1alpha1.FieldDiskHolder: vm.GetName()})
 }
 
 // Reconcile advances one disk.

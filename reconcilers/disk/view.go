@@ -33,7 +33,6 @@ type view struct {
 	requeueAfter time.Duration // when to requeue
 }
 
-// observe observes the disk on its runtime.
 func (l *view) observe(ctx context.Context, runtimes func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)) {
 	if l.rt, l.err = runtimes(ctx, l.VirtualDisk); l.err != nil {
 		return
@@ -81,7 +80,6 @@ func (r *Reconciler) reconcile(ctx context.Context, l *view) error {
 	return nil
 }
 
-// record sets the ID of the observed disk in the status.
 func (l *view) record() {
 	l.Status.DiskID = l.seen.ID
 	l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
@@ -131,7 +129,6 @@ func (l *view) deleteData(ctx context.Context) (gone bool) {
 	return false
 }
 
-// updateStatus derives capacity and phase.
 func (l *view) updateStatus() {
 	s := &l.Status
 	if l.seen.Exists {
@@ -145,7 +142,6 @@ func (l *view) updateStatus() {
 	}
 }
 
-// ready returns condition Ready.
 func (l *view) ready() metav1.Condition {
 	status, reason, message := l.readiness()
 	return v1alpha1.ConditionReady.Condition(status, reason, l.Generation, message)

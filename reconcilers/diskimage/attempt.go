@@ -288,7 +288,6 @@ func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
 	}
 }
 
-// running reports whether CDI transfers data in the phase.
 func running(phase cdiv1.DataVolumePhase) bool {
 	return phase == cdiv1.ImportInProgress || phase == cdiv1.Paused || phase == cdiv1.Succeeded
 }
@@ -358,7 +357,6 @@ func percent(progress string) (float64, bool) {
 	return value, err == nil
 }
 
-// snapshot creates and follows the snapshot of the claim.
 func (r *Reconciler) snapshot(ctx context.Context, l *view) error {
 	l.Status.Phase = v1alpha1.VMDiskImageImporting
 	claim := of(l, l.claims)

@@ -126,7 +126,6 @@ func (l *view) children() (all []client.Object) {
 	return all
 }
 
-// kindOf returns the kind of an image's object.
 func kindOf(o client.Object) string {
 	switch o.(type) {
 	case *snapshotv1.VolumeSnapshot:
@@ -137,7 +136,6 @@ func kindOf(o client.Object) string {
 	return "PersistentVolumeClaim"
 }
 
-// allAttempts is a filter of attempts for remove.
 func allAttempts(int32) bool { return true }
 
 // remove deletes the objects of the selected attempts, one kind after the other, and reports whether none is left.

@@ -68,7 +68,6 @@ func (m *Metrics) register(images client.Reader, elected <-chan struct{}) error 
 // succeeded is the result of an attempt that did not fail.
 const succeeded v1alpha1.ConditionReason = "Succeeded"
 
-// countAttempt records the end of an attempt.
 func (m *Metrics) countAttempt(result v1alpha1.ConditionReason, took time.Duration) {
 	if m == nil {
 		return

@@ -30,6 +30,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 const (
@@ -48,11 +49,9 @@ type Reconciler struct {
 	// Client writes, and reads VirtualDisks from a cache, by [v1alpha1.FieldUsedDiskImage].
 	Client client.Client
 	// Live reads from the API server, without a cache.
-	Live client.Reader
-	// Events records events.
+	Live   client.Reader
 	Events events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 	// Metrics counts images and imports; it may be nil.
 	Metrics *Metrics
 	// SecretHosts are hosts that the credentials of every Secret may be sent to, in the form of [v1alpha1.AnnotationAllowedHosts].
@@ -65,9 +64,8 @@ type Reconciler struct {
 
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage)
-	if err != nil {
-		return fmt.Errorf("indexing VirtualDisks by their images: %w", err)
+	if err := watch.Index(mgr, &v1alpha1.VirtualDisk{}, map[string]client.IndexerFunc{v1alpha1.FieldUsedDiskImage: usedImage}); err != nil {
+		return err
 	}
 	if err := r.Metrics.register(mgr.GetClient(), mgr.Elected()); err != nil {
 		return fmt.Errorf("registering the metrics of VMDiskImages: %w", err)
@@ -214,7 +212,6 @@ func (r *Reconciler) recordEvents(l *view) {
 	}
 }
 
-// warns reports whether the reason of a condition is a problem.
 func warns(reason string) bool {
 	switch v1alpha1.ConditionReason(reason) {
 	case v1alpha1.ReasonImageReady, v1alpha1.ReasonImporting, v1alpha1.ReasonSnapshotPending, v1alpha1.ReasonTerminating, v1alpha1.ReasonImportUnknown:

@@ -70,7 +70,6 @@ type recipient struct {
 	standard bool
 }
 
-// recipientOf returns the host that CDI reads from the URL of a source.
 func recipientOf(spec *v1alpha1.VMDiskImageSpec) (recipient, error) {
 	u, err := url.Parse(spec.URL)
 	switch {
@@ -91,7 +90,6 @@ func recipientOf(spec *v1alpha1.VMDiskImageSpec) (recipient, error) {
 	return to, nil
 }
 
-// plainHost returns one spelling of a host.
 func plainHost(host string) string {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.Unmap().String()

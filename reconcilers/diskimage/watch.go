@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // watchChildren returns the sources of changes of images' objects. Each starts when the API server serves its kind.
@@ -31,15 +32,9 @@ func watchChildren(mgr ctrl.Manager) (sources []source.Source, err error) {
 	if err != nil {
 		return nil, err
 	}
-	children, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultLabelSelector: labels.NewSelector().Add(*ours), DefaultTransform: cache.TransformStripManagedFields(),
-	})
+	children, err := watch.Cache(mgr, cache.Options{DefaultLabelSelector: labels.NewSelector().Add(*ours)})
 	if err != nil {
 		return nil, fmt.Errorf("creating a cache: %w", err)
-	}
-	if err := mgr.Add(children); err != nil {
-		return nil, fmt.Errorf("adding a cache: %w", err)
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		cdiv1.SchemeGroupVersion.WithKind("DataVolume"),
@@ -58,7 +53,7 @@ func watchChildren(mgr ctrl.Manager) (sources []source.Source, err error) {
 }
 
 // start starts the watch of a kind once the API server serves it.
-func start(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind, watch func() error) {
+func start(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind, begin func() error) {
 	err := wait.PollUntilContextCancel(ctx, pause, true, func(context.Context) (bool, error) {
 		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 		return err == nil, nil
@@ -66,7 +61,7 @@ func start(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind, 
 	if err != nil {
 		return // the process ends
 	}
-	if err := watch(); err != nil {
+	if err := begin(); err != nil {
 		mgr.GetLogger().Error(err, "watching the objects of images", "kind", kind.Kind)
 	}
 }

@@ -49,8 +49,7 @@ type Driver struct {
 	Runtimes func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 	// Locks holds a lock for each machine.
 	Locks *claim.Locks
-	// Now is the clock.
-	Now func() time.Time
+	Now   func() time.Time
 	// Moved is called after each persisted step of a move by hibernation; it may be nil.
 	Moved func(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time)
 	// AdmitsSize evaluates the policies for the size in the spec of a machine. An empty reason admits it; any other
@@ -118,7 +117,6 @@ type pass struct {
 	troubles []error       // errors that do not change what is due
 }
 
-// Key returns the key of the machine's VirtualMachine.
 func (p *pass) Key() types.NamespacedName { return p.key }
 
 // Wait requeues the machine after that time or earlier.

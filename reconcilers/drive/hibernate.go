@@ -191,7 +191,6 @@ func (t *Turn) reportWaiting(ctx context.Context, next hibernation.Step, report 
 // maxMessage is the maximum length of a Migration's message.
 const maxMessage = 1024
 
-// callHibernator makes the runtime call of the step.
 func (t *Turn) callHibernator(ctx context.Context, next hibernation.Step) error {
 	return t.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
 		return runtime.Use(ctx, t.observed.rt, next.Call, m, func(ctx context.Context, able runtime.Hibernator) error {

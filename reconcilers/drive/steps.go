@@ -111,7 +111,6 @@ func (p *plan) achieved() string {
 // does not want to wait forces the stop.
 func (p *plan) asksGuest() bool { return p.step() == runtime.TaskPowerOff && !p.Force }
 
-// verb returns the name of the request in messages.
 func (p *plan) verb() string {
 	switch {
 	case p.asksGuest():

@@ -24,8 +24,7 @@ type Collector[List client.ObjectList] struct {
 	Elected <-chan struct{}
 	// Descs are the metrics.
 	Descs []*prometheus.Desc
-	// New returns an empty list.
-	New func() List
+	New   func() List
 	// Match are the indexes of the cache that select the objects. If it is nil, all objects of the kind are listed.
 	Match client.MatchingFields
 	// Of reports the values for a list. Its objects belong to the cache and must not be modified.

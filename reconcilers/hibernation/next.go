@@ -130,7 +130,6 @@ func (v *view) fillIn(message string) string {
 	return message
 }
 
-// target returns the target of the move for messages.
 func (v *view) target() string {
 	if v.move.Back {
 		return "any node"

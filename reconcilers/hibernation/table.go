@@ -14,8 +14,7 @@ type Row struct {
 	// Instance lists the states of the instance that match. None matches any state.
 	Instance []runtime.InstanceState
 	when     condition
-	// Then is the outcome.
-	Then Outcome
+	Then     Outcome
 }
 
 // When describes the condition of the row in words.

@@ -162,7 +162,6 @@ func (r *Reconciler) claimMachine(
 	return true, nil
 }
 
-// names returns the holders as one string for messages.
 func names(holders []claim.Holder) string {
 	var all []string
 	for _, h := range holders {

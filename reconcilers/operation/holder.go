@@ -30,7 +30,6 @@ type operationHolder struct {
 	o *v1alpha1.VirtualMachineOperation
 }
 
-// String returns the name used in messages.
 func (h *operationHolder) String() string { return "operation " + h.o.Name }
 
 // Intent returns what the operation requests. A graceful operation never becomes a forced one by itself.
@@ -42,7 +41,6 @@ func (h *operationHolder) Intent() drive.Intent {
 	return in
 }
 
-// Record reads the progress stored in the status.
 func (h *operationHolder) Record() drive.Record {
 	status := &h.o.Status
 	record := drive.Record{Was: status.Baseline, Step: status.Step}
@@ -71,7 +69,6 @@ func (h *operationHolder) Saw(ctx context.Context, seen *runtime.Observation, do
 	return h.view.Write(ctx)
 }
 
-// Write persists the progress in the status of the operation.
 func (h *operationHolder) Write(ctx context.Context, p drive.Progress) (bool, error) {
 	switch p.State {
 	case drive.Begins:

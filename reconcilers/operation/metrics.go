@@ -46,7 +46,6 @@ var results = []v1alpha1.ConditionReason{
 	v1alpha1.ReasonRuntimeFailed, v1alpha1.ReasonVirtualMachineDeleted, v1alpha1.ReasonVirtualMachineReplaced,
 }
 
-// countEnd counts an operation that has just ended.
 func (m *Metrics) countEnd(o *v1alpha1.VirtualMachineOperation) {
 	if m == nil {
 		return

@@ -57,7 +57,6 @@ func (r *Reconciler) reportWaiting(
 	})
 }
 
-// setStarted sets the phase and start time of an operation that holds its machine.
 func (l *view) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
 	status.Phase = v1alpha1.OperationInProgress
 	if status.StartTime == nil {

@@ -62,7 +62,6 @@ func (e *ender) End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
 	return err
 }
 
-// Ended records the time that undoing took.
 func (e *ender) Ended(entry v1alpha1.UndoingOperation) {
 	e.Metrics.observeUndone(&entry, e.VM.Status.ActiveOperation, e.Time)
 }

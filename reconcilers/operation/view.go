@@ -75,7 +75,6 @@ func (l *view) unfinished() []*v1alpha1.VirtualMachineOperation {
 	return slices.DeleteFunc(slices.Clone(l.operations), (*v1alpha1.VirtualMachineOperation).Finished)
 }
 
-// holds reports whether the operation holds the machine.
 func (l *view) holds(o *v1alpha1.VirtualMachineOperation) bool {
 	return l.VM != nil && claim.Holds(&l.VM.Status, string(o.UID))
 }

@@ -66,7 +66,6 @@ func Result(again time.Duration, err error) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// describe returns the kind and the name of an object.
 func describe(c client.Client, o client.Object) string {
 	kind, err := c.GroupVersionKindFor(o)
 	if err != nil {

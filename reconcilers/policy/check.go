@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -31,15 +32,11 @@ func (c *rollout) check(ctx context.Context) map[string]string {
 // identity identifies the changes by their inputs and by their names, since a policy that could not be read has no
 // change.
 func (c *rollout) identity() string {
-	var all strings.Builder
-	fmt.Fprint(&all, c.source.UID, c.source.ResourceVersion)
-	for _, name := range slices.Sorted(maps.Keys(c.live)) {
-		fmt.Fprint(&all, " ", c.live[name].GetUID(), c.live[name].GetResourceVersion())
-	}
+	inputs := c.inputs(func(live *unstructured.Unstructured) any { return live.GetResourceVersion() })
 	for _, change := range c.changes {
-		fmt.Fprint(&all, " ", change.name)
+		inputs += " " + change.name
 	}
-	return all.String()
+	return inputs
 }
 
 // refusals evaluates the policies after the changes, and returns the changes that must not be made, with the reasons:
@@ -51,7 +48,7 @@ func (c *rollout) refusals(ctx context.Context) map[string]string {
 	for more := true; more; more = c.refuseFailing(ctx, refused) {
 		broken := c.Checker.Check(ctx, c.world(refused, ""))
 		if len(broken) > 0 && already == nil {
-			already = c.Checker.Check(ctx, c.before())
+			already = c.Checker.Check(ctx, copies(c.typed))
 		}
 		for c.refuseBroken(broken, refused) || c.refuseBreaking(ctx, broken, already, refused) {
 			broken = c.Checker.Check(ctx, c.world(refused, ""))
@@ -135,15 +132,6 @@ func (c *change) takesEffect(refused map[string]string) bool {
 	return c.after != nil && c.shipped != nil && refused[c.name] == ""
 }
 
-// before returns all policies before the changes.
-func (c *rollout) before() []v1alpha1.RegoPolicy {
-	var world []v1alpha1.RegoPolicy
-	for _, name := range slices.Sorted(maps.Keys(c.typed)) {
-		world = append(world, *c.typed[name].DeepCopy())
-	}
-	return world
-}
-
 // world returns all policies after the changes, except the rejected ones and one more.
 func (c *rollout) world(refused map[string]string, without string) []v1alpha1.RegoPolicy {
 	all := maps.Clone(c.typed)
@@ -156,9 +144,12 @@ func (c *rollout) world(refused map[string]string, without string) []v1alpha1.Re
 			all[change.name] = change.after
 		}
 	}
-	var world []v1alpha1.RegoPolicy
+	return copies(all)
+}
+
+func copies(all map[string]*v1alpha1.RegoPolicy) (policies []v1alpha1.RegoPolicy) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		world = append(world, *all[name].DeepCopy())
+		policies = append(policies, *all[name].DeepCopy())
 	}
-	return world
+	return policies
 }

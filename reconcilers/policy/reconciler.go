@@ -29,6 +29,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/reconcilers/policy/unattended"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // firstRetry and lastRetry bound the wait after an error.
@@ -89,7 +90,6 @@ type Checker interface {
 
 // Reconciler reconciles RegoPolicies.
 type Reconciler struct {
-	// Client writes.
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader
@@ -112,10 +112,8 @@ type Reconciler struct {
 	// Behind returns the names of the live replicas that serve other policies than this one. If it returns an error,
 	// the names are those of replicas whose state is unknown. Nil means that there are no other replicas.
 	Behind func(context.Context) ([]string, error)
-	// Events records events.
 	Events events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 
 	// trying serializes checks of shipped policies, which take a while; the second one finds less to check.
 	trying sync.Mutex
@@ -155,7 +153,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	revision := &metav1.PartialObjectMetadata{}
 	revision.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevision"))
-	stored, err := r.watch(mgr, cache.Options{DefaultLabelSelector: labelled})
+	stored, err := watch.Cache(mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{r.Namespace: {}}, DefaultLabelSelector: labelled})
 	if err != nil {
 		return fmt.Errorf("watching the stored revisions: %w", err)
 	}
@@ -176,7 +174,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func (r *Reconciler) setupShipping(mgr ctrl.Manager) error {
-	configMaps, err := r.watch(mgr, cache.Options{DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", r.ConfigMap)})
+	configMaps, err := watch.Cache(mgr, cache.Options{
+		DefaultNamespaces:    map[string]cache.Config{r.Namespace: {}},
+		DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", r.ConfigMap),
+	})
 	if err != nil {
 		return fmt.Errorf("watching ConfigMap %s/%s: %w", r.Namespace, r.ConfigMap, err)
 	}
@@ -186,18 +187,6 @@ func (r *Reconciler) setupShipping(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.RegoPolicy{}, handler.EnqueueRequestsFromMapFunc(one), builder.WithPredicates(changed)).
 		WithOptions(options()).
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) { return r.ship(ctx) }))
-}
-
-// watch creates a cache for the namespace.
-func (r *Reconciler) watch(mgr ctrl.Manager, o cache.Options) (cache.Cache, error) {
-	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
-	o.DefaultTransform = cache.TransformStripManagedFields()
-	o.DefaultNamespaces = map[string]cache.Config{r.Namespace: {}}
-	c, err := cache.New(mgr.GetConfig(), o)
-	if err != nil {
-		return nil, err
-	}
-	return c, mgr.Add(c)
 }
 
 func options() controller.Options {
@@ -219,7 +208,6 @@ var labelled = func() labels.Selector {
 	return has
 }()
 
-// policyOf returns a request for the policy of a stored revision.
 func policyOf(_ context.Context, revision *metav1.PartialObjectMetadata) []reconcile.Request {
 	return []reconcile.Request{request(revision.Labels[policyLabel])}
 }

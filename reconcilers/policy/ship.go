@@ -42,7 +42,6 @@ type rollout struct {
 	conflict  bool // a conflict: run again
 }
 
-// change is a change to one policy.
 type change struct {
 	name string
 	// after is the policy after the change, nil if it is deleted.
@@ -99,6 +98,15 @@ func (r *Reconciler) readShipped(ctx context.Context) (*rollout, error) {
 	return c, c.readPolicies(ctx)
 }
 
+// inputs identifies the ConfigMap and the policies, with a version of each.
+func (c *rollout) inputs(version func(*unstructured.Unstructured) any) string {
+	all := fmt.Sprint(c.source.UID, c.source.ResourceVersion)
+	for _, name := range slices.Sorted(maps.Keys(c.live)) {
+		all += fmt.Sprint(" ", c.live[name].GetUID(), version(c.live[name]))
+	}
+	return all
+}
+
 // prepare determines the changes, and which of them must not be made.
 func (c *rollout) prepare(ctx context.Context) {
 	for _, name := range shipping.Names(c.source) {
@@ -120,7 +128,6 @@ func (c *rollout) prepare(ctx context.Context) {
 	}
 }
 
-// readPolicies reads all policies.
 func (c *rollout) readPolicies(ctx context.Context) error {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RegoPolicyList"))

@@ -89,7 +89,6 @@ func (r *Reconciler) confirmed(policy *v1alpha1.RegoPolicy) bool {
 	return at != nil && r.Now().Sub(at.Time).Abs() < reportPeriod
 }
 
-// setConditions sets the conditions from the catalog's state.
 func (r *Reconciler) setConditions(policy *v1alpha1.RegoPolicy, state State) {
 	r.setFinding(policy, v1alpha1.ConditionCompiled, state.Compiled)
 	r.setFinding(policy, v1alpha1.ConditionReadsGranted, state.Reads)
@@ -207,7 +206,6 @@ func (r *Reconciler) setEdits(policy, shipped *v1alpha1.RegoPolicy) {
 	)})
 }
 
-// setFinding sets the condition for a finding.
 func (r *Reconciler) setFinding(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, f Finding) {
 	switch f.Reason {
 	case "":
@@ -239,5 +237,4 @@ func (r *Reconciler) set(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, 
 	v1alpha1.SetCondition(&policy.Status.Conditions, t.Condition(status, f.Reason, policy.Generation, f.Message), r.Now())
 }
 
-// short returns the beginning of a revision for messages.
 func short(revision string) string { return revision[:min(len(revision), 10)] }

@@ -38,7 +38,6 @@ type text struct {
 
 func textOf(state State) text { return text{state.UID, state.Generation, state.Text} }
 
-// testResult is the result of the tests for one text.
 type testResult struct {
 	text
 	Tested
@@ -95,7 +94,6 @@ func (r *Reconciler) test(ctx context.Context, name string) error {
 	return err
 }
 
-// result returns the final test result of a text.
 func (r *Reconciler) result(name string, of text) (Tested, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

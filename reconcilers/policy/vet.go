@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -42,7 +43,6 @@ type Vetting struct {
 	why  error
 }
 
-// vetted is the result of a check.
 type vetted struct {
 	world string // identifies what was checked
 	wrong map[string]Finding
@@ -126,7 +126,8 @@ func (r *Reconciler) vet(ctx context.Context, shipment string, before vetted) (v
 	if c == nil || err != nil || shipment != "" && c.source.Annotations[shipping.ShipmentAnnotation] != shipment {
 		return vetted{}, err
 	}
-	now := vetted{world: c.key(), wrong: map[string]Finding{}}
+	world := c.inputs(func(live *unstructured.Unstructured) any { return live.GetGeneration() })
+	now := vetted{world: world, wrong: map[string]Finding{}}
 	if now.world == before.world {
 		return before, nil
 	}
@@ -151,14 +152,4 @@ func (r *Reconciler) vet(ctx context.Context, shipment string, before vetted) (v
 		return vetted{}, errVetAgain
 	}
 	return now, nil
-}
-
-// key identifies a world.
-func (c *rollout) key() string {
-	var all strings.Builder
-	fmt.Fprint(&all, c.source.UID, c.source.ResourceVersion)
-	for _, name := range slices.Sorted(maps.Keys(c.live)) {
-		fmt.Fprint(&all, " ", c.live[name].GetUID(), c.live[name].GetGeneration())
-	}
-	return all.String()
 }

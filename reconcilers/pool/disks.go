@@ -19,7 +19,6 @@ import (
 // The name of a member's disk follows from pool, template and the member's number. So the next member with that
 // number gets the same disk, without any assignment that two concurrent writers could make twice.
 
-// diskName returns the name of a member's disk for a template.
 func diskName(pool, template string, slot int) string { return memberName(pool+"-"+template, slot) }
 
 // resolveDisks replaces the template names in a member's spec with the names of its disks.
@@ -29,7 +28,6 @@ func resolveDisks(pool string, slot int, spec *v1alpha1.VirtualMachineSpec) {
 	}
 }
 
-// readDisks reads the disks of the pool.
 func (l *view) readDisks(ctx context.Context, from client.Reader, limit int64) error {
 	var list v1alpha1.VirtualDiskList
 	for next := ""; ; next = list.Continue {
@@ -142,7 +140,6 @@ func (r *Reconciler) createDisk(ctx context.Context, l *view, t *v1alpha1.Virtua
 	return fmt.Errorf("VirtualDisk %s: %w", d.Name, err)
 }
 
-// diskLabels returns the labels of a pool's disk.
 func diskLabels(pool *v1alpha1.VirtualMachinePool, t *v1alpha1.VirtualDiskTemplate) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelPoolUID: string(pool.UID), v1alpha1.LabelPool: pool.Name,

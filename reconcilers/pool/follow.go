@@ -8,11 +8,11 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // A machine keeps the release of the VSphereTemplate that it was created from. A pool that follows its
@@ -137,7 +137,6 @@ var readyChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return was && is && !slices.Equal(readyReleases(before), readyReleases(now))
 }}
 
-// readyReleases returns the ready release of each failure domain.
 func readyReleases(t *v1alpha1.VSphereTemplate) (all []string) {
 	for i := range t.Status.FailureDomains {
 		domain := t.Status.FailureDomains[i].Name
@@ -146,14 +145,6 @@ func readyReleases(t *v1alpha1.VSphereTemplate) (all []string) {
 	return all
 }
 
-// poolsFollowing returns requests for the pools that follow a VSphereTemplate, from the cache.
-func (r *Reconciler) poolsFollowing(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var list v1alpha1.VirtualMachinePoolList
-	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byFollowed: o.GetName()}); err != nil {
-		log.FromContext(ctx).Error(err, "finding the VirtualMachinePools of a template", "VSphereTemplate", o.GetName())
-	}
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+func (r *Reconciler) poolsFollowing(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachinePoolList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{byFollowed: o.GetName()})
 }

@@ -26,7 +26,6 @@ var (
 		[]string{"namespace", "pool", "reason"}, nil)
 )
 
-// collector returns the collector of the pools' metrics.
 func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collector {
 	return &gauge.Collector[*v1alpha1.VirtualMachinePoolList]{
 		Cache: pools, Elected: elected, Descs: []*prometheus.Desc{poolsDesc, replicasDesc, blockedDesc},

@@ -27,6 +27,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 const (
@@ -42,11 +43,9 @@ type Reconciler struct {
 	// Client writes, and reads from the cache where a stale read is safe.
 	Client client.Client
 	// Live reads from the API server, without a cache.
-	Live client.Reader
-	// Events records events.
+	Live   client.Reader
 	Events events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 	// Metrics registers the metrics of the pools; it may be nil.
 	Metrics prometheus.Registerer
 	// ReadOnly prevents the creation, change and deletion of members and disks.
@@ -60,8 +59,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			return fmt.Errorf("registering the metrics of pools: %w", err)
 		}
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachinePool{}, byFollowed, followedKeys); err != nil {
-		return fmt.Errorf("indexing VirtualMachinePools by the templates that they follow: %w", err)
+	if err := watch.Index(mgr, &v1alpha1.VirtualMachinePool{}, map[string]client.IndexerFunc{byFollowed: followedKeys}); err != nil {
+		return err
 	}
 	owned := delayedHandler{handler.EnqueueRequestForOwner(
 		mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.VirtualMachinePool{}, handler.OnlyControllerOwner())}

@@ -46,7 +46,6 @@ func (l *view) updatable() (updatable []member) {
 	return updatable
 }
 
-// outdated returns the members with an earlier template.
 func (l *view) outdated() []member {
 	return slices.DeleteFunc(l.remaining(), func(m member) bool { return m.Labels[v1alpha1.LabelTemplateHash] == l.hash })
 }

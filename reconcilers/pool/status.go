@@ -68,7 +68,6 @@ func (l *view) available() metav1.Condition {
 	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired())+l.needHelp())
 }
 
-// needHelp names the members that need a user's help, and the command that helps.
 func (l *view) needHelp() (text string) {
 	for _, of := range []struct {
 		what, wayOut string

@@ -22,13 +22,11 @@ import (
 // page is the page size of live lists. A cache returns everything at once.
 const page = 500
 
-// member is a member of a pool.
 type member struct {
 	*v1alpha1.VirtualMachine
 	slot int // the number in its name, -1 for another name
 }
 
-// deleting reports whether the member is being deleted.
 func (m member) deleting() bool { return !m.DeletionTimestamp.IsZero() }
 
 // ready reports whether the member runs, possibly while it is being moved.
@@ -46,7 +44,6 @@ func (m member) ownedByAnother() bool {
 	return c != nil && c.Reason == string(v1alpha1.ReasonOwnedByAnother)
 }
 
-// asTarget identifies the member by name and UID.
 func (m member) asTarget() v1alpha1.ScaleDownTarget {
 	return v1alpha1.ScaleDownTarget{Name: m.Name, UID: m.UID}
 }
@@ -92,7 +89,6 @@ func (r *Reconciler) read(ctx context.Context, from client.Reader, key types.Nam
 	return l, nil
 }
 
-// readMembers reads the VirtualMachines that have the label with the pool's UID, and the pool as controller.
 func (l *view) readMembers(ctx context.Context, from client.Reader, atATime int64) error {
 	var list v1alpha1.VirtualMachineList
 	for next := ""; ; next = list.Continue {
@@ -126,10 +122,8 @@ func (l *view) owns(o client.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelPoolUID] == string(l.pool.UID) && metav1.IsControlledBy(o, l.pool)
 }
 
-// key returns the key of the pool.
 func (l *view) key() types.NamespacedName { return client.ObjectKeyFromObject(l.pool) }
 
-// desired returns the desired number of members.
 func (l *view) desired() int {
 	if l.pool.Spec.Replicas == nil {
 		return 0
@@ -148,7 +142,6 @@ func (l *view) due() bool {
 		len(l.withoutDisks()) > 0 || len(l.outdatedDisks()) > 0 || len(l.unneededDisks()) > 0
 }
 
-// targeted returns the members that spec.scaleDownTargets names.
 func (l *view) targeted() []member {
 	return l.findTargets(l.pool.Spec.ScaleDownTargets)
 }
@@ -171,7 +164,6 @@ func (l *view) requeueIn(d time.Duration) {
 	}
 }
 
-// memberName returns the name of a member.
 func memberName(pool string, slot int) string { return pool + "-" + strconv.Itoa(slot) }
 
 // slotOf returns the number in the name of a member, or -1.

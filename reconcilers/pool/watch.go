@@ -25,17 +25,14 @@ type delayedQueue struct{ queue }
 
 func (q delayedQueue) Add(item reconcile.Request) { q.AddAfter(item, gatherPeriod) }
 
-// Create enqueues the owner of a new object.
 func (g delayedHandler) Create(ctx context.Context, e event.CreateEvent, q queue) {
 	g.EventHandler.Create(ctx, e, delayedQueue{q})
 }
 
-// Update enqueues the owner of a changed object.
 func (g delayedHandler) Update(ctx context.Context, e event.UpdateEvent, q queue) {
 	g.EventHandler.Update(ctx, e, delayedQueue{q})
 }
 
-// Delete enqueues the owner of a deleted object.
 func (g delayedHandler) Delete(ctx context.Context, e event.DeleteEvent, q queue) {
 	g.EventHandler.Delete(ctx, e, delayedQueue{q})
 }

@@ -74,7 +74,6 @@ func use[Ability any](ctx context.Context, c *Client, of *Call, call func(contex
 	return c.call(ctx, of, func(ctx context.Context) error { return call(ctx, able) })
 }
 
-// call makes a call through the interceptors.
 func (c *Client) call(ctx context.Context, call *Call, make func(context.Context) error) error {
 	if c.readOnly && !slices.Contains(observing, call.Verb) {
 		make = func(context.Context) error { return ErrReadOnly }

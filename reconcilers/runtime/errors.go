@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,23 @@ const (
 	// KindReadOnly means that nothing was sent because the manager is read-only.
 	KindReadOnly Kind = "ReadOnly"
 )
+
+// kinds has the reason of a condition that reports an error of each kind, and its outcome in metrics.
+var kinds = map[Kind]struct {
+	reason  v1alpha1.ConditionReason
+	outcome string
+}{
+	KindNotFound:         {v1alpha1.ReasonInstanceNotFound, "not_found"},
+	KindInvalidState:     {v1alpha1.ReasonRuntimeFailed, "invalid_state"},
+	KindInvalidSpec:      {v1alpha1.ReasonInvalidSpec, "invalid_spec"},
+	KindToolsUnavailable: {v1alpha1.ReasonRuntimeFailed, "tools_unavailable"},
+	KindUnavailable:      {v1alpha1.ReasonRuntimeUnavailable, "unavailable"},
+	KindPermission:       {v1alpha1.ReasonPermissionDenied, "permission"},
+	KindOwnedByAnother:   {v1alpha1.ReasonOwnedByAnother, "owned_by_another"},
+	KindNotSupported:     {v1alpha1.ReasonRuntimeNotSupported, "not_supported"},
+	KindTakingOver:       {v1alpha1.ReasonTakingOver, "taking_over"},
+	KindReadOnly:         {v1alpha1.ReasonReadOnly, "read_only"},
+}
 
 // Error is the error of a runtime if its kind matters to callers. Any other error means that the runtime failed in
 // another way.
@@ -87,7 +105,6 @@ func NewUnavailable(cause error, format string, args ...any) error {
 	return newError(KindUnavailable, cause, format, args...)
 }
 
-// errDisconnected is the cause of the errors of NewDisconnected.
 var errDisconnected = errors.New("the runtime has no connection to the machine")
 
 // NewDisconnected returns an Unavailable error which says that the runtime has lost the connection to the machine.
@@ -181,26 +198,7 @@ func Reason(err error) v1alpha1.ConditionReason {
 	if IsDisconnected(err) {
 		return v1alpha1.ReasonDisconnected
 	}
-	switch kindOf(err) {
-	case KindNotFound:
-		return v1alpha1.ReasonInstanceNotFound
-	case KindInvalidSpec:
-		return v1alpha1.ReasonInvalidSpec
-	case KindUnavailable:
-		return v1alpha1.ReasonRuntimeUnavailable
-	case KindPermission:
-		return v1alpha1.ReasonPermissionDenied
-	case KindOwnedByAnother:
-		return v1alpha1.ReasonOwnedByAnother
-	case KindNotSupported:
-		return v1alpha1.ReasonRuntimeNotSupported
-	case KindTakingOver:
-		return v1alpha1.ReasonTakingOver
-	case KindReadOnly:
-		return v1alpha1.ReasonReadOnly
-	default:
-		return v1alpha1.ReasonRuntimeFailed
-	}
+	return cmp.Or(kinds[kindOf(err)].reason, v1alpha1.ReasonRuntimeFailed)
 }
 
 // Message returns the message for users: that of the outermost Error without its cause, which may differ between

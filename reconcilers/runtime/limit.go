@@ -39,6 +39,5 @@ func (l Limits) Keep(ctx context.Context, call *Call, next func(context.Context)
 	return err
 }
 
-// errTakingOver is the error of calls that must wait.
 var errTakingOver = newError(KindTakingOver, nil,
 	"this replica has just taken over from another one and waits until the other can no longer be working")

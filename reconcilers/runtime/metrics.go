@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -49,28 +50,5 @@ func outcome(err error) string {
 	if err == nil {
 		return "success"
 	}
-	switch kindOf(err) {
-	case KindNotFound:
-		return "not_found"
-	case KindInvalidState:
-		return "invalid_state"
-	case KindInvalidSpec:
-		return "invalid_spec"
-	case KindToolsUnavailable:
-		return "tools_unavailable"
-	case KindUnavailable:
-		return "unavailable"
-	case KindPermission:
-		return "permission"
-	case KindOwnedByAnother:
-		return "owned_by_another"
-	case KindNotSupported:
-		return "not_supported"
-	case KindTakingOver:
-		return "taking_over"
-	case KindReadOnly:
-		return "read_only"
-	default:
-		return "failed"
-	}
+	return cmp.Or(kinds[kindOf(err)].outcome, "failed")
 }

@@ -263,8 +263,7 @@ type Template struct {
 	Name   string
 	UID    types.UID
 	Former []string
-	// Path is its path in the inventory.
-	Path v1alpha1.InventoryPath
+	Path   v1alpha1.InventoryPath
 	// Imported are the instance UUIDs of what was imported there for it. The mark alone is no proof.
 	Imported []string
 }

@@ -55,7 +55,6 @@ func New(repository string, live client.Reader, transport http.RoundTripper, tok
 	return &Store{prefix: prefix, live: live, transport: bounded{transport, hosts}}, nil
 }
 
-// repository returns the repository of the machine's snapshots.
 func (s *Store) repository(m runtime.Machine) name.Repository {
 	return s.prefix.Repo(s.prefix.RepositoryStr(), m.Namespace, string(m.UID))
 }

@@ -18,7 +18,6 @@ type bounded struct {
 	hosts []string // the registry and its token services; with a port unless that is 443
 }
 
-// RoundTrip sends the request.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" {
 		return nil, protocolError("can only be used with TLS")

@@ -15,7 +15,6 @@ func NewTaken(cause error, name string) error {
 	return runtime.NewInvalidState(cause, "the folder contains another object named %s: rename or remove it", name)
 }
 
-// errTooSlow marks errors of downloads that are too slow.
 var errTooSlow = errors.New("the download is too slow")
 
 // NewTooSlow returns the error of a download that was aborted because it is too slow.
@@ -26,7 +25,6 @@ func NewTooSlow(format string, args ...any) error {
 // errOverdue is the error of an import that was aborted because it takes too long.
 var errOverdue = runtime.NewUnavailable(nil, "the import did not complete in %s", duration.HumanDuration(patience))
 
-// reasonOf returns the reason of a condition that reports the error.
 func reasonOf(err error) v1alpha1.ConditionReason {
 	switch {
 	case errors.Is(err, errTooSlow):

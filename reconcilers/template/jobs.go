@@ -18,7 +18,6 @@ type jobs struct {
 	ending sync.WaitGroup
 }
 
-// job is one import.
 type job struct {
 	mark    Mark
 	name    string // temporary name of the import

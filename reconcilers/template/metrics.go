@@ -52,7 +52,6 @@ func (m *Metrics) register(templates client.Reader, elected <-chan struct{}) err
 
 const succeeded, failed = "Succeeded", "Failed"
 
-// countSwap counts a swap of names.
 func (m *Metrics) countSwap(err error) {
 	if m == nil {
 		return
@@ -64,7 +63,6 @@ func (m *Metrics) countSwap(err error) {
 	m.swaps.WithLabelValues(result).Inc()
 }
 
-// observeImport records the duration of an import.
 func (m *Metrics) observeImport(took time.Duration, err error) {
 	if m == nil {
 		return
@@ -76,7 +74,6 @@ func (m *Metrics) observeImport(took time.Duration, err error) {
 	m.imports.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// reportDomains reports the number of failure domains by reason.
 func reportDomains(list *v1alpha1.VSphereTemplateList, report gauge.Report) {
 	count := map[string]int{}
 	for i := range list.Items {

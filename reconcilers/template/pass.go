@@ -71,7 +71,6 @@ func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 	return all
 }
 
-// domainStatus returns a copy of a failure domain's status.
 func domainStatus(s *v1alpha1.VSphereTemplateStatus, name string) v1alpha1.VSphereFailureDomainStatus {
 	for i := range s.FailureDomains {
 		if s.FailureDomains[i].Name == name {
@@ -168,7 +167,6 @@ func (r *Reconciler) overdue(p *place) bool {
 	return is && r.Now().Sub(since) >= swapPatience
 }
 
-// carryOut makes one change.
 func carryOut(ctx context.Context, store Store, d Domain, w *wanted, s step) error {
 	switch s.do {
 	case finish:
@@ -221,7 +219,6 @@ func (r *Reconciler) currentJob(p *place, w *wanted) *job {
 	return under
 }
 
-// begin starts an import.
 func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, store Store) *job {
 	what := Import{Name: w.temporaryName(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
 	what.Mark.Made = r.Now().Truncate(time.Millisecond)
@@ -377,7 +374,6 @@ func (p *place) setReady(at v1alpha1.VSphereTemplateStep, reason v1alpha1.Condit
 	p.ready = v1alpha1.ConditionReady.Condition(status, reason, p.generation, message)
 }
 
-// updateStatus writes the failure domains and condition Ready into the status.
 func (r *Reconciler) updateStatus(t *v1alpha1.VSphereTemplate, places []*place) {
 	t.Status.ObservedGeneration = t.Generation
 	t.Status.FailureDomains = nil

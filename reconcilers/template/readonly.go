@@ -15,28 +15,22 @@ type readOnly struct {
 	}
 }
 
-// Look returns the content of the folder.
 func (r readOnly) Look(ctx context.Context, d Domain) (View, error) { return r.looks.Look(ctx, d) }
 
-// Import returns [runtime.ErrReadOnly].
 func (readOnly) Import(context.Context, Domain, Import, func(int32)) (Item, error) {
 	return Item{}, runtime.ErrReadOnly
 }
 
-// Finish returns [runtime.ErrReadOnly].
 func (readOnly) Finish(context.Context, Domain, Item) (Item, error) {
 	return Item{}, runtime.ErrReadOnly
 }
 
-// Rename returns [runtime.ErrReadOnly].
 func (readOnly) Rename(context.Context, Domain, Item, string) (Item, error) {
 	return Item{}, runtime.ErrReadOnly
 }
 
-// Replace returns [runtime.ErrReadOnly].
 func (readOnly) Replace(context.Context, Domain, Item, string, Item) error {
 	return runtime.ErrReadOnly
 }
 
-// Destroy returns [runtime.ErrReadOnly].
 func (readOnly) Destroy(context.Context, Domain, Item) error { return runtime.ErrReadOnly }

@@ -50,20 +50,17 @@ type Source func(ctx context.Context, d Domain) (Archive, error)
 
 // Reconciler reconciles VSphereTemplates.
 type Reconciler struct {
-	// Client writes.
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader
 	// Stores returns the store with the templates.
 	Stores func(context.Context, *v1alpha1.VSphereTemplate) (Store, error)
 	// Fetch opens the OVA of a release.
-	Fetch Source
-	// Events records events.
+	Fetch  Source
 	Events events.EventRecorder
 	// Metrics counts swaps and imports; it may be nil.
 	Metrics *Metrics
-	// Now is the clock.
-	Now func() time.Time
+	Now     func() time.Time
 	// Poll is the interval at which a running import is checked. Default 2 s.
 	Poll time.Duration
 
@@ -162,7 +159,6 @@ func (r *Reconciler) checkUnchanged(ctx context.Context, t *v1alpha1.VSphereTemp
 	return nil
 }
 
-// recordEvents records events for what has changed.
 func (r *Reconciler) recordEvents(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereTemplateStatus) {
 	for i := range t.Status.FailureDomains {
 		now := &t.Status.FailureDomains[i]

@@ -207,7 +207,6 @@ func (w *wanted) keptVersions(v View, present *Item) (kept []*Item) {
 	return kept[:min(w.keep, len(kept))]
 }
 
-// removeAll removes all items.
 func (w *wanted) removeAll(v View) step {
 	if w.importing != "" {
 		return step{do: none}
@@ -262,7 +261,6 @@ func (w *wanted) lastNamed(v View) (last *Item) {
 	return last
 }
 
-// keptName returns the name of a replaced version that is kept.
 func (w *wanted) keptName(item *Item) string { return w.name + "-" + item.Release }
 
 // temporaryName returns the name of the wanted version until it is complete. It depends on the version, because
@@ -289,7 +287,6 @@ func digest(owner types.UID, spec *v1alpha1.VSphereTemplateSpec) string {
 	}, tags...)...)
 }
 
-// shortHash returns a short hash of some texts.
 func shortHash(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return hex.EncodeToString(sum[:8])

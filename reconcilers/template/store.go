@@ -50,8 +50,7 @@ type Domain struct {
 // Import describes a template to import.
 type Import struct {
 	// Name is its name until it takes the template's name.
-	Name string
-	// InstanceUUID is the instance UUID to set.
+	Name         string
 	InstanceUUID string
 	// Mark identifies the version.
 	Mark Mark
@@ -71,7 +70,6 @@ type Archive interface {
 
 // Mark identifies the version of a template. It is stored with the item where copies of the item do not inherit it.
 type Mark struct {
-	// Release is the release.
 	Release string
 	// Digest is a hash of its content's description.
 	Digest string
@@ -85,8 +83,7 @@ type Item struct {
 	// MoRef and InstanceUUID identify it in vCenter.
 	MoRef, InstanceUUID string
 	// Name is its name in the folder.
-	Name string
-	// Stage is its stage.
+	Name  string
 	Stage Stage
 	// Busy is set while it is being cloned or changed.
 	Busy bool

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // diskTrouble is the reason why the disks of a machine differ from its spec.
@@ -36,7 +36,6 @@ var diskChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		holderOf(before) != holderOf(now) || now.Status.DiskID == "" && readyText(before) != readyText(now))
 }}
 
-// readyText returns the reason and message of condition Ready.
 func readyText(d *v1alpha1.VirtualDisk) string {
 	ready := v1alpha1.ConditionReady.In(d.Status.Conditions)
 	if ready == nil {
@@ -54,18 +53,12 @@ func holderOf(d *v1alpha1.VirtualDisk) types.UID {
 
 // machinesOfDisk returns requests for the machines that have a disk or whose spec names it, from the cache.
 func (r *Reconciler) machinesOfDisk(ctx context.Context, o client.Object) []reconcile.Request {
-	var list v1alpha1.VirtualMachineList
-	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byDisk: o.GetName()}); err != nil {
-		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a disk", "VirtualDisk", o.GetName())
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.AttachedTo != nil && !slices.ContainsFunc(list.Items, func(vm v1alpha1.VirtualMachine) bool {
-		return vm.Name == d.Status.AttachedTo.Name
-	}) {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Status.AttachedTo.Name}})
+	requests := watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachineList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{byDisk: o.GetName()})
+	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.AttachedTo != nil {
+		holder := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Status.AttachedTo.Name}}
+		if !slices.Contains(requests, holder) {
+			requests = append(requests, holder)
+		}
 	}
 	return requests
 }
@@ -232,7 +225,6 @@ func (r *Reconciler) callForDisk(
 	return false, nil
 }
 
-// key returns the key of an object in the machine's namespace.
 func (l *view) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: l.VM.Namespace, Name: name}
 }

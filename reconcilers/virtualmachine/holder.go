@@ -20,7 +20,6 @@ type claimHolder struct {
 	intent drive.Intent
 }
 
-// holderFor returns the holder of the claim, with the intent of its source.
 func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *claimHolder {
 	h := &claimHolder{Reconciler: r, view: l}
 	if intent != nil {
@@ -54,7 +53,6 @@ func (h *claimHolder) Intent() drive.Intent {
 	return in
 }
 
-// Record returns the progress stored in the claim.
 func (h *claimHolder) Record() drive.Record {
 	active := h.active()
 	return drive.Record{Was: active.Baseline, Step: active.Step, Signal: active.Signal, GuestAskedAt: active.GuestAskedAt}
@@ -67,7 +65,6 @@ func (h *claimHolder) Saw(_ context.Context, seen *runtime.Observation, done boo
 	return nil
 }
 
-// Write persists the progress in the claim.
 func (h *claimHolder) Write(ctx context.Context, p drive.Progress) (bool, error) {
 	active := h.active()
 	switch p.State {

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // A machine with spec.diskImage has a VirtualDisk of its own, which the disk reconciler copies from the image, and
@@ -36,15 +36,8 @@ func imageKeys(o client.Object) []string {
 }
 
 // machinesOfImage returns requests for the machines that wait for an image, from the cache.
-func (r *Reconciler) machinesOfImage(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var list v1alpha1.VirtualMachineList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{byImage: client.ObjectKeyFromObject(o).String()}); err != nil {
-		log.FromContext(ctx).Error(err, "finding the VirtualMachines of an image", "VMDiskImage", o.GetName())
-	}
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+func (r *Reconciler) machinesOfImage(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachineList{}, client.MatchingFields{byImage: client.ObjectKeyFromObject(o).String()})
 }
 
 // reconcileBootDisk ensures the boot disk before the machine is created, and reports whether it changed anything.
@@ -157,7 +150,6 @@ func (r *Reconciler) createBootDisk(ctx context.Context, l *view) (bool, error) 
 	return r.createForImage(ctx, l, d, v1alpha1.ReasonDiskNotReady)
 }
 
-// bootDiskLabels returns the labels of a machine's boot disk.
 func bootDiskLabels(vm *v1alpha1.VirtualMachine) map[string]string {
 	labels := map[string]string{v1alpha1.LabelMachineOfDisk: string(vm.UID)}
 	if pool := vm.Labels[v1alpha1.LabelPool]; pool != "" {

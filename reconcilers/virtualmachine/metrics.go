@@ -1,7 +1,6 @@
 package virtualmachine
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // byWaiting is the index of the VirtualMachines that wait for an image: a scrape does not list all machines.
@@ -37,8 +37,8 @@ func (r *Reconciler) addMetrics(mgr ctrl.Manager) error {
 	if r.Metrics == nil {
 		return nil
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byWaiting, waitingKeys); err != nil {
-		return fmt.Errorf("indexing VirtualMachines that wait for images: %w", err)
+	if err := watch.Index(mgr, &v1alpha1.VirtualMachine{}, map[string]client.IndexerFunc{byWaiting: waitingKeys}); err != nil {
+		return err
 	}
 	if err := r.Metrics.Register(collector(mgr.GetClient(), mgr.Elected())); err != nil {
 		return fmt.Errorf("registering the metrics of VirtualMachines: %w", err)

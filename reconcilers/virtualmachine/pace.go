@@ -66,14 +66,11 @@ func (r *Reconciler) pauseLeft(key string, now time.Time) time.Duration {
 	}))
 }
 
-// clockOf is a clock that reads the time from a function.
 type clockOf struct {
 	clock.RealClock
 	now func() time.Time
 }
 
-// Now returns the time.
 func (c clockOf) Now() time.Time { return c.now() }
 
-// Since returns the time since then.
 func (c clockOf) Since(then time.Time) time.Duration { return c.now().Sub(then) }

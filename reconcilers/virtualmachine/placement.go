@@ -18,7 +18,6 @@ import (
 // placement is the source that moves machines to the wanted node.
 type placement struct{}
 
-// Origin returns the origin of its claims.
 func (placement) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginPlacement }
 
 // Wants returns a move to the wanted node if the machine is known to be on another one. A move that has begun is
@@ -69,7 +68,6 @@ func wantedNode(vm *v1alpha1.VirtualMachine) string {
 	return vm.Spec.NodeName
 }
 
-// setPlacementSettled sets condition PlacementSettled.
 func (l *view) setPlacementSettled() {
 	status := &l.VM.Status
 	want := wantedNode(l.VM)
@@ -96,7 +94,6 @@ func (l *view) setPlacementSettled() {
 	l.setCondition(c)
 }
 
-// migrationReason returns the reason of the condition during a move by hibernation.
 func migrationReason(m *v1alpha1.Migration) v1alpha1.ConditionReason {
 	return v1alpha1.ConditionReason(cmp.Or(m.Reason, string(v1alpha1.ReasonMigrating)))
 }

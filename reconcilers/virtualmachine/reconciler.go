@@ -9,7 +9,6 @@ package virtualmachine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -31,6 +29,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 const (
@@ -47,7 +46,6 @@ const (
 type Reconciler struct {
 	// Driver carries out what is wanted of machines.
 	*drive.Driver
-	// Events records events.
 	Events events.EventRecorder
 	// Changes are the changes that runtimes report.
 	Changes <-chan event.TypedGenericEvent[runtime.Change]
@@ -75,36 +73,31 @@ const byDisk = "disk"
 
 func instanceKey(of runtime.Change) string { return of.Server + "/" + of.InstanceID }
 
+func instanceKeys(o client.Object) []string {
+	vm, is := o.(*v1alpha1.VirtualMachine)
+	if !is || vm.Spec.Runtime.VSphere == nil {
+		return nil
+	}
+	all := runtime.Change{Server: vm.Spec.Runtime.VSphere.ServerRef.Name}
+	this := runtime.Change{Server: all.Server, InstanceID: vm.Status.InstanceID}
+	return slices.Compact([]string{instanceKey(all), instanceKey(this)})
+}
+
+func diskKeys(o client.Object) (names []string) {
+	if vm, is := o.(*v1alpha1.VirtualMachine); is {
+		for _, ref := range vm.BlockDevices() {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}
+
 // SetupWithManager registers the reconciler and its indexes.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byInstance, func(o client.Object) []string {
-		vm, is := o.(*v1alpha1.VirtualMachine)
-		if !is || vm.Spec.Runtime.VSphere == nil {
-			return nil
-		}
-		all := runtime.Change{Server: vm.Spec.Runtime.VSphere.ServerRef.Name}
-		this := runtime.Change{Server: all.Server, InstanceID: vm.Status.InstanceID}
-		return slices.Compact([]string{instanceKey(all), instanceKey(this)})
-	})
-	if err != nil {
-		return fmt.Errorf("indexing VirtualMachines by their machines: %w", err)
-	}
-	err = mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byDisk, func(o client.Object) (names []string) {
-		if vm, is := o.(*v1alpha1.VirtualMachine); is {
-			for _, ref := range vm.BlockDevices() {
-				names = append(names, ref.Name)
-			}
-		}
-		return names
-	})
-	if err != nil {
-		return fmt.Errorf("indexing VirtualMachines by their disks: %w", err)
-	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byTemplate, templateKeys); err != nil {
-		return fmt.Errorf("indexing VirtualMachines by their templates: %w", err)
-	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byImage, imageKeys); err != nil {
-		return fmt.Errorf("indexing VirtualMachines by their images: %w", err)
+	if err := watch.Index(mgr, &v1alpha1.VirtualMachine{}, map[string]client.IndexerFunc{
+		byInstance: instanceKeys, byDisk: diskKeys, byTemplate: templateKeys, byImage: imageKeys,
+	}); err != nil {
+		return err
 	}
 	if err := r.addMetrics(mgr); err != nil {
 		return err
@@ -126,19 +119,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// machinesOfChange returns requests for the machines that a change affects, from the cache. A machine that is not
-// indexed yet is reconciled when the write that indexes it arrives, which is later than the change.
 func (r *Reconciler) machinesOfChange(ctx context.Context, of runtime.Change) []reconcile.Request {
-	var list v1alpha1.VirtualMachineList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{byInstance: instanceKey(of)}); err != nil {
-		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a change", "VSphereServer", of.Server)
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(list.Items))
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachineList{}, client.MatchingFields{byInstance: instanceKey(of)})
 }
 
 // Reconcile advances one machine until nothing is due or the pass has reached its limit of actions.

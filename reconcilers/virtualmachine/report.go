@@ -56,7 +56,6 @@ func warns(ready metav1.Condition) bool {
 	return true
 }
 
-// ready returns condition Ready.
 func (l *view) ready() metav1.Condition {
 	status, reason, message := l.readiness()
 	return v1alpha1.ConditionReady.Condition(status, reason, l.VM.Generation, message)
@@ -160,7 +159,6 @@ func (l *view) setCondition(c metav1.Condition) {
 	v1alpha1.SetCondition(&l.VM.Status.Conditions, c, l.Time)
 }
 
-// recordEvent records an event on the machine.
 func (r *Reconciler) recordEvent(l *view, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
 	r.Events.Eventf(l.VM, nil, kind, string(reason), action, format, args...)
 }

@@ -15,7 +15,6 @@ import (
 // rollout is the source that restarts machines to apply changes of the spec that need a power cycle.
 type rollout struct{}
 
-// Origin returns the origin of its claims.
 func (rollout) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRollout }
 
 // Wants returns a restart if restarts are approved automatically. Once begun, it is finished: halfway the machine is
@@ -32,7 +31,6 @@ func (r rollout) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *
 	return &drive.Intent{Type: v1alpha1.OperationRestart, Grace: &grace}
 }
 
-// restarts returns the differences that need a restart.
 func restarts(seen *runtime.Observation) (all []runtime.Difference) {
 	if !seen.Exists || seen.Power != v1alpha1.PowerRunning {
 		return nil // the next power-on applies them

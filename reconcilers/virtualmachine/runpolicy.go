@@ -26,7 +26,6 @@ func (l *view) recordAdoptedPower() {
 // runPolicy is the source that keeps machines on or off.
 type runPolicy struct{}
 
-// Origin returns the origin of its claims.
 func (runPolicy) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRunPolicy }
 
 // Wants returns the change to the power state of the run policy. A paused machine is not off: only AlwaysOn resumes

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // byTemplate indexes VirtualMachines without an instance by the VSphereTemplate they are created from.
@@ -71,7 +71,6 @@ var templateChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool
 	return was && is && (before.Generation != now.Generation || !slices.Equal(releases(before), releases(now)))
 }}
 
-// releases returns the release of each failure domain.
 func releases(t *v1alpha1.VSphereTemplate) (all []string) {
 	for i := range t.Status.FailureDomains {
 		all = append(all, t.Status.FailureDomains[i].Name, t.Status.FailureDomains[i].Release)
@@ -80,13 +79,6 @@ func releases(t *v1alpha1.VSphereTemplate) (all []string) {
 }
 
 // machinesOfTemplate returns requests for the machines to be created from a template, from the cache.
-func (r *Reconciler) machinesOfTemplate(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var list v1alpha1.VirtualMachineList
-	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byTemplate: o.GetName()}); err != nil {
-		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a template", "VSphereTemplate", o.GetName())
-	}
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+func (r *Reconciler) machinesOfTemplate(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachineList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{byTemplate: o.GetName()})
 }

@@ -53,7 +53,6 @@ func (l *view) lacksDisks() bool {
 	return len(l.VM.Status.Undoing) == 0 && len(claim.MissingDisks(l.VM, &runtime.Observation{Disks: l.VM.Status.Disks})) > 0
 }
 
-// observe observes the machine on its runtime.
 func (l *view) observe(ctx context.Context) {
 	l.seen, l.err = l.Observe(ctx)
 	if l.observed = l.err == nil; !l.observed {

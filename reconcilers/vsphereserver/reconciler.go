@@ -28,6 +28,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/persist"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 const (
@@ -48,10 +49,8 @@ type Reconciler struct {
 	Namespace string
 	// Servers manages the connections.
 	Servers Servers
-	// Events records events.
-	Events events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Events  events.EventRecorder
+	Now     func() time.Time
 	// Resync is the interval at which a connected vCenter is checked. Default 60 s.
 	Resync time.Duration
 	// Call limits each call to vCenter. Default 10 s.
@@ -60,15 +59,9 @@ type Reconciler struct {
 
 // SetupWithManager registers the reconciler, with a watch on the metadata of Secrets in its namespace.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultNamespaces: map[string]cache.Config{r.Namespace: {}},
-	})
+	secrets, err := watch.Cache(mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{r.Namespace: {}}})
 	if err != nil {
 		return fmt.Errorf("making a cache for the Secrets of namespace %s: %w", r.Namespace, err)
-	}
-	if err := mgr.Add(secrets); err != nil {
-		return fmt.Errorf("adding the cache for the Secrets of namespace %s: %w", r.Namespace, err)
 	}
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -82,7 +75,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// serversOfSecret returns requests for the VSphereServers whose credentials are in a Secret.
 func (r *Reconciler) serversOfSecret(ctx context.Context, secret *metav1.PartialObjectMetadata) []reconcile.Request {
 	servers := &v1alpha1.VSphereServerList{}
 	if err := r.Client.List(ctx, servers); err != nil {
@@ -154,7 +146,6 @@ func (r *Reconciler) connect(ctx context.Context, server *v1alpha1.VSphereServer
 	return nil
 }
 
-// limited makes a call with a timeout.
 func limited[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -44,7 +44,6 @@ func sortedInventory(inventory v1alpha1.VSphereInventory) *v1alpha1.VSphereInven
 	return &inventory
 }
 
-// setReady sets condition Ready.
 func (r *Reconciler) setReady(server *v1alpha1.VSphereServer, t *trouble) {
 	server.Status.ObservedGeneration = server.Generation
 	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonConnected, server.Generation, "")

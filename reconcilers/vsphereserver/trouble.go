@@ -63,7 +63,6 @@ func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereSer
 	return c, nil
 }
 
-// connectTrouble returns the trouble of a failed connection.
 func connectTrouble(err error, c Connection) *trouble {
 	t := callTrouble(err, c)
 	if runtime.IsPermission(err) {
@@ -100,7 +99,6 @@ func callTrouble(err error, c Connection) *trouble {
 	return t
 }
 
-// untrusted reports whether the certificate caused the error.
 func untrusted(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true

@@ -27,7 +27,9 @@ keeps the answer beside the values for the others.
 {{- $values := index $.Values.policies $name | default dict -}}
 {{- include "sallyport.policy.check" (dict "name" $name "policy" $policy "values" $values) -}}
 {{- /* The kinds of images-children need not be there, and without imports there is nothing for it to do. */}}
-{{- if and (ne (toString $values.enabled) "false") (or $.Values.diskImages.enabled (ne $name "images-children")) -}}
+{{- $optIn := eq (dig "annotations" "sallyport.dev/opt-in" "" $policy.metadata) "true" -}}
+{{- $enabled := ternary (eq (toString $values.enabled) "true") (ne (toString $values.enabled) "false") $optIn -}}
+{{- if and $enabled (or $.Values.diskImages.enabled (ne $name "images-children")) -}}
 {{- $exclusions := has $name (list (include "sallyport.policy.stamping" $) (include "sallyport.policy.self" $)) | ternary dict $.Values.exclusions -}}
 {{- if eq $name (include "sallyport.policy.self" $) -}}
 {{- /* It waits for a rehearsal, which takes as long as the API server lets it. */ -}}

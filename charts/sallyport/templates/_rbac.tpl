@@ -69,4 +69,7 @@ apps/v1/StatefulSet: statefulsets
 batch/v1/CronJob: cronjobs
 coordination.k8s.io/v1/Lease: leases
 batch/v1/Job: jobs
+apiextensions.k8s.io/v1/CustomResourceDefinition: customresourcedefinitions
+kubevirt.io/v1/VirtualMachine: virtualmachines
+kubevirt.io/v1/VirtualMachineInstance: virtualmachineinstances
 {{- end -}}

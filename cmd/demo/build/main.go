@@ -39,7 +39,6 @@ func main() {
 	os.Exit(1)
 }
 
-// prepare builds the demo, and returns its arguments.
 func prepare(ctx context.Context, p terminal.Printer) (args []string, err error) {
 	if _, err := os.Stat(binary); err != nil {
 		if err := first(ctx, p); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
-// target is a program to build.
 type target struct {
 	pkg, name string
 	usually   string // how long it takes on two cores if nothing is compiled yet
@@ -39,8 +39,10 @@ func (t target) build(ctx context.Context, p terminal.Printer, out string) error
 	lasting, end := context.WithCancel(ctx)
 	var reporting sync.WaitGroup
 	reporting.Go(func() { b.report(lasting) })
-	_, _ = io.Copy(b, said)
-	_, _ = b.Write([]byte("\n"))
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		b.take(lines.Text())
+	}
+	_, _ = io.Copy(io.Discard, said) // behind a line that is too long
 	err = command.Wait()
 	end()
 	reporting.Wait()
@@ -60,26 +62,15 @@ type progress struct {
 
 	mu                   sync.Mutex
 	begun                bool
-	line                 string // an incomplete one
 	downloaded, compiled int
 	rest                 []string // the last lines that are no progress
-}
-
-// Write takes what go build prints.
-func (b *progress) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	lines := strings.Split(b.line+string(text), "\n")
-	b.line = lines[len(lines)-1]
-	for _, line := range lines[:len(lines)-1] {
-		b.take(line)
-	}
-	return len(text), nil
 }
 
 // take counts a line: "go: downloading MODULE VERSION", the path of a package, or anything else.
 func (b *progress) take(line string) {
 	const most = 20
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case strings.HasPrefix(line, "go: downloading "):
 		b.downloaded++

@@ -28,13 +28,10 @@ type flag struct {
 	words []string
 }
 
-// String returns the value.
 func (f *flag) String() string { return *f.value }
 
-// Type returns the type for help.
 func (f *flag) Type() string { return "string" }
 
-// Set sets the value to one of the words, or returns an error.
 func (f *flag) Set(text string) error {
 	i := slices.IndexFunc(f.words, func(word string) bool { return strings.EqualFold(word, text) })
 	if i < 0 {

@@ -55,7 +55,6 @@ func (e *Error) WayOut() string {
 		edit, run("delete", "--wait=false"), run("patch", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`))
 }
 
-// set sets the error and the path of its field.
 func (e *Error) set(path []string, err error) {
 	if err == nil {
 		return
@@ -67,7 +66,6 @@ func (e *Error) set(path []string, err error) {
 // Reason is the reason of the Status that a client gets instead of an object that does not decode.
 const Reason metav1.StatusReason = "Undecodable"
 
-// status returns the Status that a client gets instead of the object, as JSON.
 func (e *Error) status() []byte {
 	text, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: Reason, Code: http.StatusNotAcceptable,

@@ -65,7 +65,6 @@ func fault(t reflect.Type, text []byte, path []string) ([]string, error) {
 	return path, utiljson.Unmarshal(text, reflect.New(t).Interface())
 }
 
-// faultOfFields is [fault] for a struct.
 func faultOfFields(t reflect.Type, text []byte, path []string) ([]string, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(text, &members) != nil {

@@ -71,7 +71,6 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// body is the filtered body of a response.
 type body struct {
 	*io.PipeReader
 	from io.Closer

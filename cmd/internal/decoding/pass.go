@@ -15,7 +15,6 @@ func newScanner(from io.Reader) *scanner {
 	return &scanner{from: bufio.NewReaderSize(from, bufferSize)}
 }
 
-// passing is a response that is being filtered.
 type passing struct {
 	Filter
 	*scanner

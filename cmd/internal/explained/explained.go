@@ -9,7 +9,6 @@ import (
 	"sallyport.dev/sallyport/webhooks/explain"
 )
 
-// colours of the verdicts.
 var colours = map[string]string{
 	"denied": terminal.Red, "error_denied": terminal.Red, "warned": terminal.Bold, "overridden": terminal.Bold, "error_allowed": terminal.Bold,
 	explain.Unknown: terminal.Bold,

@@ -32,13 +32,11 @@ func NewClient(crds []*apiextensionsv1.CustomResourceDefinition) (client.NewClie
 	}, nil
 }
 
-// fitting is a client that makes statuses fit their schemas.
 type fitting struct {
 	client.Client
 	bounds map[schema.GroupVersionKind]*bound
 }
 
-// Status returns a writer that makes statuses fit.
 func (f fitting) Status() client.SubResourceWriter { return writer{f.Client.Status(), f.fit} }
 
 type writer struct {
@@ -46,7 +44,6 @@ type writer struct {
 	fit func(client.Object) error
 }
 
-// Update makes the status of the object fit, and writes it.
 func (w writer) Update(ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption) error {
 	if err := w.fit(object); err != nil {
 		return err
@@ -54,7 +51,6 @@ func (w writer) Update(ctx context.Context, object client.Object, options ...cli
 	return w.SubResourceWriter.Update(ctx, object, options...)
 }
 
-// Patch makes the status of the object fit, and writes it.
 func (w writer) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 	if err := w.fit(object); err != nil {
 		return err

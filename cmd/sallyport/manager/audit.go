@@ -44,7 +44,6 @@ type evaluator struct {
 	kept *keeper.Keeper
 }
 
-// Evaluate evaluates the policy for an object.
 func (e evaluator) Evaluate(
 	ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured,
 ) (audit.Evaluation, error) {
@@ -56,7 +55,6 @@ func (e evaluator) Evaluate(
 	return result, err
 }
 
-// Revision returns the hash of the active revision of a policy.
 func (e evaluator) Revision(policy string) string {
 	state, _ := e.kept.State(policy)
 	return state.ActiveHash

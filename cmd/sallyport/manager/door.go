@@ -17,14 +17,12 @@ type door struct {
 	lists map[string][]*connection // by address, the oldest first
 }
 
-// connection is an accepted connection.
 type connection struct {
 	net.Conn
 	door    *door
 	address string
 }
 
-// Accept returns the next connection.
 func (d *door) Accept() (net.Conn, error) {
 	conn, err := d.Listener.Accept()
 	if err != nil {
@@ -77,7 +75,6 @@ func (d *door) remove(c *connection) {
 	}
 }
 
-// Close closes the connection.
 func (c *connection) Close() error {
 	c.door.mu.Lock()
 	c.door.remove(c)

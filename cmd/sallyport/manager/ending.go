@@ -20,7 +20,6 @@ const drainPatience = 10 * time.Second
 // request has arrived for quiet. The shutdown waits for that, but not longer than quietPatience.
 const quiet, quietPatience = time.Second, 5 * time.Second
 
-// errEnding is the readiness error of a replica that shuts down.
 var errEnding = errors.New("this replica is shutting down")
 
 // ending is the graceful shutdown of a replica, in which no request may fail:
@@ -46,7 +45,6 @@ func newEnding(delay time.Duration) *ending {
 	return &ending{delay: delay, stop: make(chan struct{}), drained: make(chan struct{})}
 }
 
-// ready is a readiness probe.
 func (e *ending) ready(*http.Request) error {
 	if e.begun.Load() {
 		return errEnding
@@ -105,7 +103,6 @@ type endingServer struct {
 	ending *ending
 }
 
-// Register adds an endpoint.
 func (s endingServer) Register(path string, hook http.Handler) {
 	s.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.ending.begun.Load() {

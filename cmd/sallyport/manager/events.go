@@ -16,14 +16,12 @@ const maxNote = 1024
 // brief is a manager that truncates the notes of events to maxNote.
 type brief struct{ ctrl.Manager }
 
-// GetEventRecorder returns a recorder that truncates long notes.
 func (m brief) GetEventRecorder(name string) recorder.EventRecorder {
 	return briefly{m.Manager.GetEventRecorder(name)}
 }
 
 type briefly struct{ recorder.EventRecorder }
 
-// Eventf records an event.
 func (b briefly) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	b.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", v1alpha1.Cut(fmt.Sprintf(note, args...), maxNote))
 }

@@ -18,7 +18,6 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
 
-// machines returns the runtime that the spec of a machine names.
 type machines struct {
 	vcenters vcenters
 	// pods is that of machines that are Pods, and nil where there are none.
@@ -35,7 +34,6 @@ func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 	return nil, runtime.NewNotSupported(nil, "this release does not support machines of kind %s", kindOfMachine(vm))
 }
 
-// diskRuntime returns the runtime of a disk.
 func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
 	switch {
 	case d.Spec.Runtime.VSphere != nil:
@@ -91,7 +89,6 @@ func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	return of
 }
 
-// labelled restricts the cache to objects that have the label.
 func labelled(key string) cache.ByObject {
 	exists, err := labels.NewRequirement(key, selection.Exists, nil)
 	if err != nil { // of a constant

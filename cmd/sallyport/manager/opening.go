@@ -57,7 +57,6 @@ func (o *opening) metric(now func() time.Time) prometheus.Collector {
 	})
 }
 
-// Reconcile reads the annotations.
 func (o *opening) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	if err := o.cached.Get(ctx, request.NamespacedName, configuration); client.IgnoreNotFound(err) != nil {

@@ -17,90 +17,53 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-// Options are the flags of the manager.
+// Options are the flags of the manager; addFlags has the description of each.
 type Options struct {
-	// WebhookHost and WebhookPort are the address of the webhooks.
-	WebhookHost string
-	WebhookPort int
-	// CertificateMode says where the certificate for WebhookService comes from. Its authority is set in WebhookConfiguration. Policies are
-	// registered in separate configurations.
+	WebhookHost                                           string
+	WebhookPort                                           int
 	CertificateMode, WebhookService, WebhookConfiguration string
-	// CertificateSecret has the manager's own certificate, and ExistingSecret one that is maintained elsewhere.
-	CertificateSecret, ExistingSecret string
-	// CertificateIssuer is the [KIND[.GROUP]/]NAME of an issuer of cert-manager. If it is empty, the manager creates one.
-	CertificateIssuer string
-	// CertificateDuration is how long a certificate of cert-manager is valid.
-	CertificateDuration time.Duration
-	// CABundle says who sets the authority: sallyport or cainjector. Anything else is the authority in PEM.
-	CABundle string
-	// CertificateSettle is how long API servers may take to use a new authority. CertificatePoll is how often the leader checks a
-	// rotation.
-	CertificateSettle, CertificatePoll time.Duration
-	// ClientCAFile has the authorities of client certificates that the webhooks accept, and ClientNames their common names. If
-	// ClientCAFile is empty, clients need no certificate. If ClientNames is empty, every name is accepted.
-	ClientCAFile string
-	ClientNames  []string
-	// ReplicaName and ReplicaUID identify this replica to the others. They are the name and UID of its pod.
-	ReplicaName, ReplicaUID string
-	// ShutdownDelay is how long the manager keeps serving, but not ready, after a termination signal.
-	ShutdownDelay time.Duration
-	// MetricsAddress and HealthAddress are the addresses of metrics and probes.
-	MetricsAddress, HealthAddress string
-	// ShippedPolicies is the ConfigMap with the policies of this release, and Release its version. If it is empty, no policies are applied.
-	ShippedPolicies, Release string
-	// Shipment is the hash of the policies that this replica ships. The replica becomes ready when they can be applied.
-	Shipment string
-	// Records is the destination of decision records. RecordsDeniedOnly omits admitted requests.
-	Records           string
-	RecordsDeniedOnly bool
-	// TestRunTimeout and TestRunMemory are the limits of the test run of a RegoPolicy at admission.
-	TestRunTimeout time.Duration
-	TestRunMemory  resource.QuantityValue
-	// HelmRelease is the name of the Helm release, for commands in messages.
-	HelmRelease string
-	// Patchable lists the kinds that policies may patch in addition to Sallyport's own.
-	Patchable grants.Kinds
-	// AuditInterval is how often policies with a background audit evaluate existing objects.
-	AuditInterval time.Duration
-	// AuditReports writes audit results as reports of openreports.io.
-	AuditReports bool
-	// AuditNames lists the first violating objects in the status of policies.
-	AuditNames bool
+	CertificateSecret, ExistingSecret                     string
+	CertificateIssuer                                     string
+	CertificateDuration                                   time.Duration
+	CABundle                                              string
+	CertificateSettle, CertificatePoll                    time.Duration
+	ClientCAFile                                          string
+	ClientNames                                           []string
+	ReplicaName, ReplicaUID                               string
+	ShutdownDelay                                         time.Duration
+	MetricsAddress, HealthAddress                         string
+	ShippedPolicies, Release                              string
+	Shipment                                              string
+	Records                                               string
+	RecordsDeniedOnly                                     bool
+	TestRunTimeout                                        time.Duration
+	TestRunMemory                                         resource.QuantityValue
+	HelmRelease                                           string
+	Patchable                                             grants.Kinds
+	AuditInterval                                         time.Duration
+	AuditReports                                          bool
+	AuditNames                                            bool
 
-	// Namespace is the namespace of Sallyport, with its lease and the Secrets with vCenter credentials.
 	Namespace string
 
-	// TemplateForbidden are the address ranges that OVAs are not downloaded from.
 	TemplateForbidden []net.IPNet
 
-	// ReadOnly makes the manager send nothing to runtimes. It admits requests and observes.
 	ReadOnly bool
 
-	// DiskImages imports VMDiskImages, which needs rights to objects of CDI and snapshots.
-	DiskImages bool
-	// DiskImageSecretHosts are hosts that may be sent the credentials of every image, whatever the annotations of the Secrets say.
+	DiskImages           bool
 	DiskImageSecretHosts []string
 
-	// PodRuntime enables machines of kind pod, on nodes that match PodNodeSelector.
-	PodRuntime      bool
-	PodNodeSelector map[string]string
-	// PodSnapshotRepository is the registry for snapshots of migrating machines. If it is empty, machines cannot migrate.
-	// PodSnapshotCAFile has additional authorities for its certificate.
+	PodRuntime                               bool
+	PodNodeSelector                          map[string]string
 	PodSnapshotRepository, PodSnapshotCAFile string
-	// PodSnapshotTokenHosts are hosts other than the registry's that may be sent the credentials of machines, for tokens.
-	PodSnapshotTokenHosts []string
+	PodSnapshotTokenHosts                    []string
 
-	// LeaderElect runs the reconcilers only in the replica that holds the lease.
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// CallTimeout limits every call to a runtime.
-	CallTimeout time.Duration
-	// PollInterval is how often runtimes are polled for the progress of operations. ResyncInterval is how often machines in their
-	// desired state are reconciled.
-	PollInterval, ResyncInterval time.Duration
+	CallTimeout                               time.Duration
+	PollInterval, ResyncInterval              time.Duration
 }
 
-// addFlags adds the flags to a command.
 func (o *Options) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.WebhookHost, "webhook-host", "", "`address` to serve the webhooks on; if empty, all addresses")
@@ -174,7 +137,6 @@ func (o *Options) forbidden() (all []netip.Prefix) {
 	return all
 }
 
-// patchable returns the kinds that policies may patch.
 func (o *Options) patchable(namespace string) grants.Patchable {
 	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace}}
 }
@@ -244,7 +206,6 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// duration is the value of a flag.
 type duration struct {
 	name  string
 	value time.Duration

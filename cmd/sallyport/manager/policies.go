@@ -122,7 +122,6 @@ func (o *Options) addPolicies(
 	return o.addVetting(mgr, r)
 }
 
-// versions are those of the live replicas.
 type versions interface {
 	Versions(context.Context) (map[string]string, error)
 }
@@ -158,7 +157,6 @@ type reporting struct {
 // NeedLeaderElection reports false, because every replica reports.
 func (reporting) NeedLeaderElection() bool { return false }
 
-// Start reports until the context ends.
 func (r reporting) Start(ctx context.Context) error {
 	for {
 		select {
@@ -177,7 +175,6 @@ type states struct {
 	auditor   *audit.Reconciler
 }
 
-// State returns the state of a RegoPolicy in the catalog.
 func (s states) State(name string) (policy.State, bool) {
 	is, ok := s.kept.State(name)
 	if !ok {

@@ -31,10 +31,8 @@ import (
 
 // Runtimes are functions that return the runtimes of machines and disks.
 type Runtimes struct {
-	// Machine returns the runtime of a machine.
 	Machine func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
-	// Disk returns the runtime of a disk.
-	Disk func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
+	Disk    func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
 	// Template returns the store of the templates of a VSphereTemplate. If it is nil, VSphereTemplates are not reconciled.
 	Template func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)
 	// LibraryItem returns the content library item that is the source of a template.
@@ -61,44 +59,37 @@ func kindOfDisk(d *v1alpha1.VirtualDisk) string {
 	return kindOf(d.Spec.Runtime.VSphere != nil, d.Spec.Runtime.Pod != nil)
 }
 
-// within wraps the runtimes so that calls are counted and limited.
-func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
-	metrics := runtime.NewMetrics(registry, time.Now)
-	kept := func(rt *runtime.Client, err error, kind string) (*runtime.Client, error) {
+// wrapped returns the runtimes with their clients wrapped.
+func (r Runtimes) wrapped(wrap func(rt *runtime.Client, kind string) *runtime.Client) Runtimes {
+	machine, disk := r.Machine, r.Disk
+	r.Machine = func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+		rt, err := machine(ctx, vm)
 		if err != nil {
 			return nil, err
 		}
-		return runtime.NewClient(rt, limits.Keep, metrics.Count(kind)), nil
+		return wrap(rt, kindOfMachine(vm)), nil
 	}
-	return Runtimes{
-		Machine: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
-			rt, err := r.Machine(ctx, vm)
-			return kept(rt, err, kindOfMachine(vm))
-		},
-		Disk: func(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
-			rt, err := r.Disk(ctx, d)
-			return kept(rt, err, kindOfDisk(d))
-		},
-		Template: r.Template, LibraryItem: r.LibraryItem,
+	r.Disk = func(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+		rt, err := disk(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(rt, kindOfDisk(d)), nil
 	}
+	return r
+}
+
+// within wraps the runtimes so that calls are counted and limited.
+func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
+	metrics := runtime.NewMetrics(registry, time.Now)
+	return r.wrapped(func(rt *runtime.Client, kind string) *runtime.Client {
+		return runtime.NewClient(rt, limits.Keep, metrics.Count(kind))
+	})
 }
 
 // readOnly makes the runtimes only observe.
 func (r Runtimes) readOnly() Runtimes {
-	only := func(rt *runtime.Client, err error) (*runtime.Client, error) {
-		if err != nil {
-			return nil, err
-		}
-		return rt.ReadOnly(), nil
-	}
-	all := Runtimes{
-		Machine: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
-			return only(r.Machine(ctx, vm))
-		},
-		Disk: func(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
-			return only(r.Disk(ctx, d))
-		},
-	}
+	all := r.wrapped(func(rt *runtime.Client, _ string) *runtime.Client { return rt.ReadOnly() })
 	if r.Template != nil {
 		all.Template = func(ctx context.Context, t *v1alpha1.VSphereTemplate) (template.Store, error) {
 			store, err := r.Template(ctx, t)
@@ -114,7 +105,6 @@ func (r Runtimes) readOnly() Runtimes {
 // arbiter adapts the gate to the operation reconciler, which does not depend on the webhooks.
 type arbiter struct{ gate *decision.Gate }
 
-// Arbitrate evaluates the policies for an operation.
 func (a arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
@@ -123,26 +113,12 @@ func (a arbiter) Arbitrate(
 	return operation.Admission(admission), err
 }
 
-// moves evaluates the policies for migrations that the specs of machines request.
-func moves(gate *decision.Gate) func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
-	return func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
-		admission, err := gate.AdmitsMove(ctx, vm, node)
-		if err != nil || !admission.Denied {
-			return "", "", err
-		}
-		return cmp.Or(v1alpha1.ConditionReason(admission.Reason), "Denied"), admission.Message, nil
+// denialOf returns the reason and the message of a denial; both are empty if the policies admit the request.
+func denialOf(admission decision.Admission, err error) (v1alpha1.ConditionReason, string, error) {
+	if err != nil || !admission.Denied {
+		return "", "", err
 	}
-}
-
-// sizes evaluates the policies for the sizes that the specs of machines request.
-func sizes(gate *decision.Gate) func(context.Context, *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
-	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
-		admission, err := gate.AdmitsSize(ctx, vm)
-		if err != nil || !admission.Denied {
-			return "", "", err
-		}
-		return cmp.Or(v1alpha1.ConditionReason(admission.Reason), "Denied"), admission.Message, nil
-	}
+	return cmp.Or(v1alpha1.ConditionReason(admission.Reason), "Denied"), admission.Message, nil
 }
 
 // eventSource is the reporting controller of events.
@@ -163,7 +139,6 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addTemplates adds the reconciler of VSphereTemplates and its downloads of OVAs.
 func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
 	if runtimes.Template == nil {
 		return nil
@@ -205,8 +180,11 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	}
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
-		AdmitsSize: sizes(gate), ReadOnly: o.ReadOnly,
-		Moved: hibernation.NewRecorder(events, ctrlmetrics.Registry).Moved,
+		AdmitsSize: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
+			return denialOf(gate.AdmitsSize(ctx, vm))
+		},
+		ReadOnly: o.ReadOnly,
+		Moved:    hibernation.NewRecorder(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),
@@ -215,8 +193,10 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
 	machines := &virtualmachine.Reconciler{
-		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
-		Metrics: ctrlmetrics.Registry,
+		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Resync: o.ResyncInterval, Metrics: ctrlmetrics.Registry,
+		AdmitsMove: func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
+			return denialOf(gate.AdmitsMove(ctx, vm, node))
+		},
 	}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)

@@ -63,7 +63,6 @@ func (a active) Active() (string, []registration.Policy) {
 	return set.Hash(), all
 }
 
-// timeoutOf returns the timeout of the active revision.
 func timeoutOf(state catalog.State) time.Duration {
 	if state.Active == nil {
 		return new(v1alpha1.RegoPolicySpec).Timeout()

@@ -24,7 +24,6 @@ import (
 // be marked.
 const leavePatience = 5 * time.Second
 
-// serving is the webhook server of a replica and its identity.
 type serving struct {
 	server       webhook.Server
 	ending       *ending
@@ -32,7 +31,6 @@ type serving struct {
 	certificates *certs.Certificates
 }
 
-// newServing prepares the server.
 func (o *Options) newServing(config *rest.Config, namespace string) (*serving, error) {
 	name, err := o.replicaName()
 	if err != nil {
@@ -59,7 +57,6 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 // Who sets the caBundle.
 const bySallyport, byInjector = "sallyport", "cainjector"
 
-// certificates are the options of the certificate.
 func (o *Options) certificates(namespace string) certs.Options {
 	service := o.WebhookService + "." + namespace
 	var authorities []byte
@@ -97,7 +94,6 @@ func (o *Options) issuer() *certs.Issuer {
 	return &certs.Issuer{Kind: kind, Group: group, Name: name}
 }
 
-// validateCertificates checks the flags about the certificate.
 func (o *Options) validateCertificates() error {
 	if mode := certs.Mode(o.CertificateMode); o.CABundle == byInjector && mode != certs.CertManager && mode != certs.Existing {
 		return fmt.Errorf("--ca-bundle=%s requires --certificate-mode=%s or %s: cainjector does not know the manager's own certificate", byInjector, certs.CertManager, certs.Existing)
@@ -109,7 +105,6 @@ func (o *Options) validateCertificates() error {
 	return nil
 }
 
-// replicaName returns the name that identifies this replica.
 func (o *Options) replicaName() (string, error) {
 	if o.ReplicaName != "" {
 		return o.ReplicaName, nil

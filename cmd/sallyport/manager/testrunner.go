@@ -68,7 +68,6 @@ func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int6
 // checker compiles policies in the same way as the catalog.
 type checker struct{ runner *testrun.Runner }
 
-// Check returns the errors by policy name.
 func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error {
 	_, found := new(catalog.Catalog).Build(ctx, world, nil)
 	wrong := map[string]error{}
@@ -157,7 +156,6 @@ func (t tester) Test(ctx context.Context, object *v1alpha1.RegoPolicy) (policy.T
 	return tested(finding), nil
 }
 
-// testedBefore is the result of tests that passed when this release was built.
 func testedBefore(source *catalog.Source) (policy.Tested, error) {
 	n, err := engine.CountTests(source.Tests)
 	if err != nil {

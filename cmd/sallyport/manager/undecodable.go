@@ -119,10 +119,8 @@ func (u *undecodable) counts() map[string]int {
 var undecodableObjects = prometheus.NewDesc("sallyport_undecodable_objects",
 	"Objects of a kind that do not decode into its Go type and are left out. Their events say why.", []string{"kind"}, nil)
 
-// Describe names the metric.
 func (u *undecodable) Describe(descs chan<- *prometheus.Desc) { descs <- undecodableObjects }
 
-// Collect counts the objects.
 func (u *undecodable) Collect(metrics chan<- prometheus.Metric) {
 	count := u.counts()
 	for i := range v1alpha1.Kinds {

@@ -16,13 +16,11 @@ import (
 // vcenters adapts the sessions to the reconciler of VSphereServers, which does not depend on the vSphere runtime.
 type vcenters struct{ *vsphere.Sessions }
 
-// Connect opens a session unless one is open.
 func (v vcenters) Connect(ctx context.Context, name string, connection vsphereserver.Connection) (vsphereserver.About, error) {
 	about, err := v.Sessions.Connect(ctx, name, vsphere.Connection(connection))
 	return vsphereserver.About(about), err
 }
 
-// Inventory returns the inventory of a vCenter.
 func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (vsphereserver.Inventory, error) {
 	found, err := v.Sessions.Inventory(ctx, name, tenants)
 	inventory := vsphereserver.Inventory{Hosts: found.Hosts, Places: found.Places}
@@ -42,7 +40,6 @@ func (c changes) send(ctx context.Context, of runtime.Change) {
 	}
 }
 
-// tenants evaluates the policies on the location of a machine in a vCenter.
 func tenants(gate *decision.Gate) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error) {
 		placement, err := gate.Admits(ctx, vm)
@@ -53,7 +50,6 @@ func tenants(gate *decision.Gate) vsphere.Tenants {
 	}
 }
 
-// diskTenants evaluates the policies on the location of a disk.
 func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
 	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
 		admission, err := gate.AdmitsDisk(ctx, d)
@@ -61,7 +57,6 @@ func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
 	}
 }
 
-// templateTenants evaluates the policies on the location of templates.
 func templateTenants(gate *decision.Gate) vsphere.TemplateTenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 		admission, err := gate.AdmitsTemplate(ctx, t)

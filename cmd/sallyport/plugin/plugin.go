@@ -52,7 +52,6 @@ func Main(args []string) int {
 	return run(ctx, cli.New(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}), args)
 }
 
-// run executes a command line and returns its exit code.
 func run(ctx context.Context, p *cli.Plugin, args []string) int {
 	command := rootCommand(p)
 	command.SetArgs(args)

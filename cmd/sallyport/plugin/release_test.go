@@ -131,7 +131,7 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 		"scale Deployment gate-sallyport in namespace "+system+" from 2 to 0",
 		"remove from 520 virtualmachineoperations, 4 virtualmachines\n",
 		"deployment.apps/gate-sallyport scaled to 0 in namespace "+system+", was 2\n",
-		"Waiting for the manager to stop: ", "1 Lease\n",
+		"Waiting for the manager to stop: ", "Lease "+system+"/"+leaderName+", held by the-leader\n",
 		"Finalizers removed: 520 virtualmachineoperations, 6 virtualmachines\n",
 		"virtualmachine "+ns+"/deleted; its machine stays on its runtime",
 		"helm uninstall gate -n "+system+"\n",

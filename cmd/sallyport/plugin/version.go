@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
-// versions are those of the plugin and of the replicas.
 type versions struct {
 	Client version.Info `json:"clientVersion"`
 	// Replicas are the versions of running replicas, by namespace and Lease; nil if they were not read.

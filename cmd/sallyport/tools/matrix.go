@@ -121,7 +121,6 @@ func supersedes(ctx context.Context, policy *catalog.Policy, running, wanted ask
 	return len(decision.Denials) == 0 && superseded, nil
 }
 
-// operationRequest is the AdmissionRequest that creates an operation.
 func operationRequest(wanted asked) map[string]any {
 	return map[string]any{
 		"operation": "CREATE", "namespace": matrixNamespace, "object": operationOf("new", wanted, ""),
@@ -130,10 +129,8 @@ func operationRequest(wanted asked) map[string]any {
 
 const matrixNamespace, matrixMachine = "default", "vm"
 
-// matrixWorld is a running machine with one operation in progress.
 type matrixWorld struct{ running asked }
 
-// Read answers a query from the world.
 func (w matrixWorld) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	var answer any
 	switch q.Kind {

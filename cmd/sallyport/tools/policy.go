@@ -36,7 +36,6 @@ const (
 		"- means standard input; can be repeated"
 )
 
-// policiesOf reads the policies that the arguments of a command name.
 func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error) {
 	return builtin.Release.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
 }
@@ -102,7 +101,6 @@ func inOrder(command *cobra.Command, collection *load.Collection, out io.Writer)
 // plural returns a count with its noun.
 func plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }
 
-// verb returns the form of a word for a number.
 func verb(n int, one, many string) string {
 	if n == 1 {
 		return one

@@ -66,7 +66,6 @@ func (o *formatOptions) standardInput(in io.Reader) error {
 	return o.verdict()
 }
 
-// run formats all files, and returns the errors of those that it cannot.
 func (o *formatOptions) run(paths []string) error {
 	var errs []error
 	for _, path := range paths {

@@ -31,7 +31,6 @@ var scaffold embed.FS
 // packageRoot is the parent of the packages of new policies. Those of shipped policies are below sallyport.
 const packageRoot = "policies"
 
-// draft is a new policy.
 type draft struct {
 	// Name of the RegoPolicy, and the Package of its Rego.
 	Name, Package string
@@ -136,7 +135,6 @@ func (d *draft) about(resource string) error {
 	return nil
 }
 
-// asked sets the operations that the policy matches.
 func (d *draft) asked(operations []string) error {
 	known := []string{string(v1alpha1.MatchCreate), string(v1alpha1.MatchUpdate)}
 	for _, o := range operations {

@@ -25,7 +25,6 @@ type policyTestOptions struct {
 	bad            []string // policies
 }
 
-// tested is the result of the tests of one policy.
 type tested struct {
 	policy string
 	*engine.TestRun
@@ -133,7 +132,6 @@ func (o *policyTestOptions) uncovered(r *tested) string {
 	return fmt.Sprintf("not covered by tests (%.0f%% required): %s", o.coverage, strings.Join(r.Uncovered, ", "))
 }
 
-// testPrinter prints results as text.
 type testPrinter struct {
 	o   *policyTestOptions
 	out io.Writer

@@ -119,7 +119,6 @@ func (o *replayOptions) run(command *cobra.Command) error {
 	return o.verdictOf(summary)
 }
 
-// set compiles policies.
 func (o *replayOptions) set(command *cobra.Command, from []string) (*catalog.Set, error) {
 	collection, err := policiesOf(command, from)
 	if err != nil {
@@ -147,7 +146,6 @@ func (o *replayOptions) portion(command *cobra.Command, set *catalog.Set) (repla
 	return p, nil
 }
 
-// sinceOf parses --since.
 func sinceOf(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

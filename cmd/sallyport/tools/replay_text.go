@@ -14,7 +14,6 @@ import (
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
-// replayPrinter prints the results of a replay.
 type replayPrinter struct {
 	terminal.Printer
 	errs    io.Writer
@@ -97,7 +96,6 @@ func circumstances(r *replay.Result) string {
 	return strings.Join(append(parts, fmt.Sprintf("%s:%d", r.File, r.Line)), ", ")
 }
 
-// turn returns the recorded and the new verdict.
 func (p *replayPrinter) turn(d *replay.Decision) string {
 	switch {
 	case d.Would == replay.Undecided:
@@ -111,7 +109,6 @@ func (p *replayPrinter) turn(d *replay.Decision) string {
 	}
 }
 
-// change prints the recorded and the new result of a policy.
 func (p *replayPrinter) change(c *replay.Change) {
 	p.Say("    %s: %s -> %s", c.Policy, said(c.Was), said(c.Would))
 	for _, line := range lines(c.Was) {
@@ -155,7 +152,6 @@ func lines(s *replay.Said) (all []string) {
 	return all
 }
 
-// summary prints the totals.
 func (p *replayPrinter) summary(s *replay.Summary) error {
 	text := fmt.Sprintf("%s replayed: %d would change, %d of them with a different verdict; %d undecided",
 		plural(s.Decisions, "decision", "decisions"), s.Flips, s.Verdicts, s.Undecided)

@@ -30,7 +30,6 @@ import (
 // defaultUser makes the requests if --as is not set: the administrator of kubeadm, without a group that a policy could exempt.
 const defaultUser = "kubernetes-admin"
 
-// clock is the time of requests.
 var clock = time.Now
 
 type reviewOptions struct {
@@ -178,7 +177,6 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	return verdictOf(report)
 }
 
-// check validates the flags.
 func (o *reviewOptions) check() error {
 	switch {
 	case len(o.files) == 0:
@@ -205,7 +203,6 @@ func namesOf(set *catalog.Set) string {
 // change a verdict.
 const deliberation = int32(60_000)
 
-// collection returns the policies to evaluate.
 func (o *reviewOptions) collection(files *offline.Files) (*load.Collection, error) {
 	collection, err := builtin.Release.Read(files, o.policies...)
 	if err != nil {

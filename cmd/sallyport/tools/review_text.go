@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// reviewPrinter prints reports as text.
 type reviewPrinter struct {
 	terminal.Printer
 	errs    io.Writer
@@ -43,7 +42,6 @@ func (p reviewPrinter) print(report *offline.Report) error {
 	return nil
 }
 
-// colours of the verdicts.
 var verdictColours = map[offline.Verdict]string{offline.Admitted: terminal.Green, offline.Denied: terminal.Red, offline.Undecided: terminal.Bold}
 
 // done is the verb that kubectl prints for an admitted request.
@@ -99,7 +97,6 @@ func objectOf(r *offline.Result) string {
 	return what + "/" + r.Name
 }
 
-// circumstances returns the operation, namespace and place of the request.
 func (p reviewPrinter) circumstances(r *offline.Result) string {
 	parts := []string{string(r.Operation)}
 	if r.Namespace != "" {
@@ -111,7 +108,6 @@ func (p reviewPrinter) circumstances(r *offline.Result) string {
 // place is where the object of the request was read.
 func place(r *offline.Result) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
-// line prints a line below the verdict.
 func (p reviewPrinter) line(format string, args ...any) {
 	const margin = "    "
 	p.Say("%s", margin+strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+margin+"  "))

@@ -29,7 +29,6 @@ func Run(ctx context.Context, command *cobra.Command) int {
 	return 2
 }
 
-// verdictError is the error of a command that completed and found problems.
 type verdictError struct{ text string }
 
 func (e *verdictError) Error() string { return e.text }

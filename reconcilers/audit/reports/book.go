@@ -29,7 +29,6 @@ type Page struct {
 	kept    int               // results
 }
 
-// tally has the results of a namespace.
 type tally struct {
 	summary openreports.ReportSummary
 	results []openreports.ReportResult

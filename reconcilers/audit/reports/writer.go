@@ -41,12 +41,10 @@ var (
 
 // Writer writes reports.
 type Writer struct {
-	// Client writes.
 	Client client.Client
 	// Live reads without a cache.
 	Live client.Reader
-	// Now is the clock.
-	Now func() time.Time
+	Now  func() time.Time
 }
 
 // place is the kind and namespace of a report. A policy has at most one report in each.
@@ -67,7 +65,6 @@ func (p place) gvk() schema.GroupVersionKind {
 	return schema.GroupVersion(openreports.GroupVersion).WithKind(p.kind)
 }
 
-// nameOf returns the name of every report of a policy.
 func nameOf(policy string) string { return source + "-" + policy }
 
 // Open reads which reports a policy has. It returns ErrNotServed if the cluster does not serve the report kinds.

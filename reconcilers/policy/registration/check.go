@@ -21,7 +21,6 @@ import (
 // mostConditions is the API server's limit of matchConditions per webhook.
 const mostConditions = 64
 
-// matchPath is the path of a RegoPolicy's match.
 var matchPath = field.NewPath("spec", "match")
 
 // Check returns why parts of spec.match cannot be registered: errors that the API server would return for the entries, and targets that
@@ -122,12 +121,10 @@ func swallows(wild, other string) bool {
 	return false
 }
 
-// celCompiler returns the compiler that API servers use for matchConditions.
 var celCompiler = sync.OnceValue(func() cel.Compiler {
 	return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 })
 
-// checkExpression compiles a matchCondition.
 func checkExpression(text string, path *field.Path) *field.Error {
 	trimmed := strings.TrimSpace(text)
 	if trimmed == "" {

@@ -47,7 +47,7 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 		add("is-not-terminating", isNotTerminating)
 	}
 	if asks(admissionregistrationv1.Update) {
-		add("changes-more-than-status-or-finalizers", changesMore)
+		add("changes-more-than-status-or-finalizers", changesMore+changesRequests(targets))
 	}
 	var users, groups []string
 	for i := range matches {
@@ -65,7 +65,16 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 	return append(all, ownConditions(matches)...)
 }
 
-// ownConditions returns spec.match.conditions.
+// changesRequests returns the alternatives to changesMore for the requestFields among the targets.
+func changesRequests(targets []target) (text string) {
+	for _, f := range requestFields {
+		if slices.ContainsFunc(targets, func(t target) bool { return t.has(f) }) {
+			text += " || " + f.condition()
+		}
+	}
+	return text
+}
+
 func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv1.MatchCondition) {
 	for i := range matches {
 		for _, c := range matches[i].Conditions {

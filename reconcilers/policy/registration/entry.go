@@ -45,7 +45,6 @@ var (
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete, admissionregistrationv1.Connect)
 )
 
-// nameOf returns the name of an entry.
 func nameOf(policy string, onNamespaces bool) string {
 	if onNamespaces {
 		return policy + suffixOnNamespaces
@@ -109,7 +108,6 @@ func newEntries(
 	return append(all, e)
 }
 
-// newEntry returns an entry of a policy for some targets.
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{policy: p.Name, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
@@ -146,7 +144,6 @@ func excludedNamespaces(matches []v1alpha1.PolicyMatch, home string) []string {
 	return without
 }
 
-// namespaceRequirements returns the requirements of all namespaceSelectors.
 func namespaceRequirements(matches []v1alpha1.PolicyMatch) (requirements []metav1.LabelSelectorRequirement) {
 	for i := range matches {
 		requirements = append(requirements, requirementsOf(matches[i].NamespaceSelector)...)
@@ -158,7 +155,6 @@ func selectsNamespaces(matches []v1alpha1.PolicyMatch) bool {
 	return len(namespaceRequirements(matches)) > 0
 }
 
-// objectsOf returns the objectSelector.
 func objectsOf(matches []v1alpha1.PolicyMatch) *metav1.LabelSelector {
 	var requirements []metav1.LabelSelectorRequirement
 	for i := range matches {

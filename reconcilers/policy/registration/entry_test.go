@@ -224,6 +224,7 @@ func TestTargets(t *testing.T) {
 		"every subresource":             {both("", "pods/*"), "", []string{"pods/*: a wildcard"}},
 		"every group":                   {both("*", "deployments"), "", []string{"name the groups"}},
 		"a status":                      {on("U", "deployments.apps/status"), "", []string{"match the resource itself"}},
+		"requests in a status":          {on("U", "virtualmachines.kubevirt.io/status"), "UPDATE of virtualmachines.kubevirt.io/status", nil},
 		"the end of a namespace":        {on("U", "namespaces/finalize", "namespaces"), "UPDATE of namespaces", []string{"must be able to finish"}},
 		"Leases":                        {on("U", "leases.coordination.k8s.io"), "", []string{"leaders renew Leases to show that they are alive"}},
 		"events, of either kind":        {on("C", "events", "events.events.k8s.io"), "", []string{"reports what has happened", "reports what has happened"}},
@@ -272,6 +273,8 @@ type request struct {
 	object, old string // in YAML
 	user        string
 	groups      []string
+	// of resource and subresource; things if empty
+	group, resource, part string
 }
 
 func (r *request) attributes(t *testing.T) *admission.VersionedAttributes {
@@ -292,8 +295,12 @@ func (r *request) attributes(t *testing.T) *admission.VersionedAttributes {
 	if r.user != "nobody at all" {
 		info = &user.DefaultInfo{Name: r.user, Groups: r.groups}
 	}
+	resource := schema.GroupVersionResource{Group: r.group, Version: "v1", Resource: r.resource}
+	if r.resource == "" {
+		resource.Resource = "things"
+	}
 	a := &admission.VersionedAttributes{VersionedKind: kind, Attributes: admission.NewAttributesRecord(
-		object, old, kind, "ns", "x", schema.GroupVersionResource{Version: "v1", Resource: "things"}, "", r.operation, nil, false, info)}
+		object, old, kind, "ns", "x", resource, r.part, r.operation, nil, false, info)}
 	a.VersionedObject.Set(object)
 	a.VersionedOldObject.Set(old)
 	return a
@@ -374,6 +381,31 @@ func TestConditions(t *testing.T) {
 				t.Errorf("asked is %t (%s, %v), want it left out by %q", got.Matches, got.FailedConditionName, got.Error, test.by)
 			}
 		})
+	}
+}
+
+// Writes of a status that ask for something are evaluated, and no others.
+func TestRequestsInAStatus(t *testing.T) {
+	p := policy("p", on("U", "virtualmachines.kubevirt.io/status"))
+	targets, _ := p.targets(chartRules, possible)
+	m := matcher(t, conditionsOf(p.Matches, targets))
+	const plain, asked, other = `{metadata: {name: x}, status: {}}`, `{metadata: {name: x}, status: {stateChangeRequests: [{action: Stop}]}}`, `{metadata: {name: x}, status: {ready: true}}`
+	for name, test := range map[string]struct {
+		object, old, resource, part string
+		asked                       bool
+	}{
+		"a stop":                         {asked, plain, "virtualmachines", "status", true},
+		"a stop that is carried out":     {plain, asked, "virtualmachines", "status", true},
+		"another field":                  {other, plain, "virtualmachines", "status", false},
+		"a request that was there":       {asked, asked, "virtualmachines", "status", false},
+		"without a status":               {`{metadata: {name: x}}`, `{metadata: {name: x}}`, "virtualmachines", "status", false},
+		"the object, which has a status": {asked, plain, "virtualmachines", "", false},
+		"another kind":                   {asked, plain, "virtualmachineinstances", "status", false},
+	} {
+		r := request{operation: admission.Update, object: test.object, old: test.old, group: "kubevirt.io", resource: test.resource, part: test.part}
+		if got := m.Match(t.Context(), r.attributes(t), nil, nil); got.Error != nil || got.Matches != test.asked {
+			t.Errorf("%s: evaluated is %t (%v), want %t", name, got.Matches, got.Error, test.asked)
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// findings returns the finding of each policy.
 func (l *pass) findings() map[string]Finding {
 	all := map[string]Finding{}
 	for name, r := range l.reports {

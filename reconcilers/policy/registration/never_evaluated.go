@@ -48,7 +48,6 @@ func (p *Policy) neverEvaluated(sides []*side) (lines []string) {
 	return append(lines, p.NeverEvaluated...)
 }
 
-// rules describes the rules of this side and their operations.
 func (s *side) rules() string {
 	name := "deny and warn rules"
 	if s.mutating {

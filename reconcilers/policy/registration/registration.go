@@ -81,8 +81,7 @@ type Reconciler struct {
 	Notify func(policy string)
 	// Events receives an event when the gate is opened or closed. It may be nil.
 	Events events.EventRecorder
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 
 	lastOpening *Opening  // the opening at the last pass
 	awaited     string    // the hash that not every replica has reported
@@ -261,7 +260,6 @@ func (l *pass) update(ctx context.Context, s *side, known bool) error {
 	return err
 }
 
-// next returns the entries that the policy gets in this pass, and adds to its report.
 func (l *pass) next(s *side, p *Policy) (all []*entry) {
 	report := l.report(p.Name)
 	report.generation = p.Generation

@@ -106,7 +106,6 @@ func (p *Policy) targetsBut(
 	return found, unique(refused)
 }
 
-// joined adds a resource to the target of its group with the same operations.
 func joined(targets []target, group, resource string, operations []operation) []target {
 	if len(operations) == 0 {
 		return targets
@@ -172,7 +171,6 @@ func texts[T ~string](operations []T) []string {
 	return all
 }
 
-// wild reports whether the target has a wildcard.
 func (t target) wild() bool {
 	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
 }
@@ -302,6 +300,30 @@ var neverParts = map[string]string{
 	"finalize": "the deletion of an object must be able to finish",
 }
 
+// A requestField is a field of a status with which the kind's own API server asks its controller to carry out requests of users. There
+// they can be denied, and the API server shows the denial to the user.
+type requestField struct{ group, resource, field string }
+
+// requestFields has start, stop and restart of KubeVirt's machines (pkg/virt-api/rest/lifecycle.go of kubevirt/kubevirt, version 1.7).
+var requestFields = []requestField{{"kubevirt.io", "virtualmachines", "stateChangeRequests"}}
+
+func (f *requestField) is(group, resource string) bool {
+	return group == f.group && resource == f.resource+"/status"
+}
+
+// condition returns the CEL expression that a request changes the field.
+func (f *requestField) condition() string {
+	return fmt.Sprintf(`request.resource.group == %q && request.resource.resource == %q && request.?subResource.orValue("") == "status"`+
+		` && object.?status.?%[3]s != oldObject.?status.?%[3]s`, f.group, f.resource, f.field)
+}
+
+// has reports whether the resources of the target include the status with the field.
+func (t target) has(f requestField) bool {
+	return slices.ContainsFunc(t.groups, func(group string) bool {
+		return slices.ContainsFunc(t.resources, func(resource string) bool { return f.is(group, resource) })
+	})
+}
+
 // refusal returns why an operation on a resource is never registered, "" if it can be. A wildcard is accepted only if marked.
 func refusal(group, resource string, o operation, marked bool) string {
 	name, part, _ := strings.Cut(resource, "/")
@@ -311,6 +333,7 @@ func refusal(group, resource string, o operation, marked bool) string {
 		return fmt.Sprintf(reach, "resources", v1alpha1.GroupName)
 	case !marked && group == all:
 		return fmt.Sprintf(reach, "groups", v1alpha1.GroupName)
+	case slices.ContainsFunc(requestFields, func(f requestField) bool { return f.is(group, resource) }):
 	case neverParts[part] != "":
 		return neverParts[part]
 	}

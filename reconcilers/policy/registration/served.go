@@ -21,7 +21,6 @@ type Served struct {
 	unknown   func(group string) bool // reports groups whose resources are unknown
 }
 
-// served is one resource.
 type served struct {
 	versions []string
 	verbs    []string // empty if unknown

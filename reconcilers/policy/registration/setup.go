@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // SetupWithManager registers the reconciler. It runs in the leader. The configurations are watched by name, so that Sallyport needs no right
@@ -34,13 +35,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		})
 	for _, name := range []string{r.Chart, r.Configuration} {
-		named, err := cache.New(mgr.GetConfig(), cache.Options{
-			HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", name), DefaultTransform: cache.TransformStripManagedFields(),
-		})
-		if err == nil {
-			err = mgr.Add(onlyLeading{named})
-		}
+		named, err := watch.LeaderCache(mgr, cache.Options{DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", name)})
 		if err != nil {
 			return fmt.Errorf("watching the webhook configurations %s: %w", name, err)
 		}
@@ -50,9 +45,3 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return b.Complete(r)
 }
-
-// onlyLeading is a cache that runs only in the leader.
-type onlyLeading struct{ cache.Cache }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (onlyLeading) NeedLeaderElection() bool { return true }

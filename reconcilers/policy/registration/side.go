@@ -50,7 +50,6 @@ func (r *Reconciler) newSides() []*side {
 	}
 }
 
-// of returns the entries of a policy.
 func (s *side) of(policy string) (entries []*entry) {
 	for _, onNamespaces := range []bool{false, true} {
 		if e := s.have[nameOf(policy, onNamespaces)]; e != nil {
@@ -62,7 +61,6 @@ func (s *side) of(policy string) (entries []*entry) {
 
 func (s *side) has(policy string) bool { return len(s.of(policy)) > 0 }
 
-// kind returns the kind of the configuration.
 func (s *side) kind() string {
 	if s.mutating {
 		return "MutatingWebhookConfiguration"
@@ -99,7 +97,6 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 	return nil
 }
 
-// sample reads the address of Sallyport and the covered rules from the chart's configuration.
 func (r *Reconciler) sample(s *side, chart client.Object) {
 	s.sample, s.why, s.covered = nil, fmt.Sprintf("%s %s, which has the address of Sallyport, does not exist", s.kind(), r.Chart), nil
 	for _, w := range webhooksOf(chart) {
@@ -127,7 +124,6 @@ func (r *Reconciler) get(ctx context.Context, object client.Object) (client.Obje
 	return object, nil
 }
 
-// webhooksOf returns the webhooks of either configuration as validating ones.
 func webhooksOf(configuration client.Object) []admissionregistrationv1.ValidatingWebhook {
 	switch c := configuration.(type) {
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:

@@ -1,99 +1,48 @@
 package shipping
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kube-openapi/pkg/schemaconv"
+	openapi "k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
 )
 
-// policyType is the API server's structure of a RegoPolicy for merging. Below parameters and parametersSchema, which
-// have no schema, maps are merged by key and lists are atomic; so are fields of a newer definition in other places.
-var policyType = func() typed.ParseableType {
-	parser, err := typed.NewParser(`types:
-- name: policy
-  map:
-    fields:
-    - {name: metadata, type: {namedType: metadata}}
-    - {name: spec, type: {namedType: spec}}
-- name: metadata
-  map:
-    fields:
-    - {name: labels, type: {map: {elementType: {scalar: string}}}}
-    - {name: annotations, type: {map: {elementType: {scalar: string}}}}
-- name: spec
-  map:
-    fields:
-    - {name: package, type: {scalar: string}}
-    - {name: mode, type: {scalar: string}}
-    - {name: namespaceModes, type: {namedType: atomic}}
-    - {name: override, type: {scalar: string}}
-    - {name: onError, type: {scalar: string}}
-    - {name: timeoutMilliseconds, type: {scalar: numeric}}
-    - {name: library, type: {scalar: boolean}}
-    - {name: match, type: {namedType: match}}
-    - {name: parameters, type: {namedType: deduced}}
-    - {name: parametersSchema, type: {namedType: deduced}}
-    - {name: backgroundAudit, type: {scalar: string}}
-    - {name: modules, type: {namedType: files}}
-    - {name: tests, type: {namedType: files}}
-    - {name: reads, type: {list: {elementType: {namedType: read}, elementRelationship: associative, keys: [apiVersion, kind]}}}
-    elementType: {namedType: deduced}
-- name: match
-  map:
-    fields:
-    - {name: resources, type: {namedType: atomic}}
-    - {name: namespaceSelector, type: {namedType: atomic}}
-    - {name: objectSelector, type: {namedType: atomic}}
-    - {name: conditions, type: {list: {elementType: {namedType: condition}, elementRelationship: associative, keys: [name]}}}
-    - {name: excludeNamespaces, type: {namedType: set}}
-    - {name: excludeUsers, type: {namedType: set}}
-    - {name: excludeGroups, type: {namedType: set}}
-    elementType: {namedType: deduced}
-- name: condition
-  map:
-    fields:
-    - {name: name, type: {scalar: string}}
-    - {name: expression, type: {scalar: string}}
-    elementType: {namedType: deduced}
-- name: read
-  map:
-    fields:
-    - {name: apiVersion, type: {scalar: string}}
-    - {name: kind, type: {scalar: string}}
-    - {name: indexes, type: {namedType: set}}
-    - {name: freshness, type: {scalar: string}}
-    elementType: {namedType: deduced}
-- name: file
-  map:
-    fields:
-    - {name: name, type: {scalar: string}}
-    - {name: source, type: {scalar: string}}
-    elementType: {namedType: deduced}
-- name: files
-  list: {elementType: {namedType: file}, elementRelationship: associative, keys: [name]}
-- name: set
-  list: {elementType: {scalar: string}, elementRelationship: associative}
-- name: atomic
-  scalar: untyped
-  list: {elementType: {namedType: atomic}, elementRelationship: atomic}
-  map: {elementType: {namedType: atomic}, elementRelationship: atomic}
-- name: deduced
-  scalar: untyped
-  list: {elementType: {namedType: atomic}, elementRelationship: atomic}
-  map: {elementType: {namedType: deduced}, elementRelationship: separable}
-`)
+// policyType is the API server's structure of a RegoPolicy for merging, according to its definition. Below parameters and
+// parametersSchema, which have no schema, maps are merged by key and lists are atomic; so are fields of a newer definition.
+var policyType = sync.OnceValues(func() (typed.ParseableType, error) {
+	crds, err := charts.CRDs()
 	if err != nil {
-		panic(err) // a constant
+		return typed.ParseableType{}, err
 	}
-	return parser.Type("policy")
-}()
+	i := slices.IndexFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Spec.Names.Kind == kind })
+	text, err := json.Marshal(crds[i].Spec.Versions[0].Schema.OpenAPIV3Schema)
+	if err != nil {
+		return typed.ParseableType{}, err
+	}
+	definition := &openapi.Schema{}
+	if err := json.Unmarshal(text, definition); err != nil {
+		return typed.ParseableType{}, err
+	}
+	texts := *openapi.MapProperty(openapi.StringProperty()) // as in ObjectMeta, whose fields the definition does not have
+	definition.Properties["metadata"] = *new(openapi.Schema).Typed("object", "").SetProperty("labels", texts).SetProperty("annotations", texts)
+	structure, err := schemaconv.ToSchemaFromOpenAPI(map[string]*openapi.Schema{kind: definition}, true)
+	return typed.ParseableType{Schema: structure, TypeRef: schema.TypeRef{NamedType: ptr.To(kind)}}, err
+})
 
 // fields is the part of a policy that can be shipped: labels, annotations and spec.
 type fields struct {
@@ -102,7 +51,6 @@ type fields struct {
 	set *fieldpath.Set
 }
 
-// fieldsOf returns the fields of an object.
 func fieldsOf(object map[string]any) (*fields, error) {
 	f := &fields{content: map[string]any{}}
 	if spec, ok := object["spec"].(map[string]any); ok {
@@ -118,7 +66,11 @@ func fieldsOf(object map[string]any) (*fields, error) {
 	if len(kept) > 0 {
 		f.content["metadata"] = kept
 	}
-	typed, err := policyType.FromUnstructured(f.content)
+	of, err := policyType()
+	if err != nil {
+		return nil, fmt.Errorf("reading the definition of %s: %w", kind, err)
+	}
+	typed, err := of.FromUnstructured(f.content)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +139,6 @@ func below(set *fieldpath.Set, path fieldpath.Path) (at bool, deeper *fieldpath.
 	return at, set
 }
 
-// find returns the value at a path.
 func find(in any, path fieldpath.Path) (any, bool) {
 	for _, element := range path {
 		var ok bool

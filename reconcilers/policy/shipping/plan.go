@@ -70,7 +70,6 @@ func recorded(shipped *v1alpha1.RegoPolicy) (*fields, string, error) {
 	return f, key, err
 }
 
-// lastShipped reads our record.
 func lastShipped(annotations map[string]string, applied *fieldpath.Set) *fieldpath.Set {
 	for key, text := range annotations {
 		if !strings.HasPrefix(key, recordPrefix) || !applied.Has(fieldpath.MakePathOrDie("metadata", "annotations", key)) {
@@ -149,7 +148,6 @@ func (p *plan) removed(path fieldpath.Path) bool {
 	return false
 }
 
-// nothingIn reports whether a value is empty.
 func nothingIn(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -196,7 +194,6 @@ func every(set *fieldpath.Set, is func(fieldpath.Path) bool) bool {
 	return all
 }
 
-// configuration returns the object to apply.
 func (p *plan) configuration(live *unstructured.Unstructured, name string, set *fieldpath.Set) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: p.shipped.extract(set)}
 	if u.Object == nil {

@@ -294,7 +294,6 @@ func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID)
 	return nil
 }
 
-// changeClaim patches the claim with its resourceVersion.
 func (r *Runtime) changeClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, doing string, change func(*corev1.PersistentVolumeClaim)) error {
 	if err := r.patchClaim(ctx, claim, change); err != nil {
 		return failed(err, "%s PersistentVolumeClaim %s", doing, claim.Name)
@@ -359,7 +358,6 @@ func (r *Runtime) claimsOf(ctx context.Context, m runtime.Machine, disks []v1alp
 	return claims, nil
 }
 
-// withDisks adds the claims to the Pod as volumes.
 func withDisks(pod *corev1.Pod, claims []corev1.PersistentVolumeClaim) *corev1.Pod {
 	for i := range claims {
 		mount(pod, &claims[i])
@@ -401,7 +399,6 @@ func DiskOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: claim.Namespace, Name: diskOf(claim).Name}
 }
 
-// diskOf returns the disk that a claim was created for.
 func diskOf(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
 	uid := types.UID(claim.Labels[LabelDisk])
 	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, claimName("", uid)), UID: uid}

@@ -86,7 +86,6 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (did bool, err
 	return true, nil
 }
 
-// ownedBy returns the controller reference of objects created for a machine.
 func ownedBy(m runtime.Machine) []metav1.OwnerReference {
 	return []metav1.OwnerReference{
 		*metav1.NewControllerRef(&metav1.ObjectMeta{Name: m.Name, UID: m.UID}, v1alpha1.GroupVersion.WithKind("VirtualMachine")),

@@ -100,7 +100,6 @@ func (r *Runtime) unreachable(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// instance returns the state of the Pod for a move.
 func (s *sight) instance() runtime.InstanceState {
 	switch {
 	case !s.pod.DeletionTimestamp.IsZero():

@@ -35,7 +35,6 @@ func nameOf(m runtime.Machine) string {
 	return strings.TrimRight(m.Name[:min(len(m.Name), maxName-len(id))], "-.") + id
 }
 
-// podOf returns the Pod for a machine to create.
 func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 	labels := maps.Clone(m.Labels)
 	if labels == nil {
@@ -111,7 +110,6 @@ func onNode(op corev1.NodeSelectorOperator, name string) *corev1.Affinity {
 	}}}
 }
 
-// atBest prefers the node of that name.
 func atBest(name string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
 		{Weight: 100, Preference: byName(corev1.NodeSelectorOpIn, name)},

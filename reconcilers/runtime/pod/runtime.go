@@ -24,7 +24,6 @@ import (
 
 // Runtime is a runtime whose machines are Pods.
 type Runtime struct {
-	// Client writes.
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader
@@ -233,7 +232,6 @@ func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 	return r.remove(ctx, s)
 }
 
-// remove deletes the Pod with its resourceVersion.
 func (r *Runtime) remove(ctx context.Context, s *sight, options ...client.DeleteOption) error {
 	same := client.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion}
 	if err := r.Client.Delete(ctx, s.pod, append(options, same)...); err != nil && !apierrors.IsNotFound(err) {
@@ -260,7 +258,6 @@ func (r *Runtime) order(ctx context.Context, s *sight, order agent.Order) error 
 	return nil
 }
 
-// resize changes the Pod's resource requests.
 func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error {
 	changed := s.pod.DeepCopy()
 	changed.Spec.Containers[0].Resources.Requests = requests(m)

@@ -32,12 +32,10 @@ func see(pod *corev1.Pod) (*sight, error) {
 	return &sight{pod: pod, asked: asked, report: report, disks: disksOf(pod)}, nil
 }
 
-// ended reports whether the Pod has ended for good.
 func (s *sight) ended() bool {
 	return s.pod.Status.Phase == corev1.PodFailed || s.pod.Status.Phase == corev1.PodSucceeded
 }
 
-// made reports whether an agent has created the machine.
 func (s *sight) made() bool {
 	if s.pod.Spec.NodeName == "" || s.ended() {
 		return false
@@ -51,7 +49,6 @@ func (s *sight) pending() bool { return s.report.ObservedRound < s.asked.Round }
 // round returns the number of the last round. An agent that confirms a round which was never requested does no harm.
 func (s *sight) round() int64 { return max(s.asked.Round, s.report.ObservedRound) }
 
-// power returns the power state of an existing machine.
 func (s *sight) power() v1alpha1.PowerState {
 	switch s.report.State {
 	case agent.Running:

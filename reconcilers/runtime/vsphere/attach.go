@@ -110,7 +110,6 @@ func (r *Runtime) plug(ctx context.Context, s *sighting, l *located, disk kubety
 	return changes, nil
 }
 
-// devices reads the devices of a machine.
 func (r *Runtime) devices(ctx context.Context, s *sighting) (object.VirtualDeviceList, error) {
 	var vm mo.VirtualMachine
 	if err := r.read(ctx, s.vm.Self, &vm, "config.hardware.device"); err != nil {

@@ -17,7 +17,6 @@ import (
 // name of the new machine only in its event.
 type attempts []types.TaskInfo
 
-// running returns the tasks in flight.
 func (a attempts) running() (tasks []runtime.Task) {
 	for _, info := range a {
 		if running(info) {
@@ -69,7 +68,6 @@ func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpe
 	return tasks, err
 }
 
-// recentTasks reads the recent tasks of vCenter.
 func (r *Runtime) recentTasks(ctx context.Context, each func(mo.Task), properties ...string) error {
 	var manager types.ManagedObjectReference
 	err := r.server.Call(ctx, func(c *vim25.Client) error {

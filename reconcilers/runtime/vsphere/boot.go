@@ -13,7 +13,6 @@ import (
 
 const bootField = "spec.blockDeviceRefs[].bootOrder"
 
-// bootDisks returns the attached disks in the boot order of the spec, with their names.
 func (s *sighting) bootDisks(m runtime.Machine) (keys []int32, names []string) {
 	refs := slices.DeleteFunc(m.Spec.InBootOrder(), func(ref v1alpha1.BlockDeviceRef) bool { return ref.BootOrder == nil })
 	for _, ref := range refs {
@@ -52,7 +51,6 @@ func (s *sighting) bootDifference(m runtime.Machine) (all []runtime.Difference) 
 	return []runtime.Difference{{Field: bootField, Is: cmp.Or(strings.Join(is, ", "), "none"), Wanted: strings.Join(names, ", ")}}
 }
 
-// bootName returns the name of a boot device for messages.
 func (s *sighting) bootName(key int32, disk bool) string {
 	for _, of := range s.marks {
 		if on := of.device(s.devices); disk && on != nil && on.Key == key {

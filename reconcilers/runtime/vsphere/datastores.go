@@ -16,7 +16,6 @@ import (
 // since the tenants have restricted the choice. They may deny one whose quota is used up, for example.
 const maxChecked = 16
 
-// store is a datastore and its inventory path.
 type store struct {
 	mo.Datastore
 	path v1alpha1.InventoryPath

@@ -18,7 +18,6 @@ func memoryMB(q resource.Quantity) int64 { return roundUp(q.Value(), 4*mebibyte)
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// devices returns the changes of the template's devices.
 func (p *parts) devices(m runtime.Machine) ([]types.BaseVirtualDeviceConfigSpec, error) {
 	disks, err := p.disks(cloneOf(m))
 	return append(disks, p.adapters()...), err
@@ -50,7 +49,6 @@ func (p *parts) adapters() (changes []types.BaseVirtualDeviceConfigSpec) {
 	return changes
 }
 
-// disks returns the changes that grow disks of the template.
 func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtualDeviceConfigSpec, err error) {
 	present := object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))
 	if len(clone.Disks) > len(present) {
@@ -104,7 +102,6 @@ func (r room) lacks(of types.DatastoreSummary) string {
 	return ""
 }
 
-// capacity returns the size of a disk in bytes.
 func capacity(disk *types.VirtualDisk) int64 {
 	return max(disk.CapacityInBytes, disk.CapacityInKB*1024)
 }

@@ -28,7 +28,6 @@ type located struct {
 
 func (l *located) exists() bool { return l.file != nil || len(l.holders) > 0 }
 
-// bytes returns the size of the disk.
 func (l *located) bytes() int64 {
 	switch {
 	case l.file != nil:

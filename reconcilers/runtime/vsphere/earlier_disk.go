@@ -9,7 +9,6 @@ import (
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 	kubetypes "k8s.io/apimachinery/pkg/types"
 
@@ -56,23 +55,10 @@ func (r *Runtime) removeTag(ctx context.Context, at *spot, d runtime.Disk) error
 
 // namesakes returns the UIDs of other VirtualDisks of that name with disks on the datastore.
 func (r *Runtime) namesakes(ctx context.Context, at *spot, d runtime.Disk) (uids []kubetypes.UID, err error) {
-	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
-			This: at.datastore.Browser, DatastorePath: at.folder(),
-			SearchSpec: &types.HostDatastoreBrowserSearchSpec{
-				MatchPattern: []string{nameOf(d) + "*"}, Query: []types.BaseFileQuery{&types.FolderFileQuery{}},
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		return object.NewTask(c, begun.Returnval), nil
+	files, err := r.search(ctx, at, &types.HostDatastoreBrowserSearchSpec{
+		MatchPattern: []string{nameOf(d) + "*"}, Query: []types.BaseFileQuery{&types.FolderFileQuery{}},
 	})
-	if fault.Is(err, &types.FileNotFound{}) {
-		return nil, nil // the folder does not exist yet
-	}
-	results, _ := info.Result.(types.HostDatastoreBrowserSearchResults)
-	for _, file := range results.File {
+	for _, file := range files {
 		if uid, is := strings.CutPrefix(file.GetFileInfo().Path, nameOf(d)); is && uid != string(d.UID) {
 			uids = append(uids, kubetypes.UID(uid))
 		}

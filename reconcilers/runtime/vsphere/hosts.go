@@ -12,7 +12,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// needs are the requirements for a host.
 type needs struct {
 	datastores, networks []types.ManagedObjectReference
 	memory               int64 // in bytes; 0 leaves it to vCenter
@@ -77,7 +76,6 @@ func free(host mo.HostSystem) int64 {
 	return host.Summary.Hardware.MemorySize - int64(host.Summary.QuickStats.OverallMemoryUsage)*mebibyte
 }
 
-// met returns the hosts that meet the requirements.
 func (n needs) met(hosts []mo.HostSystem) []mo.HostSystem {
 	return slices.DeleteFunc(slices.Clone(hosts), func(host mo.HostSystem) bool { return n.lacks(host) != "" })
 }
@@ -193,7 +191,6 @@ func (r *Runtime) around(ctx context.Context, s *sighting, wanted selection) (ho
 	return hosts, n, err
 }
 
-// choosesHosts reports whether DRS of a cluster is on.
 func (r *Runtime) choosesHosts(ctx context.Context, compute types.ManagedObjectReference) (bool, error) {
 	if compute.Type != "ClusterComputeResource" {
 		return false, nil

@@ -101,7 +101,6 @@ func entityOf(object any) (entity mo.ManagedEntity) {
 	return entity
 }
 
-// inventory is the inventory as read from vCenter.
 type inventory struct {
 	root    types.ManagedObjectReference
 	named   map[types.ManagedObjectReference]mo.ManagedEntity
@@ -211,7 +210,6 @@ func (i *inventory) templates(
 	return err
 }
 
-// together returns the union of the tenants.
 func together(tenants []v1alpha1.VSphereTenant) (all v1alpha1.VSphereTenant) {
 	for _, t := range tenants {
 		all.Templates = append(all.Templates, t.Templates...)

@@ -184,7 +184,6 @@ func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*obje
 	return ended, r.server.Translate(ctx, err)
 }
 
-// remembered returns the values of our keys.
 func remembered(vm *mo.VirtualMachine) map[string]string {
 	keys := map[string]string{}
 	for _, option := range vm.Config.ExtraConfig {

@@ -23,7 +23,6 @@ const (
 	aboutLibraries = "content libraries"
 )
 
-// libraryItem is spec.source.libraryItem of a VSphereTemplate.
 type libraryItem struct {
 	server *session.Server
 	of     v1alpha1.VSphereLibraryItem

@@ -127,7 +127,6 @@ func (d *libraryDownload) locate(ctx context.Context, name string) error {
 	}
 }
 
-// endpoint parses the URL of a file.
 func (d *libraryDownload) endpoint(ctx context.Context, text string) (from *url.URL, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
 		return d.server.Call(ctx, func(c *vim25.Client) (err error) {
@@ -183,7 +182,6 @@ func (d *libraryDownload) keepAlive(ctx context.Context) {
 	}
 }
 
-// Files returns the files of the item.
 func (d *libraryDownload) Files() []template.LibraryFile { return d.files }
 
 // Read returns the content of a file. It is only requested from the URL that vCenter gave, since the request contains

@@ -34,7 +34,6 @@ type markedMachines struct {
 	all []MarkedMachine
 }
 
-// read returns the machines with a mark in the folders of the tenants.
 func (m *markedMachines) read(ctx context.Context, c *vim25.Client, i *inventory, allowed []v1alpha1.InventoryPath) ([]MarkedMachine, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -87,7 +87,6 @@ func marksOf(extraConfig []types.BaseOptionValue) (all []mark) {
 	return all
 }
 
-// markOf returns the mark of a VirtualDisk.
 func markOf(all []mark, disk kubetypes.UID) (m mark, is bool) {
 	i := slices.IndexFunc(all, func(m mark) bool { return m.disk == disk })
 	if i < 0 {

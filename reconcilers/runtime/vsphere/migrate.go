@@ -96,7 +96,6 @@ func (s *sighting) destination() string {
 	return ""
 }
 
-// choose returns the host to move to.
 func (r *Runtime) choose(ctx context.Context, s *sighting, target runtime.Target, wanted selection) (mo.HostSystem, error) {
 	hosts, needs, err := r.around(ctx, s, wanted)
 	if err != nil {

@@ -37,7 +37,6 @@ func notOVA(cause error, format string, args ...any) error {
 	return runtime.NewInvalidSpec(cause, "spec.source: %s", fmt.Sprintf(format, args...))
 }
 
-// readOVA reads the descriptor of an OVA.
 func readOVA(archive template.Archive) (*ova, error) {
 	o := &ova{archive: archive, files: tar.NewReader(archive), sizes: map[string]int64{}}
 	name, size, err := o.next()

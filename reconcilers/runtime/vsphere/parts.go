@@ -154,7 +154,6 @@ func (r *Runtime) network(ctx context.Context, in section, field string, path v1
 	return ref, backing, err
 }
 
-// pooled is a resource pool.
 type pooled struct {
 	named   types.ManagedObjectReference // the object in the spec: the pool, or the cluster or host of a root pool
 	pool    types.ManagedObjectReference
@@ -210,17 +209,14 @@ func (r *Runtime) named(ctx context.Context, path v1alpha1.InventoryPath, kinds 
 	return ref, nil
 }
 
-// read reads properties of one object.
 func (r *Runtime) read(ctx context.Context, ref types.ManagedObjectReference, into any, properties ...string) error {
 	return r.server.Call(ctx, func(c *vim25.Client) error {
 		return property.DefaultCollector(c).RetrieveOne(ctx, ref, properties, into)
 	})
 }
 
-// invalid returns the error for a field of the section.
 func (in section) invalid(field, format string, args ...any) error {
 	return runtime.NewInvalidSpec(nil, "%s%s: %s", in, field, fmt.Sprintf(format, args...))
 }
 
-// invalid returns the error for a field of the clone.
 func invalid(field, format string, args ...any) error { return ofClone.invalid(field, format, args...) }

@@ -17,7 +17,6 @@ import (
 // returns the allowed ones: those at or below the paths.
 type placeCheck func(context.Context, *v1alpha1.VSphereClone) (datastores []v1alpha1.InventoryPath, err error)
 
-// allowAnywhere allows every place.
 func allowAnywhere(context.Context, *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 	return []v1alpha1.InventoryPath{""}, nil
 }

@@ -67,7 +67,6 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	return seen, nil
 }
 
-// observation returns the machine's observation.
 func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 	seen := runtime.Observation{
 		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
@@ -238,7 +237,6 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	})
 }
 
-// begin starts a task.
 func (r *Runtime) begin(ctx context.Context, s *sighting, task func(*object.VirtualMachine) (*object.Task, error)) error {
 	return r.server.Call(ctx, func(c *vim25.Client) error {
 		_, err := task(object.NewVirtualMachine(c, s.vm.Self))

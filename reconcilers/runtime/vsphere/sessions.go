@@ -53,7 +53,6 @@ type Connection struct {
 	Password runtime.Secret
 }
 
-// vcenter is a connected vCenter.
 type vcenter struct {
 	connection Connection
 	server     *session.Server

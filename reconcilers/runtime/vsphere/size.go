@@ -64,7 +64,6 @@ func resize(spec *types.VirtualMachineConfigSpec, m runtime.Machine, cores *int3
 	}
 }
 
-// fieldsOf returns the fields of differences.
 func fieldsOf(all []runtime.Difference, live bool) (fields []string) {
 	for _, d := range all {
 		if d.Live || !live {

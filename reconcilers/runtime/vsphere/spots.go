@@ -47,7 +47,6 @@ func (at *spot) vsan() bool {
 		top != nil && !*top
 }
 
-// dc returns the datacenter for govmomi's helpers.
 func (at *spot) dc(c *vim25.Client) *object.Datacenter { return object.NewDatacenter(c, at.center) }
 
 // spotOf finds the datastore of a disk. A missing datastore is an InvalidSpec error: it does not mean that the disk
@@ -74,7 +73,6 @@ func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 	return r.spotAt(ctx, *ref, path)
 }
 
-// spotAt reads a datastore with that name.
 func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, name v1alpha1.InventoryPath) (*spot, error) {
 	at := &spot{}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{
@@ -104,33 +102,36 @@ func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, 
 
 // fileAt finds the file of a disk where it belongs, nil if there is none.
 func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*types.VmDiskFileInfo, error) {
+	files, err := r.search(ctx, at, &types.HostDatastoreBrowserSearchSpec{
+		MatchPattern: []string{fileName(disk)},
+		Query:        []types.BaseFileQuery{&types.VmDiskFileQuery{Details: &types.VmDiskFileQueryFlags{CapacityKb: true}}},
+		Details:      &types.FileQueryFlags{FileType: true},
+	})
+	for _, file := range files {
+		if file, is := file.(*types.VmDiskFileInfo); is && file.Path == fileName(disk) {
+			return file, nil
+		}
+	}
+	return nil, err
+}
+
+// search lists files in the folder of the disks; none if it does not exist yet.
+func (r *Runtime) search(ctx context.Context, at *spot, spec *types.HostDatastoreBrowserSearchSpec) ([]types.BaseFileInfo, error) {
 	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
-			This: at.datastore.Browser, DatastorePath: at.folder(),
-			SearchSpec: &types.HostDatastoreBrowserSearchSpec{
-				MatchPattern: []string{fileName(disk)},
-				Query:        []types.BaseFileQuery{&types.VmDiskFileQuery{Details: &types.VmDiskFileQueryFlags{CapacityKb: true}}},
-				Details:      &types.FileQueryFlags{FileType: true},
-			},
-		})
+		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{This: at.datastore.Browser, DatastorePath: at.folder(), SearchSpec: spec})
 		if err != nil {
 			return nil, err
 		}
 		return object.NewTask(c, begun.Returnval), nil
 	})
-	if fault.Is(err, &types.FileNotFound{}) {
-		return nil, nil // the folder does not exist yet
-	}
 	if err != nil {
+		if fault.Is(err, &types.FileNotFound{}) {
+			err = nil
+		}
 		return nil, err
 	}
 	results, _ := info.Result.(types.HostDatastoreBrowserSearchResults)
-	for _, file := range results.File {
-		if file, is := file.(*types.VmDiskFileInfo); is && file.Path == fileName(disk) {
-			return file, nil
-		}
-	}
-	return nil, nil
+	return results.File, nil
 }
 
 // makeFolder creates the folder of the disks, unless it exists.

@@ -19,7 +19,6 @@ import (
 // tag is a vCenter tag, which a node selector names by category and name.
 type tag struct{ category, name string }
 
-// selection are the tags that a host must have.
 type selection []tag
 
 // selected returns the tags of selectors that must all match.
@@ -74,7 +73,6 @@ func (r *Runtime) tagged(ctx context.Context, hosts []mo.HostSystem, all selecti
 	return has, err
 }
 
-// in reports whether all tags of the selection are among the IDs.
 func (s selection) in(on []string, ids map[string]tag) bool {
 	return !slices.ContainsFunc(s, func(wanted tag) bool {
 		return !slices.ContainsFunc(on, func(id string) bool { return ids[id] == wanted })

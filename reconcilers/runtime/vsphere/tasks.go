@@ -48,7 +48,6 @@ func running(info types.TaskInfo) bool {
 	return info.State == types.TaskInfoStateQueued || info.State == types.TaskInfoStateRunning
 }
 
-// failure returns the error of a failed task.
 func failure(info types.TaskInfo) error {
 	if info.Error == nil || info.Error.Fault == nil {
 		return errors.New("the task has failed")
@@ -126,7 +125,6 @@ func (s *sighting) by(info types.TaskInfo) string {
 	return ""
 }
 
-// has reports whether a task of that kind is in flight.
 func (s *sighting) has(kind runtime.TaskKind) bool {
 	return slices.ContainsFunc(s.inFlight(), func(info types.TaskInfo) bool { return kindOf(info) == kind })
 }

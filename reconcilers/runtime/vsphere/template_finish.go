@@ -52,7 +52,6 @@ func inTimeOf(step func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return inTime(ctx, step) }
 }
 
-// unfinished is unchanged for an item that has all of its content.
 func (s *templateStore) unfinished(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
 	of, err := s.unchanged(ctx, d, item)
 	if err == nil && of.stage() == template.Partial {
@@ -61,7 +60,6 @@ func (s *templateStore) unfinished(ctx context.Context, d template.Domain, item 
 	return of, err
 }
 
-// firmwares are vCenter's names of firmwares.
 var firmwares = map[v1alpha1.VSphereFirmware]types.GuestOsDescriptorFirmwareType{
 	v1alpha1.VSphereFirmwareBIOS: types.GuestOsDescriptorFirmwareTypeBios,
 	v1alpha1.VSphereFirmwareEFI:  types.GuestOsDescriptorFirmwareTypeEfi,
@@ -95,7 +93,6 @@ func (s *templateStore) boot(ctx context.Context, d template.Domain, item templa
 	return s.change(ctx, d, item, of, spec)
 }
 
-// markAsTemplate makes the item a template.
 func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) error {
 	// vCenter does not check a version here: a change of the item is noticed by this read.
 	now, err := s.findIn(ctx, d, *of.vm.Parent, item)
@@ -143,7 +140,6 @@ func (s *templateStore) tag(ctx context.Context, d template.Domain, of *template
 	})
 }
 
-// attachTag converts the error of attaching a tag.
 func (s *templateStore) attachTag(err error, t tag) error {
 	switch {
 	case rest.IsStatusError(err, http.StatusForbidden):

@@ -119,7 +119,6 @@ func (s *templateStore) imported(
 	return item, gone(err, item)
 }
 
-// recordStage records the stage of an item.
 func (s *templateStore) recordStage(ctx context.Context, d template.Domain, item template.Item, of *templateSighting, stage string) (*templateSighting, error) {
 	mark := of.mark
 	mark.stage = stage

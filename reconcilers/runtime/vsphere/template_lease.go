@@ -27,7 +27,6 @@ const leaseReportPeriod = 2 * time.Second
 // maxStandstill is how long an upload may make no progress before the import is aborted.
 const maxStandstill = 10 * time.Minute
 
-// importing is an import in progress.
 type importing struct {
 	store   *templateStore
 	archive *ova
@@ -81,7 +80,6 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 	return info.Entity, i.call(ctx, func(ctx context.Context, c *vim25.Client) error { return nfc.NewLease(c, i.lease).Complete(ctx) })
 }
 
-// call makes one request with the timeout of a request.
 func (i *importing) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	return inTime(ctx, func(ctx context.Context) error {
 		return i.store.server.Call(ctx, func(c *vim25.Client) error { return request(ctx, c) })

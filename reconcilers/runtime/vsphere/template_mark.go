@@ -58,7 +58,6 @@ func (m templateMark) String() string {
 	return strings.Join([]string{string(m.owner), m.domain, m.Release, m.Digest, strconv.FormatInt(m.Made.UnixMilli(), 10), m.uuid, m.stage}, " ")
 }
 
-// option returns the extraConfig entry.
 func (m templateMark) option() *types.OptionValue {
 	return &types.OptionValue{Key: TemplateKey, Value: m.String()}
 }

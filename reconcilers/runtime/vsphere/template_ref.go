@@ -22,7 +22,6 @@ func resolved(m runtime.Machine) runtime.Machine {
 	return m
 }
 
-// templateField returns the field of a clone that names its source.
 func templateField(clone *v1alpha1.VSphereClone) string {
 	if clone.Template.TemplateRef != nil {
 		return "template.templateRef"

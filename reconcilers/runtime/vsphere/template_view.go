@@ -168,7 +168,6 @@ func (s *templateStore) busy(ctx context.Context, refs []types.ManagedObjectRefe
 	return busy, err
 }
 
-// item returns the item for the reconciler.
 func (of *templateSighting) item() template.Item {
 	item := template.Item{
 		Mark: of.mark.Mark, MoRef: of.vm.Self.Value, InstanceUUID: of.vm.Config.InstanceUuid, Name: of.vm.Name,

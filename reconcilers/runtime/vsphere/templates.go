@@ -41,7 +41,6 @@ func Templates(r *Runtime, tenants TemplateTenants) template.Store {
 	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, reportPeriod: leaseReportPeriod}
 }
 
-// sectionOf returns the section of the spec for a failure domain.
 func sectionOf(d template.Domain) section {
 	return section("spec.failureDomains[" + d.Domain.Name + "].")
 }
@@ -106,7 +105,6 @@ func changed(cause error, item template.Item) error {
 	return runtime.NewInvalidState(cause, "%s was changed concurrently", shown(item.Name))
 }
 
-// gone returns the error for a missing item.
 func gone(err error, item template.Item) error {
 	if runtime.IsNotFound(err) {
 		return runtime.NewInvalidState(err, "%s is gone", shown(item.Name))
@@ -114,7 +112,6 @@ func gone(err error, item template.Item) error {
 	return err
 }
 
-// Rename renames the item.
 func (s *templateStore) Rename(ctx context.Context, d template.Domain, item template.Item, name string) (renamed template.Item, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)
@@ -129,7 +126,6 @@ func (s *templateStore) Rename(ctx context.Context, d template.Domain, item temp
 	return renamed, notRenamed(err, item, name)
 }
 
-// notRenamed returns the error for a failed rename.
 func notRenamed(err error, item template.Item, name string) error {
 	switch {
 	case fault.Is(err, &types.DuplicateName{}):
@@ -140,7 +136,6 @@ func notRenamed(err error, item template.Item, name string) error {
 	return underImport(gone(err, item), item)
 }
 
-// underImport returns the error for an item that vCenter is still importing.
 func underImport(err error, item template.Item) error {
 	if item.Stage == template.Partial && (fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.TaskInProgress{})) {
 		return runtime.NewInvalidState(err, "%s is still being imported: if the importing process has ended, vCenter aborts the import after some minutes",
@@ -190,7 +185,6 @@ func (s *templateStore) change(
 	return of, nil
 }
 
-// Destroy removes the item.
 func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item template.Item) error {
 	err := inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)

@@ -22,10 +22,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
-// errPin is the error of a host with an unexpected certificate.
 var errPin = errors.New("the host has another certificate than vCenter reports")
 
-// upload is the upload of a file to a host.
 type upload struct {
 	name    string
 	to      *url.URL // contains a ticket and must not be shown
@@ -75,7 +73,6 @@ func send(ctx context.Context, s *session.Server, u upload, content io.Reader, s
 	return nil
 }
 
-// interrupted returns the error for an interrupted upload.
 func interrupted(ctx context.Context, s *session.Server, u upload, body *counted, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return s.Translate(ctx, cause)

@@ -32,10 +32,8 @@ var watched = append([]string{
 	"runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
 }, ofGuest...)
 
-// errSessionChanged ends a watch whose session has ended.
 var errSessionChanged = errors.New("the session in which changes were watched has ended")
 
-// watch is a watch in one session.
 type watch struct {
 	server    *session.Server
 	session   *vim25.Client
@@ -126,7 +124,6 @@ func (w *watch) record(updates []types.ObjectUpdate) map[string]bool {
 	return ids
 }
 
-// call makes a request in the session of the watch.
 func (w *watch) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, watchWait+watchPatience)
 	defer cancel()

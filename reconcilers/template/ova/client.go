@@ -49,7 +49,6 @@ type origin struct {
 	item  template.LibraryItem // instead of a URL
 }
 
-// parse parses a source.
 func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if !digests.MatchString(source.SHA256) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
@@ -72,7 +71,6 @@ func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*o
 	return from, nil
 }
 
-// sum returns the SHA-256 of a text.
 func sum(text []byte) string {
 	of := sha256.Sum256(text)
 	return hex.EncodeToString(of[:])

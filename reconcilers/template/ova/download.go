@@ -27,7 +27,6 @@ const (
 	minBytes = 4 << 20
 )
 
-// errTooSlow aborts a download that is too slow.
 var errTooSlow = errors.New("too slow")
 
 // Downloader opens OVAs. It is safe for concurrent use.
@@ -77,7 +76,6 @@ func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSo
 	return s, nil
 }
 
-// get requests a URL.
 func (o *Downloader) get(ctx context.Context, s *Stream, pace *pace) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.from.url, nil)
 	if err != nil {
@@ -175,7 +173,6 @@ func (p *pace) wait(do func() (int, error)) (int, error) {
 	return n, err
 }
 
-// paced is a reader limited by pace.
 type paced struct {
 	io.Reader
 	*pace

@@ -30,7 +30,6 @@ func (o *origin) canceled(ctx context.Context) error {
 	return fmt.Errorf("downloading %s: %w", o.shown, context.Cause(ctx))
 }
 
-// statusError returns the error for the server's HTTP status.
 func (o *origin) statusError(status int) error {
 	refuse := runtime.NewInvalidSpec
 	switch {

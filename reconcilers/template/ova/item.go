@@ -30,7 +30,6 @@ const (
 	maxManifest  = 1 << 20
 )
 
-// parseItem parses a source that names an item.
 func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if item == nil {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.libraryItem: no content library can be reached")
@@ -42,7 +41,6 @@ func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem)
 	}, nil
 }
 
-// collection is an item being downloaded.
 type collection struct {
 	template.Download
 	from *origin
@@ -236,7 +234,6 @@ func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.
 	return nil
 }
 
-// unwritten returns the error of an archive that cannot be written.
 func (a *collection) unwritten(err error) error {
 	if _, is := errors.AsType[*runtime.Error](err); is || err == nil {
 		return err
@@ -244,7 +241,6 @@ func (a *collection) unwritten(err error) error {
 	return a.invalid("cannot be put into an archive: %v", err)
 }
 
-// sums are the checksums of a file by algorithm.
 type sums map[string]string
 
 // others lists the algorithms other than SHA-256, for messages.
@@ -258,7 +254,6 @@ func (s sums) others() string {
 // entryOf matches a line of a manifest: SHA256(disk.vmdk)= 0123...
 var entryOf = regexp.MustCompile(`(?m)^([A-Za-z0-9-]{1,16})\((.{1,255})\) ?= ?([0-9a-fA-F]{1,128})\r?$`)
 
-// readManifest returns the checksums of a manifest by file name.
 func readManifest(text []byte) map[string]sums {
 	all := map[string]sums{}
 	for _, line := range entryOf.FindAllSubmatch(text, -1) {

@@ -114,7 +114,6 @@ func (c *Cluster) AskMachine(ctx context.Context, machine *v1alpha1.VirtualMachi
 	return c.Ask(ctx, &machineSubject{c, machine}, requests)
 }
 
-// Try creates an operation or deletes the machine, as a dry run.
 func (s *machineSubject) Try(ctx context.Context, a *Answer) error {
 	if a.Type == v1alpha1.OperationDelete {
 		this := client.Preconditions{UID: new(s.machine.UID)}
@@ -124,7 +123,6 @@ func (s *machineSubject) Try(ctx context.Context, a *Answer) error {
 	return s.Create(ctx, NewOperation(s.machine.Namespace, s.machine.Name, spec), client.DryRunAll)
 }
 
-// Right returns the permission to create an operation or to delete the machine.
 func (s *machineSubject) Right(a *Answer) *authorizationv1.ResourceAttributes {
 	if a.Type == v1alpha1.OperationDelete {
 		return &authorizationv1.ResourceAttributes{
@@ -176,7 +174,6 @@ func ParseResponse(err error) (Verdict, []Objection) {
 	return Undecided, found
 }
 
-// ofPolicies returns the causes from policies in a denial.
 func ofPolicies(s *metav1.Status) []Objection {
 	var found []Objection
 	if s.Details != nil {

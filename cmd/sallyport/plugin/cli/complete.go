@@ -29,12 +29,14 @@ func CompleteFlag(command *cobra.Command, flag string, values func(ctx context.C
 	})
 }
 
-// CompletePolicy offers the policies as the only argument.
-func (p *Plugin) CompletePolicy(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// CompleteOne offers the objects of a kind as the only argument.
+func (p *Plugin) CompleteOne(kind string) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.NamesOf(command.Context(), kind), cobra.ShellCompDirectiveNoFileComp
 	}
-	return p.NamesOf(command.Context(), PolicyKind), cobra.ShellCompDirectiveNoFileComp
 }
 
 // CompleteOthers offers the objects of a kind that are not named yet, unless a selection is given.
@@ -81,7 +83,6 @@ func (p *Plugin) NamesOf(ctx context.Context, kind string) []string {
 	return names
 }
 
-// labels returns the labels of the objects of a kind, as KEY=VALUE.
 func (p *Plugin) labels(ctx context.Context, kind string) []string {
 	known := map[string]bool{}
 	for _, object := range p.MetadataOf(ctx, kind) {

@@ -23,6 +23,16 @@ func UsageError(command *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nSee '%s --help' for usage", err, command.CommandPath())
 }
 
+// ExactlyOne requires one argument, of that kind.
+func ExactlyOne(kind string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return UsageError(command, fmt.Errorf("specify exactly one %s, got %d names", kind, len(args)))
+		}
+		return nil
+	}
+}
+
 // Describe formats an error like kubectl.
 func Describe(err error) string {
 	var status apierrors.APIStatus
@@ -59,7 +69,6 @@ func Temporary(err error) bool {
 	return code == 0 || code >= 500 || code == 408 || code == 410 || code == 429
 }
 
-// coded is an error with an exit code of its own.
 type coded struct {
 	error
 	code int
@@ -87,7 +96,6 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// warnings are the warnings of one response.
 type warnings struct {
 	texts []string
 }
@@ -103,13 +111,11 @@ func keepWarnings(ctx context.Context) (context.Context, *warnings) {
 	return context.WithValue(ctx, warningsKey{}, kept), kept
 }
 
-// warner handles the warnings of all requests.
 type warner struct {
 	// show prints the warnings of the user's requests.
 	show rest.WarningHandler
 }
 
-// HandleWarningHeaderWithContext collects or prints a warning.
 func (w warner) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
 	kept, keep := ctx.Value(warningsKey{}).(*warnings)
 	switch {

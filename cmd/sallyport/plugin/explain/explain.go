@@ -22,7 +22,6 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// explaining are the flags of explain.
 type explaining struct {
 	files       []string
 	recursive   bool
@@ -136,7 +135,6 @@ func (s *situation) unserved(p *cli.Plugin) string {
 	return service.Trouble(s.policies, p.Now())
 }
 
-// print prints the explanation as text.
 func (s *situation) print(out terminal.Printer, report *offline.Report, only string) {
 	for i, r := range report.Results {
 		if i > 0 {

@@ -112,39 +112,26 @@ func (s *situation) compile() {
 	s.set, s.states = new(catalog.Catalog).Build(s.ctx, objects, good)
 }
 
-// lastGood reads the revisions that are active in place of broken policies.
 func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
 	if err := s.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
 		s.addNote("the last good revision of a broken policy is active, but cannot be read: %v", err)
 		return nil
 	}
-	good, number := map[string]catalog.Revision{}, map[string]int64{}
-	for i := range stored.Items {
-		revision, err := catalog.Decode(stored.Items[i].Data.Raw)
-		if n := stored.Items[i].Revision; err == nil && n >= number[revision.Policy.Name] && s.has(revision.Policy.UID) {
-			revision.Policy.Spec.TimeoutMilliseconds = deliberation
-			good[revision.Policy.Name], number[revision.Policy.Name] = revision, n
+	return keeper.Newest(stored.Items, s.policies, func(stored *appsv1.ControllerRevision) *catalog.Revision {
+		revision, err := keeper.Decode(stored)
+		if err != nil {
+			return nil
 		}
-	}
-	return good
-}
-
-// has reports whether there is a policy of this UID. The revisions of a policy that was deleted and created again do not decide.
-func (s *situation) has(policy types.UID) bool {
-	for i := range s.policies {
-		if s.policies[i].UID == policy {
-			return true
-		}
-	}
-	return false
+		revision.Policy.Spec.TimeoutMilliseconds = deliberation
+		return revision
+	})
 }
 
 func (s *situation) addNote(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// readHooks reads the webhook configurations and the namespace of Sallyport.
 func (s *situation) readHooks() (err error) {
 	var mutating []admissionregistrationv1.MutatingWebhookConfiguration
 	var validating []admissionregistrationv1.ValidatingWebhookConfiguration
@@ -172,7 +159,6 @@ func (s *situation) readHooks() (err error) {
 	return err
 }
 
-// requests reads the requests to explain.
 func (s *situation) requests(p *cli.Plugin, o *explaining, args []string) error {
 	var documents []offline.Document
 	var err error
@@ -211,7 +197,6 @@ func (s *situation) named(p *cli.Plugin, which cli.Selection, args []string) ([]
 	return documents, nil
 }
 
-// request adds the request for a document, with the stored object.
 func (s *situation) request(d *offline.Document, o *explaining) error {
 	u := &unstructured.Unstructured{Object: d.Object}
 	operation := admissionv1.Operation(o.operation)
@@ -267,7 +252,6 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 	return u, nil
 }
 
-// review evaluates and explains the policies.
 func (s *situation) review(p *cli.Plugin, o *explaining) (*offline.Report, error) {
 	var reader client.Client = s
 	if s.own {

@@ -61,20 +61,11 @@ func idleCommand(p *cli.Plugin) *cobra.Command {
 	return o.machineCommand(command)
 }
 
-// machineCommand has a command take one VirtualMachine.
 func (o *marking) machineCommand(command *cobra.Command) *cobra.Command {
-	command.Args = func(command *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return cli.UsageError(command, fmt.Errorf("specify exactly one VirtualMachine, got %d names", len(args)))
-		}
-		return nil
-	}
-	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return o.NamesOf(command.Context(), cli.MachineKind), cobra.ShellCompDirectiveNoFileComp
-	}
+	command.Args = cli.ExactlyOne(cli.MachineKind)
+
+	command.ValidArgsFunction = o.CompleteOne(cli.MachineKind)
+
 	cli.CompleteValues(command, "holder")
 	return command
 }

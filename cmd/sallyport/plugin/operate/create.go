@@ -29,7 +29,6 @@ func createCommand(p *cli.Plugin) *cobra.Command {
 	return command
 }
 
-// createMachine is the command that creates a VirtualMachine.
 type createMachine struct {
 	*cli.Plugin
 	creation
@@ -74,12 +73,8 @@ func createMachineCommand(p *cli.Plugin) *cobra.Command {
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a \
     --user-data-secret web-1 --dry-run=client -o yaml > web-1.yaml`,
-		Args: func(command *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.UsageError(command, fmt.Errorf("specify exactly one NAME, got %d", len(args)))
-			}
-			return nil
-		},
+		Args: cli.ExactlyOne("NAME"),
+
 		RunE:              func(command *cobra.Command, args []string) error { return o.run(command, args[0]) },
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -87,7 +82,6 @@ func createMachineCommand(p *cli.Plugin) *cobra.Command {
 	return command
 }
 
-// required are the flags that every machine needs.
 var required = []string{"vsphere-server", "template", "folder", "resource-pool", "network"}
 
 func (o *createMachine) addFlags(command *cobra.Command) {
@@ -192,7 +186,6 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 	return spec, nil
 }
 
-// source returns the source of the machine's clone.
 func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error) {
 	if !strings.HasPrefix(o.template, "/") {
 		source.TemplateRef = &v1alpha1.VSphereTemplateReference{Name: o.template, FailureDomain: o.failureDomain}
@@ -205,7 +198,6 @@ func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error)
 	return source, nil
 }
 
-// quantity parses the value of a flag that is a size.
 func quantity(flag, value string) (resource.Quantity, error) {
 	size, err := resource.ParseQuantity(value)
 	if err != nil || size.Sign() <= 0 {

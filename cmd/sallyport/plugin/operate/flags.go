@@ -30,7 +30,6 @@ func (o *creation) addFlags(command *cobra.Command) {
 	cli.CompleteValues(command, "output", o.print.AllowedFormats()...)
 }
 
-// check reads the flags.
 func (o *creation) check() error {
 	err := o.print.Complete("%s" + cli.DryRunSuffix[o.dryRun])
 	if err == nil {

@@ -15,7 +15,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
-// verb is a command that creates one type of operation.
 type verb struct {
 	use, short, example string
 	kind                v1alpha1.OperationType
@@ -53,7 +52,6 @@ var verbs = []verb{
   kubectl sallyport evict --field-selector status.nodeName=esx-3 --wait`, v1alpha1.OperationEvict},
 }
 
-// operate is one command that creates operations.
 type operate struct {
 	*cli.Plugin
 	verb
@@ -212,7 +210,6 @@ func (o *operate) show(operation *v1alpha1.VirtualMachineOperation) error {
 	return o.printer.PrintObj(operation, o.Raw)
 }
 
-// advise prints what to do about a denial.
 func (o *operate) advise(ctx context.Context, c *cli.Cluster, name string, err error, past *v1alpha1.Override) {
 	wayOut(ctx, o.Plugin, c, name, err)
 	if past == nil {

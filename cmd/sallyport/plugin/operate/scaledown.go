@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,6 @@ import (
 // tries limits the attempts of a write after conflicts.
 const tries = 5
 
-// scaleDown is the command that removes members from a pool by name.
 type scaleDown struct {
 	*cli.Plugin
 	machines []string
@@ -46,13 +46,10 @@ func scaleDownCommand(p *cli.Plugin) *cobra.Command {
   # Remove a member only if the pool has five replicas, so that a script can be repeated
   kubectl sallyport scale-down ci --vm ci-3 --from 5`,
 		Args: func(command *cobra.Command, args []string) error {
-			switch {
-			case len(args) != 1:
-				return cli.UsageError(command, fmt.Errorf("specify exactly one VirtualMachinePool, got %d names", len(args)))
-			case len(o.machines) == 0:
+			if len(args) == 1 && len(o.machines) == 0 {
 				return cli.UsageError(command, errors.New("--vm is required: specify the members to remove"))
 			}
-			return nil
+			return cli.ExactlyOne(cli.PoolKind)(command, args)
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			o.expects = command.Flags().Changed("from")
@@ -70,12 +67,7 @@ func scaleDownCommand(p *cli.Plugin) *cobra.Command {
 			}
 			return o.run(command.Context(), c, name, wanted)
 		},
-		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return p.NamesOf(command.Context(), cli.PoolKind), cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: p.CompleteOne(cli.PoolKind),
 	}
 	f := command.Flags()
 	f.StringArrayVar(&o.machines, "vm", nil, "a member to remove, as NAME or NAME@UID; repeat for each member")
@@ -134,7 +126,6 @@ func (o *scaleDown) try(ctx context.Context, c *cli.Cluster, name string, wanted
 	return nil
 }
 
-// readPool reads a pool, and its members.
 func readPool(ctx context.Context, c *cli.Cluster, name string) (*v1alpha1.VirtualMachinePool, []v1alpha1.VirtualMachine, error) {
 	pool := &v1alpha1.VirtualMachinePool{}
 	if err := c.Get(ctx, c.Key(name), pool); err != nil {
@@ -147,7 +138,6 @@ func readPool(ctx context.Context, c *cli.Cluster, name string) (*v1alpha1.Virtu
 	return pool, members, err
 }
 
-// shrink is the change of a pool.
 type shrink struct {
 	replicas      int32
 	targets       []v1alpha1.ScaleDownTarget
@@ -205,16 +195,9 @@ func eligible(members []v1alpha1.VirtualMachine, named []v1alpha1.ScaleDownTarge
 			names = append(names, members[i].Name)
 		}
 	}
-	switch more := len(names) - most; {
-	case len(names) == 0:
-		return "none"
-	case more > 0:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(cli.SomeOf(names, most), "none")
 }
 
-// describe returns the text of the change.
 func (s *shrink) describe(from int32) string {
 	before := ""
 	if len(s.before) > 0 {

@@ -131,7 +131,6 @@ func (w *waiter) watch(ctx context.Context) (ended bool, err error) {
 	return ended, err
 }
 
-// change handles one event of the watch.
 func (w *waiter) change(event watch.Event) (ended bool, err error) {
 	operation, ok := event.Object.(*v1alpha1.VirtualMachineOperation)
 	if !ok {

@@ -22,7 +22,6 @@ const (
 	codeUnknown   = 2
 )
 
-// auditNow is the command that requests an audit of existing objects.
 type auditNow struct {
 	*listing
 	wait    bool
@@ -53,7 +52,7 @@ func auditCommand(p *cli.Plugin) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			return cli.WithCode(a.run(command, args), codeUnknown)
 		},
-		ValidArgsFunction: p.CompletePolicy,
+		ValidArgsFunction: p.CompleteOne(cli.PolicyKind),
 	}
 	a.addFlags(command)
 	f := command.Flags()
@@ -134,7 +133,6 @@ func audited(policies []v1alpha1.RegoPolicy, name string) (all []v1alpha1.RegoPo
 	return all, nil
 }
 
-// requestAudit requests an audit.
 func requestAudit(ctx context.Context, c *cli.Cluster, policy *v1alpha1.RegoPolicy, request string) error {
 	before := policy.DeepCopy()
 	if policy.Annotations == nil {
@@ -168,7 +166,6 @@ func (a *auditNow) await(ctx context.Context, c *cli.Cluster, policy *v1alpha1.R
 	return err
 }
 
-// codeOf returns the exit code of a result.
 func codeOf(v *v1alpha1.PolicyViolations) int {
 	switch {
 	case v.Count != nil && *v.Count > 0, v.AtLeast > 0:
@@ -179,7 +176,6 @@ func codeOf(v *v1alpha1.PolicyViolations) int {
 	return 0
 }
 
-// show prints the result.
 func (a *auditNow) show(policy *v1alpha1.RegoPolicy) {
 	v := policy.Status.Violations
 	if v.Count != nil {

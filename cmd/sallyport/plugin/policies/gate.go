@@ -138,7 +138,6 @@ type clocked struct {
 	clock *atomic.Int64
 }
 
-// RoundTrip implements http.RoundTripper.
 func (c clocked) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.RoundTripper.RoundTrip(r)
 	if err == nil {

@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
-// overriding are the flags of override.
 type overriding struct {
 	reason, dryRun string
 	lasts          time.Duration
@@ -54,7 +53,7 @@ func overrideCommand(p *cli.Plugin) *cobra.Command {
 	targets := command.ValidArgsFunction
 	command.ValidArgsFunction = func(command *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
-			return p.CompletePolicy(command, args, word)
+			return p.CompleteOne(cli.PolicyKind)(command, args, word)
 		}
 		return targets(command, args, word)
 	}

@@ -50,7 +50,7 @@ func policiesCommand(p *cli.Plugin) *cobra.Command {
 			return nil
 		},
 		RunE:              func(command *cobra.Command, args []string) error { return l.run(command, args) },
-		ValidArgsFunction: p.CompletePolicy,
+		ValidArgsFunction: p.CompleteOne(cli.PolicyKind),
 	}
 	l.addFlags(command)
 	command.AddCommand(resetCommand(p))

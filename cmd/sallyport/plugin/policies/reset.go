@@ -23,7 +23,6 @@ import (
 // pollPause is the pause between two polls for a reconciled change.
 const pollPause = 100 * time.Millisecond
 
-// reset is the command that resets policies to the installed release.
 type reset struct {
 	*cli.Plugin
 	all    bool
@@ -123,7 +122,6 @@ func (r *reset) run(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// one resets one policy, and reports whether anything changed.
 func (r *reset) one(ctx context.Context, c *cli.Cluster, shipped *v1alpha1.RegoPolicy) (changed bool, err error) {
 	object := &v1alpha1.RegoPolicy{}
 	err = c.Get(ctx, client.ObjectKeyFromObject(shipped), object)
@@ -181,7 +179,6 @@ func seen(policy *v1alpha1.RegoPolicy) bool {
 	return policy.Status.ObservedGeneration >= policy.Generation && len(edited(policy)) == 0
 }
 
-// shippedPolicies are the policies of the installed release.
 type shippedPolicies struct {
 	policies []v1alpha1.RegoPolicy
 	release  string

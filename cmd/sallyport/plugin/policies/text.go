@@ -23,7 +23,6 @@ const shortHash = 10
 // shownFields is how many edited fields a column has room for.
 const shownFields = 2
 
-// policiesReport describes several policies.
 type policiesReport struct {
 	policies []v1alpha1.RegoPolicy
 	// serving is the hash of the policies of each replica.
@@ -32,7 +31,6 @@ type policiesReport struct {
 	unserved bool
 }
 
-// Text prints the report.
 func (r *policiesReport) Text(p *cli.Page) {
 	p.Row("NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED")
 	for i := range r.policies {
@@ -77,7 +75,6 @@ func mode(policy *v1alpha1.RegoPolicy) string {
 	return string(policy.Spec.Mode)
 }
 
-// violations is the number of existing objects that violate a policy, or "-" if the audit has no result.
 func violations(policy *v1alpha1.RegoPolicy) string {
 	v := policy.Status.Violations
 	switch {
@@ -114,7 +111,6 @@ func active(policy *v1alpha1.RegoPolicy) string {
 	return "current"
 }
 
-// edited lists the fields that differ from the shipped policy.
 func edited(policy *v1alpha1.RegoPolicy) []string {
 	c := v1alpha1.ConditionEdited.In(policy.Status.Conditions)
 	if c == nil || c.Status != metav1.ConditionTrue {
@@ -128,7 +124,6 @@ func edited(policy *v1alpha1.RegoPolicy) []string {
 
 func short(hash string) string { return hash[:min(len(hash), shortHash)] }
 
-// problems lists the problems of a policy from its conditions.
 func problems(p *cli.Page, policy *v1alpha1.RegoPolicy) []string {
 	var found []string
 	if seen := policy.Status.ObservedGeneration; seen < policy.Generation {
@@ -160,14 +155,12 @@ func troubles(c *metav1.Condition) bool {
 	return c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown && c.Type != string(v1alpha1.ConditionTestsPassed)
 }
 
-// policyReport describes one policy.
 type policyReport struct {
 	policy *v1alpha1.RegoPolicy
 	// unserved is why no policy is evaluated, or "".
 	unserved string
 }
 
-// Text prints the report.
 func (r *policyReport) Text(p *cli.Page) {
 	o := r.policy
 	spec := &o.Spec
@@ -213,7 +206,6 @@ func (r *policyReport) Text(p *cli.Page) {
 // shownViolations is how many violating objects are listed.
 const shownViolations = 5
 
-// violations is the result of the audit of existing objects.
 func (r *policyReport) violations(p *cli.Page) string {
 	v := r.policy.Status.Violations
 	if v == nil {

@@ -18,7 +18,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
-// registration is one of these configurations, with its policies.
 type registration struct {
 	resource string
 	object   client.Object
@@ -57,7 +56,6 @@ func registered(entry string) string {
 	return entry
 }
 
-// registeredPolicies lists the registered policies.
 func (j *releasing) registeredPolicies() string {
 	var names []string
 	for _, r := range j.registrations {

@@ -65,7 +65,6 @@ func (j *releasing) mayI(ctx context.Context) error {
 	return nil
 }
 
-// right formats a permission.
 func right(a *authorizationv1.ResourceAttributes) string {
 	resource := a.Resource
 	if a.Subresource != "" {
@@ -96,7 +95,6 @@ func (j *releasing) stop(ctx context.Context) error {
 	return j.awaitEnd(ctx)
 }
 
-// scale sets the number of replicas of the manager.
 func (j *releasing) scale(ctx context.Context, replicas int32) error {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: j.installed.Deployment.Namespace, Name: j.installed.Deployment.Name}}
@@ -112,7 +110,7 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	seen := cli.NewSigns(j.Now)
-	last, told := "", ""
+	last := ""
 	for {
 		alive, err := j.alive(limited, seen)
 		switch {
@@ -125,41 +123,19 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 		case errors.Is(err, errScaled), err != nil && !cli.Temporary(err):
 			return fmt.Errorf("checking whether the manager has stopped: %w", err)
 		}
-		text := kindsOf(alive)
-		last = strings.Join(alive, ", ")
+		text := strings.Join(alive, ", ")
 		if err != nil {
 			text = err.Error()
-			last = text
 		}
-		if text != told {
+		if text != last {
 			fmt.Fprintf(j.ErrOut, "Waiting for the manager to stop: %s\n", text)
-			told = text
+			last = text
 		}
 		select {
 		case <-limited.Done():
 		case <-time.After(stopPoll):
 		}
 	}
-}
-
-// kindsOf counts objects by kind: "2 Pods, 1 Lease".
-func kindsOf(alive []string) string {
-	var kinds []string
-	of := map[string]int{}
-	for _, one := range alive {
-		kind, _, _ := strings.Cut(one, " ")
-		if of[kind] == 0 {
-			kinds = append(kinds, kind)
-		}
-		of[kind]++
-	}
-	for i, kind := range kinds {
-		kinds[i] = fmt.Sprintf("%d %s", of[kind], kind)
-		if of[kind] > 1 {
-			kinds[i] += "s"
-		}
-	}
-	return strings.Join(kinds, ", ")
 }
 
 // alive lists what shows that a manager runs or will run: Pods, a Deployment whose controller has yet to act, and Leases in all namespaces.

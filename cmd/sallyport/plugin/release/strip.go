@@ -41,7 +41,6 @@ const (
 	shownErrors = 10
 )
 
-// releasable is a kind of Sallyport's group, whose objects can have finalizers.
 type releasable struct {
 	schema.GroupVersionResource
 	// singular is the singular name of the resource.
@@ -81,7 +80,6 @@ func (j *releasing) discover() ([]releasable, error) {
 	return found, nil
 }
 
-// objects returns a client for the metadata of all kinds.
 func (j *releasing) objects() (metadata.Interface, error) {
 	config := rest.CopyConfig(j.Config)
 	config.QPS, config.Burst = stripQPS, 2*stripQPS
@@ -108,7 +106,6 @@ func paged[T runtime.Object](ctx context.Context, what string, list pager.ListPa
 	return nil
 }
 
-// survey counts the objects of a kind.
 func (j *releasing) survey(ctx context.Context, k *releasable) error {
 	c, err := j.objects()
 	if err != nil {
@@ -205,7 +202,6 @@ func (j *releasing) strip(ctx context.Context) error {
 	return errors.New("finalizers keep reappearing; another controller re-adds them, possibly a manager outside of this cluster")
 }
 
-// stripper is one pass over all objects.
 type stripper struct {
 	*releasing
 	client metadata.Interface
@@ -217,7 +213,6 @@ type stripper struct {
 	passing error   // the last temporary error
 }
 
-// err returns why finalizers remain.
 func (s *stripper) err() error {
 	err := errors.Join(s.errs...)
 	if more := s.failed - len(s.errs); more > 0 {
@@ -263,7 +258,6 @@ func (s *stripper) patch(ctx context.Context, k *releasable, o *metav1.PartialOb
 	return err
 }
 
-// record records the result of a patch.
 func (s *stripper) record(k *releasable, o *metav1.PartialObjectMetadata, rest []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

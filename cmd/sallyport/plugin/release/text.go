@@ -17,7 +17,6 @@ const chartReplicas = 2
 // shownNames is how many objects of a sort are named.
 const shownNames = 20
 
-// printPlan prints the plan.
 func (j *releasing) printPlan() {
 	p := cli.NewPage(j.Out, j.Now())
 	i := &j.installed
@@ -66,7 +65,6 @@ func (j *releasing) printBusy() {
 	p.Flush()
 }
 
-// printEnd prints the result and the next commands.
 func (j *releasing) printEnd() {
 	done := j.counted(func(k *releasable) int { return len(k.released) }, "")
 	fmt.Fprintf(j.Out, "Finalizers removed: %s%s\n", cmp.Or(done, "none"), cli.DryRunSuffix[j.dryRun])
@@ -96,7 +94,6 @@ func (j *releasing) printEnd() {
 	p.Flush()
 }
 
-// next prints the next commands.
 func (j *releasing) next(p *cli.Page) {
 	i := &j.installed
 	switch {

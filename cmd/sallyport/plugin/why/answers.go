@@ -51,7 +51,6 @@ func printDiagnosis(p *cli.Page, what string, requests []cli.Answer) {
 	}
 }
 
-// rank returns the position of the group.
 func rank(a *cli.Answer) int {
 	switch {
 	case a.Verdict == cli.Accepted && len(a.Warnings) == 0:
@@ -62,7 +61,6 @@ func rank(a *cli.Answer) int {
 	return 2
 }
 
-// headings are the verdicts in text.
 var headings = map[cli.Verdict]string{
 	cli.Accepted: "Allowed now", cli.Refused: "Denied now", cli.Undecided: "Denied now, undecided", cli.Forbidden: "Forbidden now", cli.Unknown: "Unknown",
 }

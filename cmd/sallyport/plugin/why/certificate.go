@@ -29,7 +29,6 @@ import (
 // certificateArgument selects the report about the certificate of the webhooks.
 const certificateArgument = "certificate"
 
-// certificateReport describes the certificate of the webhooks.
 type certificateReport struct {
 	Mode      string `json:"mode,omitempty"`
 	Namespace string `json:"namespace"`
@@ -45,7 +44,6 @@ type certificateReport struct {
 	issued string // the name of cert-manager's Certificate and Secret
 }
 
-// certificateSecret is a Secret with a certificate for the webhooks.
 type certificateSecret struct {
 	Name     string     `json:"name"`
 	Issuer   string     `json:"issuer,omitempty"`
@@ -96,7 +94,6 @@ func (r *certificateReport) addUnknown(err error) {
 	}
 }
 
-// readAuthorities returns the authorities of each webhook configuration, by its name.
 func readAuthorities(ctx context.Context, c *cli.Cluster, r *certificateReport) map[string]*x509.CertPool {
 	all := map[string]*x509.CertPool{}
 	for _, name := range []string{cli.Product, cli.PoliciesConfiguration} {
@@ -154,7 +151,6 @@ func (r *certificateReport) secret(ctx context.Context, c *cli.Cluster, name, ho
 	}
 }
 
-// served reads what replicas report.
 func (r *certificateReport) served(ctx context.Context, c *cli.Cluster, now time.Time) {
 	leases := &coordinationv1.LeaseList{}
 	if err := c.List(ctx, leases, client.InNamespace(r.Namespace), client.MatchingLabels{replicas.Label: "true"}); err != nil {
@@ -214,7 +210,6 @@ func (r *certificateReport) certManager(ctx context.Context, c *cli.Cluster) {
 	}
 }
 
-// Text prints the report.
 func (r *certificateReport) Text(p *cli.Page) {
 	p.Line("Certificate of the webhooks in namespace %s\n", r.Namespace)
 	p.Row("Mode:", r.Mode)

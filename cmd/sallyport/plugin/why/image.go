@@ -13,7 +13,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// imageReport describes a VMDiskImage, in addition to objectReport.
 type imageReport struct {
 	UID    string                     `json:"uid"`
 	Spec   v1alpha1.VMDiskImageSpec   `json:"spec"`
@@ -60,7 +59,6 @@ func (l *looking) image(ctx context.Context) error {
 	return nil
 }
 
-// Text prints the report.
 func (r *imageReport) Text(p *cli.Page) {
 	var waits []string
 	for _, about := range []v1alpha1.ConditionType{v1alpha1.ConditionReady, v1alpha1.ConditionDeletionBlocked} {

@@ -15,7 +15,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// Text prints the report.
 func (r *machineReport) Text(p *cli.Page) {
 	m := r.Machine
 	status := &m.Status
@@ -66,7 +65,6 @@ func abandon(m *v1alpha1.VirtualMachine) []string {
 	}
 }
 
-// guest returns the information from the guest of a machine.
 func guest(status *v1alpha1.VirtualMachineStatus) string {
 	var texts []string
 	if g := status.Guest; g != nil {
@@ -137,7 +135,6 @@ func printClaim(p *cli.Page, status *v1alpha1.VirtualMachineStatus, states map[s
 	p.Row("Undoing:", strings.Join(undoing, "\n"))
 }
 
-// Text prints the report.
 func (r *operationReport) Text(p *cli.Page) {
 	o := r.Operation
 	p.Line("VirtualMachineOperation %s in namespace %s: %s of VirtualMachine %s\n",
@@ -198,7 +195,6 @@ func (r *operationReport) since(p *cli.Page) string {
 	return ""
 }
 
-// machine prints the claim on the machine of the operation.
 func (r *operationReport) machine(p *cli.Page) {
 	if r.Machine == nil {
 		p.Row("Machine:", r.MachineError)

@@ -27,7 +27,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// objectReport describes an object of any kind.
 type objectReport struct {
 	Object *metav1.PartialObjectMetadata `json:"object"`
 	// Resource is the resource name of its kind, such as deployments.apps.
@@ -141,7 +140,6 @@ func (r *objectReport) unknown(what string, err error) {
 	r.Unknown = append(r.Unknown, fmt.Sprintf("%s: %v", what, err))
 }
 
-// Try sends a request as kubectl would.
 func (l *looking) Try(ctx context.Context, a *cli.Answer) error {
 	object := l.object.DeepCopy()
 	if a.Type == v1alpha1.OperationDelete {
@@ -152,7 +150,6 @@ func (l *looking) Try(ctx context.Context, a *cli.Answer) error {
 	return l.SubResource("scale").Patch(ctx, object, patch, client.DryRunAll)
 }
 
-// Right returns the permission that a request needs.
 func (l *looking) Right(a *cli.Answer) *authorizationv1.ResourceAttributes {
 	of := l.object.Mapping.Resource
 	right := &authorizationv1.ResourceAttributes{
@@ -295,7 +292,6 @@ func (l *looking) decode(into runtime.Object) bool {
 	return err == nil
 }
 
-// Text prints the report.
 func (r *objectReport) Text(p *cli.Page) {
 	o := r.Object
 	where := ""
@@ -353,7 +349,6 @@ func (r *objectReport) Text(p *cli.Page) {
 	printDiagnosis(p, strings.ToLower(o.Kind), r.Requests)
 }
 
-// guards lists the labels and annotations that protect an object.
 func (r *objectReport) guards() string {
 	var guards []string
 	switch value, is := r.Object.Labels[v1alpha1.LabelDeletionProtection]; {

@@ -18,7 +18,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
-// poolReport describes a VirtualMachinePool, in addition to objectReport.
 type poolReport struct {
 	Status v1alpha1.VirtualMachinePoolStatus `json:"status"`
 	// Reconciled reports whether the status is about the current spec.
@@ -29,21 +28,18 @@ type poolReport struct {
 	Busy []busyMember `json:"busy,omitempty"`
 }
 
-// goingMember is a member that is being removed.
 type goingMember struct {
 	Name string `json:"name"`
 	// Deleted reports that the member is being deleted. Otherwise it is in spec.scaleDownTargets.
 	Deleted bool `json:"deleted"`
 }
 
-// busyMember is a member that is busy.
 type busyMember struct {
 	Name   string    `json:"name"`
 	Holder string    `json:"holder"`
 	Until  time.Time `json:"until"`
 }
 
-// pool adds what a VirtualMachinePool waits for.
 func (l *looking) pool(ctx context.Context, now time.Time) error {
 	pool := &v1alpha1.VirtualMachinePool{}
 	if !l.decode(pool) {
@@ -69,7 +65,6 @@ func (l *looking) pool(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// busy adds the members with a busy Lease.
 func (l *looking) busy(ctx context.Context, members []v1alpha1.VirtualMachine, now time.Time) error {
 	list := &coordinationv1.LeaseList{}
 	if err := l.List(ctx, list, client.InNamespace(l.object.GetNamespace()), client.HasLabels{v1alpha1.LabelBusyMachine}); err != nil {
@@ -115,7 +110,6 @@ func (r *poolReport) waits() (waits []*metav1.Condition) {
 // shownMembers limits the members that are named.
 const shownMembers = 10
 
-// Text prints the report.
 func (r *poolReport) Text(p *cli.Page) {
 	s := &r.Status
 	p.Row("Members:", fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))

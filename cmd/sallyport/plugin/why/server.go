@@ -11,7 +11,6 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-// serverReport describes a VSphereServer, in addition to objectReport.
 type serverReport struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Reconciled reports whether the status is about the current spec.
@@ -33,7 +32,6 @@ func (l *looking) server() {
 	}
 }
 
-// Text prints the report.
 func (r *serverReport) Text(p *cli.Page) {
 	var waits, orphans []string
 	if c := v1alpha1.ConditionReady.In(r.Conditions); c != nil && c.Status != metav1.ConditionTrue {

@@ -14,7 +14,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
-// templateReport describes a VSphereTemplate, in addition to objectReport.
 type templateReport struct {
 	Status v1alpha1.VSphereTemplateStatus `json:"status"`
 	// Reconciled reports whether the status is about the current spec.
@@ -58,7 +57,6 @@ func (l *looking) users(ctx context.Context) error {
 	return err
 }
 
-// Text prints the report.
 func (r *templateReport) Text(p *cli.Page) {
 	var releases, waits []string
 	for i := range r.Status.FailureDomains {
@@ -73,7 +71,6 @@ func (r *templateReport) Text(p *cli.Page) {
 	p.Row("Used by:", cmp.Or(cli.SomeOf(r.Users, shownMembers), "none"))
 }
 
-// has lists the releases of a failure domain.
 func has(d *v1alpha1.VSphereFailureDomainStatus) string {
 	var kept []string
 	for _, v := range d.Versions {

@@ -107,7 +107,6 @@ func runWhy(ctx context.Context, p *cli.Plugin, args []string, output string) er
 	return cli.Render(p.Out, r, p.Now())
 }
 
-// machineReport describes a VirtualMachine.
 type machineReport struct {
 	Machine *v1alpha1.VirtualMachine `json:"virtualMachine"`
 	// Unfinished are the operations that hold it or wait for it, oldest first.
@@ -138,7 +137,6 @@ func gatherMachine(ctx context.Context, c *cli.Cluster, name string) (cli.Report
 	return r, nil
 }
 
-// operationReport describes a VirtualMachineOperation.
 type operationReport struct {
 	Operation *v1alpha1.VirtualMachineOperation `json:"virtualMachineOperation"`
 	// Machine is absent if there is none of that name, or if it may not be read.

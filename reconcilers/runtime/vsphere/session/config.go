@@ -46,7 +46,6 @@ type Config struct {
 // errBadURL replaces the error of url.Parse, which quotes the whole URL with a password that it may contain.
 var errBadURL = errors.New("it must be https://host, without a user")
 
-// address returns the URL of the SDK.
 func (c *Config) address() (*url.URL, error) {
 	address, err := url.Parse(c.URL)
 	if err != nil || address.Scheme != "https" || address.Host == "" || address.User != nil {

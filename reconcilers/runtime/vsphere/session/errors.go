@@ -41,7 +41,6 @@ func (s *Server) unansweredError(cause error) error {
 	return runtime.NewUnavailable(cause, "vCenter %s did not answer in time", s.Config.Name)
 }
 
-// faultError returns the error for a fault of vCenter.
 func (s *Server) faultError(err error, answer types.BaseMethodFault) error {
 	name := s.Config.Name
 	switch f := answer.(type) {
@@ -85,7 +84,6 @@ func KindOfFault(f types.BaseMethodFault) string {
 	return reflect.TypeOf(f).Elem().Name()
 }
 
-// lacking lists the missing privileges and their objects.
 func lacking(f *types.NoPermission) string {
 	on := func(privileges string, object types.ManagedObjectReference) string {
 		return fmt.Sprintf("the privilege %s on %s %s", privileges, object.Type, object.Value)

@@ -69,7 +69,6 @@ func (h *hang) record(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-// answer records an answer.
 func (h *hang) answer() { h.answered, h.between = time.Now(), nil }
 
 // listening records the answers of a vCenter.
@@ -78,7 +77,6 @@ type listening struct {
 	hang *hang
 }
 
-// RoundTrip sends a request.
 func (l listening) RoundTrip(ctx context.Context, request, response soap.HasFault) error {
 	err := l.RoundTripper.RoundTrip(ctx, request, response)
 	if err == nil || soap.IsSoapFault(err) {

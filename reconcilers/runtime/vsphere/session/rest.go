@@ -104,7 +104,6 @@ func (s *Server) DropREST(ctx context.Context, ended *rest.Client) {
 	}
 }
 
-// closeREST logs out.
 func (s *Server) closeREST(ctx context.Context) {
 	if s.restSession.turn.Acquire(ctx, 1) != nil {
 		return

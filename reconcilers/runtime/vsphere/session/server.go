@@ -37,7 +37,6 @@ const (
 	idleTimeout = 30 * time.Second
 )
 
-// errClosed is the error of a closed Server.
 var errClosed = errors.New("the connection was closed")
 
 // Server is one vCenter. It logs in on demand, shares the session, and logs in again when vCenter has ended it. It is
@@ -62,7 +61,6 @@ type Server struct {
 	hang        hang
 }
 
-// connection is a session and its client.
 type connection struct {
 	*vim25.Client
 	manager *session.Manager
@@ -76,7 +74,6 @@ type rejection struct {
 	err         error
 }
 
-// isRecent reports whether those credentials were rejected recently.
 func (r rejection) isRecent(user *url.Userinfo) bool {
 	return r.credentials == user.String() && time.Since(r.at) < refusalPause
 }
@@ -185,7 +182,6 @@ func (s *Server) connected(ctx context.Context) (*connection, error) {
 	}
 }
 
-// logIn logs in and returns the connection.
 func (s *Server) logIn() (any, error) {
 	ctx, cancel := context.WithTimeout(s.dying, loginTimeout)
 	defer cancel()
