@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,19 +26,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	install.Main(m)
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // clock is one for a whole fixture.
 type clock struct {
@@ -148,21 +142,16 @@ type fixture struct {
 
 func newFixture(t *testing.T, replicas ...string) *fixture {
 	t.Helper()
-	api, err := install.Client(env.Shared(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api, namespace := install.Shared(t, "certs-")
 	f := &fixture{T: step.T{T: t}, api: api, clock: clock{now: time.Now().Truncate(time.Second)}, board: board{all: map[string]string{}}}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certs-"}}
-	f.Must(api.Create(t.Context(), namespace))
-	service := "sallyport-webhook." + namespace.Name + ".svc"
+	service := "sallyport-webhook." + namespace + ".svc"
 	f.options = Options{
-		Mode: SelfSigned, Secret: types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"}, Issued: "sallyport-webhook-tls",
+		Mode: SelfSigned, Secret: types.NamespacedName{Namespace: namespace, Name: "sallyport-certificate"}, Issued: "sallyport-webhook-tls",
 		DNSNames:       []string{service, service + ".cluster.local"},
-		Configurations: []string{namespace.Name, "not-there"},
+		Configurations: []string{namespace, "not-there"},
 		OwnValidity:    30 * day24, Now: f.Now,
 	}
-	f.configure(namespace.Name)
+	f.configure(namespace)
 	for _, name := range replicas {
 		f.serve(name)
 	}

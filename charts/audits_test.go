@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -13,7 +12,7 @@ import (
 func TestReportsAreAChoice(t *testing.T) {
 	for values, want := range map[string]bool{"": false, "audits: {reports: true}": true} {
 		objects := render(t, values)
-		args := rendered[appsv1.Deployment](t, objects, "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args
+		args := managerArgs(t, objects)
 		rules := rendered[rbacv1.ClusterRole](t, objects, "ClusterRole", "sallyport").Rules
 		granted := slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "openreports.io") })
 		if asked := slices.Contains(args, "--audit-reports=true"); asked != want || granted != want {
@@ -27,7 +26,7 @@ func TestPolicyReadersReadNoNames(t *testing.T) {
 	const role = "sallyport-policy-viewer"
 	for values, want := range map[string]bool{"": false, "rbac: {policyReaders: [system:authenticated]}": true} {
 		objects := render(t, values)
-		args := rendered[appsv1.Deployment](t, objects, "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args
+		args := managerArgs(t, objects)
 		bound := slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
 			return o.GetKind() == "ClusterRoleBinding" && o.GetName() == role
 		})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 )
 
 // What the program may do about certificates, and is told of them, follows from the mode.
@@ -54,7 +53,7 @@ func TestCertificates(t *testing.T) {
 		if diff := cmp.Diff(test.rights, rights); diff != "" {
 			t.Errorf("%q: rights (-want +got):\n%s", values, diff)
 		}
-		for _, arg := range rendered[appsv1.Deployment](t, all, "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args {
+		for _, arg := range managerArgs(t, all) {
 			for _, flag := range []string{"--certificate-mode=", "--certificate-issuer=", "--existing-secret=", "--ca-bundle="} {
 				if strings.HasPrefix(arg, flag) {
 					args = append(args, arg)

@@ -15,30 +15,17 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	"sallyport.dev/sallyport/charts"
 	releaseasked "sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
 	policyregistration "sallyport.dev/sallyport/reconcilers/policy/registration"
-	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
 // matchConditionsOf are those of all webhooks, by a name: of the chart's own, of the shipped policies on other kinds, and of the floor.
 func matchConditionsOf(t *testing.T) map[string]string {
 	t.Helper()
-	mutating, validating, err := charts.Webhooks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := catalog.Compile(shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mutating, validating := configurations(t)
 	var all []policyregistration.Policy
-	for _, p := range set.Policies() {
+	for _, p := range shipped.Set(t).Policies() {
 		all = append(all, releaseasked.About(p))
 	}
 	changes, judges, _ := releaseasked.Registration().Preview(mutating, validating, all)

@@ -13,14 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 )
 
 func TestCRDs(t *testing.T) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	crds := definitions(t)
 	var names []string
 	for _, crd := range crds {
 		names = append(names, crd.Name)

@@ -10,8 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
 // judges are the fields of the kinds that users write and that reach a runtime, with the policy that judges each, or with why none has to.
@@ -130,14 +129,8 @@ var judgesOfSubresources = map[string]string{
 
 // Each field of a kind that reaches a runtime, and each subresource, has a policy that judges it, or a reason. A new field has no row yet.
 func TestEveryFieldHasAJudge(t *testing.T) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	crds := definitions(t)
+	shipped := shipped.Policies(t)
 	used := map[string]bool{}
 	for _, crd := range crds {
 		kind := &v1alpha1.Kinds[slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Name == crd.Spec.Names.Kind })]

@@ -40,7 +40,7 @@ func TestPatchableIsTheDefault(t *testing.T) {
 		"patchable: {pods: null, replicationcontrollers: null, configmaps: All, daemonsets.apps: null, replicasets.apps: null, " +
 			"statefulsets.apps: null, cronjobs.batch: null, jobs.batch: null}": "configmaps=All,deployments.apps=Metadata",
 	} {
-		args := rendered[appsv1.Deployment](t, render(t, values), "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args
+		args := managerArgs(t, render(t, values))
 		for _, arg := range []string{"--patchable=" + want, "--helm-release=sallyport"} {
 			if !slices.Contains(args, arg) {
 				t.Errorf("there is no %s in %v", arg, args)

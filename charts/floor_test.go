@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
 // floors are the names of the ValidatingAdmissionPolicies, with the policies whose parameters they read.
@@ -52,10 +52,7 @@ func TestFloorIsWantedAndFollowsWhatIsShipped(t *testing.T) {
 
 // What the floor is about is what the policy matches, but for scales, which say nothing of their objects.
 func TestFloorMatchesAsThePolicyDoes(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	all := render(t, "floor: {enabled: true}")
 	asked := map[string]map[string]bool{}
 	for name, policy := range floors {

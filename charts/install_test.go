@@ -16,12 +16,14 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -139,6 +141,59 @@ func (c *cluster) get(t *testing.T, o client.Object, in, name string) {
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: in, Name: name}, o); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// make creates objects, which are deleted at the end of the test.
+func (c *cluster) make(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Delete(context.Background(), o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// bind gives a user a ClusterRole, in namespace default unless everywhere.
+func (c *cluster) bind(t *testing.T, role, user string, everywhere bool) {
+	t.Helper()
+	of := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+	to := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}
+	if everywhere {
+		c.make(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "test-" + user}, RoleRef: of, Subjects: to})
+		return
+	}
+	c.make(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "test-" + user}, RoleRef: of, Subjects: to})
+}
+
+// as is the client of a user.
+func (c *cluster) as(t *testing.T, user string, groups ...string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(c.cp.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	other, err := client.New(config, client.Options{Scheme: c.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// sallyport is the client of the account of the release.
+func (c *cluster) sallyport(t *testing.T) client.Client {
+	t.Helper()
+	config, err := c.cp.ServiceAccountConfig(t.Context(), namespace, "sallyport")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := client.New(config, client.Options{Scheme: c.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
 }
 
 // eventually waits for a condition.

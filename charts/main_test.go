@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -115,6 +118,32 @@ func find(all []*unstructured.Unstructured, kind, name string) *unstructured.Uns
 		}
 	}
 	return nil
+}
+
+// definitions are those of the chart.
+func definitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crds, err := charts.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crds
+}
+
+// configurations are those of the chart's own webhooks.
+func configurations(t *testing.T) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	t.Helper()
+	mutating, validating, err := charts.Webhooks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mutating, validating
+}
+
+// managerArgs are those of the manager.
+func managerArgs(t *testing.T, all []*unstructured.Unstructured) []string {
+	t.Helper()
+	return rendered[appsv1.Deployment](t, all, "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args
 }
 
 // rendered gives one of the objects as its type.

@@ -16,7 +16,7 @@ import (
 )
 
 // helm#12819: null removes a default, and Helm keeps it in the values of the release: the next upgrade with --reuse-values has it again,
-// where there is no default any more. So whatever may be missing may be null.
+// where there is no default any more. So whatever may be missing may be null. No object takes fields that it does not have.
 func TestSchemaTakesNullForWhatMayBeMissing(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart(t), "values.schema.json"))
 	if err != nil {
@@ -38,6 +38,9 @@ func TestSchemaTakesNullForWhatMayBeMissing(t *testing.T) {
 	var check func(path string, of map[string]any)
 	check = func(path string, of map[string]any) {
 		required, _ := of["required"].([]any)
+		if of["properties"] != nil && of["additionalProperties"] == nil {
+			t.Errorf("%s takes fields that it does not have, such as misspelt ones", path)
+		}
 		for _, kind := range []string{"properties", "patternProperties"} {
 			properties, _ := of[kind].(map[string]any)
 			for name, property := range properties {

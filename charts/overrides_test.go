@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -18,24 +17,12 @@ import (
 func TestOverridesAreWrittenByTheirUsers(t *testing.T) {
 	c := newCluster(t)
 	c.helm(t, "install", release, chart(t), "-n", namespace, "--create-namespace", "--set", "webhook.failurePolicy=Ignore")
-	config := rest.CopyConfig(c.cp.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "mallory", Groups: []string{"system:masters"}}
-	mallory, err := client.New(config, client.Options{Scheme: c.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mallory := c.as(t, "mallory", "system:masters")
 	const key = "sallyport.dev/override"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "overridden", UID: "other"}}
 	pod.Spec.Containers = []corev1.Container{{Name: "a", Image: "a"}}
 	pod.Annotations = map[string]string{key: "a-policy; uid=; by=kubernetes-admin; until=2026-01-01T00:00:00Z; a new object"}
-	if err := mallory.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Delete(context.Background(), pod, client.GracePeriodSeconds(0)); err != nil {
-			t.Error(err)
-		}
-	})
+	c.make(t, pod)
 	write := func(ctx context.Context, uid, by string) error {
 		value := fmt.Sprintf("a-policy; uid=%s; by=%s; until=2026-01-01T00:00:00Z; ticket 42", uid, by)
 		return mallory.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"annotations":{%q:%q}}}`, key, value), client.DryRunAll)

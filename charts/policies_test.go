@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
 // configured gives the policies that the chart ships with values, by name, with the Rego that it refers to.
@@ -74,10 +74,7 @@ func TestShippedPoliciesAreTheSource(t *testing.T) {
 	if want := []string{"images-children", "kubevirt-definitions", "kubevirt-machines"}; !slices.Equal(optional, want) {
 		t.Errorf("by default it does not ship %v, want %v", optional, want)
 	}
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	if len(all) != len(shipped) {
 		t.Errorf("it ships %v, and there are %d", slices.Sorted(maps.Keys(all)), len(shipped))
 	}

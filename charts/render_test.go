@@ -17,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
-
-	"sallyport.dev/sallyport/charts"
 )
 
 // everything turns on what is off, and gives a value to what has none.
@@ -185,10 +183,7 @@ func TestImage(t *testing.T) {
 
 func TestDefinitionsAreTheGenerated(t *testing.T) {
 	all := render(t, "")
-	want, err := charts.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := definitions(t)
 	for _, crd := range want {
 		got := rendered[apiextensionsv1.CustomResourceDefinition](t, all, "CustomResourceDefinition", crd.Name)
 		if got.Annotations["helm.sh/resource-policy"] != "keep" {
@@ -202,10 +197,7 @@ func TestDefinitionsAreTheGenerated(t *testing.T) {
 
 // The configurations that the binary knows are the chart's; what is another release's own is put in.
 func TestWebhooksAreTheDocumented(t *testing.T) {
-	mutating, validating, err := charts.Webhooks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mutating, validating := configurations(t)
 	all := render(t, "")
 	got := rendered[admissionregistrationv1.ValidatingWebhookConfiguration](t, all, "ValidatingWebhookConfiguration", "sallyport")
 	if diff := cmp.Diff(validating.Webhooks, got.Webhooks); diff != "" {

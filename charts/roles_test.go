@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -15,25 +14,9 @@ func TestRolesForPeople(t *testing.T) {
 	c := newCluster(t)
 	c.install(t)
 	for _, role := range []string{"view", "edit", "admin", "sallyport-policy-editor"} {
-		binding := &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "people-" + role},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: role}},
-		}
-		if err := c.Create(t.Context(), binding); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Delete(context.Background(), binding) })
+		c.bind(t, role, role, false)
 	}
-	everywhere := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "people-everywhere"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "everywhere"}},
-	}
-	if err := c.Create(t.Context(), everywhere); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Delete(context.Background(), everywhere) })
+	c.bind(t, "view", "everywhere", true)
 	may := func(ctx context.Context, user, verb, resource, subresource string) bool {
 		namespace := metav1.NamespaceDefault
 		if user == "everywhere" {

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 )
 
 // kindSchema validates objects of one kind as the API server does.
@@ -30,10 +29,7 @@ type kindSchema struct {
 
 func newKindSchema(t *testing.T, kind string) kindSchema {
 	t.Helper()
-	crds, err := charts.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	crds := definitions(t)
 	for _, crd := range crds {
 		if crd.Spec.Names.Kind == kind {
 			return newSchema(t, crd)
@@ -101,12 +97,7 @@ func TestSchemaDecides(t *testing.T) {
 	pool := func(metadata string) string {
 		return "{scaleDownPolicy: NewestFirst, virtualMachineTemplate: {metadata: {" + metadata + "}, spec: {runtime: {pod: {}}}}}"
 	}
-	tests := map[string]struct {
-		kind string
-		spec string
-		old  string // the spec that it replaces, if any
-		want string // part of the only error; empty for none
-	}{
+	decides(t, map[string]decision{
 		"labels of members":                {kind: members, spec: pool(`labels: {team: "", example.com/a.b_c-d: A.b-1, "` + strings.Repeat("a", 63) + `": x}, annotations: {Example_1: "any text"}`)},
 		"a key with a space":               {kind: members, spec: pool(`labels: {"a b": x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
 		"a key of a prefix":                {kind: members, spec: pool(`labels: {example.com/: x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
@@ -199,26 +190,46 @@ func TestSchemaDecides(t *testing.T) {
 		"a pool above":                     {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, resourcePools: [/dc/..]}]}", want: "must not have . or .. as an element"},
 		"a datastore by its name":          {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, datastores: [fast]}]}", want: "must be an inventory path"},
 		"a long timeout":                   {kind: policy, spec: "{package: a, timeoutMilliseconds: 5000, " + modules + ", " + match + "}", want: "spec.timeoutMilliseconds"},
-	}
+	})
+}
+
+// decision is a spec, and what the schema says of it.
+type decision struct {
+	kind string
+	spec string
+	old  string // the spec that it replaces, if any
+	want string // part of the only error; empty for none
+}
+
+// decides has the schemas of the kinds validate specs.
+func decides(t *testing.T, rows map[string]decision) {
+	t.Helper()
 	schemas := map[string]kindSchema{}
-	for _, kind := range []string{machine, operation, policy, server, members} {
-		schemas[kind] = newKindSchema(t, kind)
-	}
-	for name, test := range tests {
+	for name, row := range rows {
+		schema, known := schemas[row.kind]
+		if !known {
+			schema = newKindSchema(t, row.kind)
+			schemas[row.kind] = schema
+		}
 		t.Run(name, func(t *testing.T) {
-			schema := schemas[test.kind]
 			var old map[string]any
-			if test.old != "" {
-				old = schema.decode(t, "spec: "+test.old)
+			if row.old != "" {
+				old = schema.decode(t, "spec: "+row.old)
 			}
-			checkErrors(t, schema.validate(schema.decode(t, "spec: "+test.spec), old), test.want)
+			errs := schema.validate(schema.decode(t, "spec: "+row.spec), old)
+			switch {
+			case row.want == "" && len(errs) > 0:
+				t.Errorf("refused: %v", errs.ToAggregate())
+			case row.want != "" && (len(errs) != 1 || !strings.Contains(errs[0].Error(), row.want)):
+				t.Errorf("want one error with %q, got %v", row.want, errs)
+			}
 		})
 	}
 }
 
 // The URL of a vCenter, and the one error that it gives.
 func TestSchemaOfServerURLs(t *testing.T) {
-	schema := newKindSchema(t, "VSphereServer")
+	rows := map[string]decision{}
 	for name, test := range map[string][2]string{
 		"a host":                            {"https://vcenter.example.org", ""},
 		"a port and a path":                 {"https://vcenter.example.org:8443/sdk", ""},
@@ -235,33 +246,20 @@ func TestSchemaOfServerURLs(t *testing.T) {
 		"a host that ends in a hyphen":      {"https://vcenter-", "spec.url must be https://host"},
 		"a place in the middle of the text": {"see https://vcenter", "spec.url must begin with https://"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			text := fmt.Sprintf("spec: {url: %q, trust: {caBundle: '-----BEGIN CERTIFICATE-----'}, credentialsSecretRef: {name: vc}}", test[0])
-			checkErrors(t, schema.validate(schema.decode(t, text), nil), test[1])
-		})
+		spec := fmt.Sprintf("{url: %q, trust: {caBundle: '-----BEGIN CERTIFICATE-----'}, credentialsSecretRef: {name: vc}}", test[0])
+		rows[name] = decision{kind: "VSphereServer", spec: spec, want: test[1]}
 	}
-}
-
-func checkErrors(t *testing.T, errs field.ErrorList, want string) {
-	t.Helper()
-	switch {
-	case want == "" && len(errs) > 0:
-		t.Errorf("refused: %v", errs.ToAggregate())
-	case want != "" && len(errs) != 1:
-		t.Errorf("want one error with %q, got %v", want, errs)
-	case want != "" && !strings.Contains(errs[0].Error(), want):
-		t.Errorf("want %q, got %q", want, errs[0].Error())
-	}
+	decides(t, rows)
 }
 
 func TestSchemaOfTemplateSources(t *testing.T) {
-	schema := newKindSchema(t, "VSphereTemplate")
 	const (
 		url    = "url: 'https://images.example.org/a.ova'"
 		item   = "libraryItem: {library: golden, name: ubuntu}"
 		bundle = "caBundle: '-----BEGIN CERTIFICATE-----'"
 		either = "spec.source must have either url or libraryItem"
 	)
+	rows := map[string]decision{}
 	for name, test := range map[string]struct{ source, want string }{
 		"a URL":                     {url, ""},
 		"a URL and a bundle":        {url + ", " + bundle, ""},
@@ -274,13 +272,11 @@ func TestSchemaOfTemplateSources(t *testing.T) {
 		"a library without a name":  {"libraryItem: {library: '', name: ubuntu}", "spec.source.libraryItem.library"},
 		"a URL of HTTP":             {"url: 'http://images.example.org/a.ova'", "spec.source.url must begin with https://"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			text := fmt.Sprintf(`spec: {serverRef: {name: vc}, name: ubuntu, release: "1", source: {sha256: "%s", %s},
-				failureDomains: [{name: a, folder: /dc/vm/a, resourcePool: /dc/host/c, datastore: /dc/datastore/d, network: /dc/network/n}]}`,
-				strings.Repeat("0", 64), test.source)
-			checkErrors(t, schema.validate(schema.decode(t, text), nil), test.want)
-		})
+		rows[name] = decision{kind: "VSphereTemplate", want: test.want, spec: fmt.Sprintf(`{serverRef: {name: vc}, name: ubuntu, release: "1", source: {sha256: "%s", %s},
+			failureDomains: [{name: a, folder: /dc/vm/a, resourcePool: /dc/host/c, datastore: /dc/datastore/d, network: /dc/network/n}]}`,
+			strings.Repeat("0", 64), test.source)}
 	}
+	decides(t, rows)
 }
 
 func TestSchemaDefaults(t *testing.T) {

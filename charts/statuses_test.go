@@ -31,16 +31,7 @@ func TestSubresourcesChangeNoLabels(t *testing.T) {
 	machine := newMachine("relabelled")
 	machine.SetLabels(labels)
 	machine.SetAnnotations(annotations)
-	for _, o := range []client.Object{space, pod, deployment, node, machine} {
-		if err := c.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := c.Delete(context.Background(), o, client.GracePeriodSeconds(0)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	c.make(t, space, pod, deployment, node, machine)
 	relabel, annotate := `{"metadata":{"labels":{"team":"b"}}}`, `{"metadata":{"annotations":{"sallyport.dev/min-replicas":null}}}`
 	status := func(ctx context.Context, o client.Object, patch string) error {
 		return c.Status().Patch(ctx, o, merge("%s", patch), client.DryRunAll)

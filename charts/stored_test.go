@@ -13,8 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"sallyport.dev/sallyport/charts"
 )
 
 // managedFields is the ValidatingAdmissionPolicy that bounds them.
@@ -27,10 +25,7 @@ func merge(format string, args ...any) client.Patch {
 // copyOfDisks is a definition like that of VirtualDisks in a group of its own: no webhook is asked, and it can be changed.
 func (c *cluster) copyOfDisks(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	crds, err := charts.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	crds := definitions(t)
 	for _, crd := range crds {
 		if crd.Spec.Names.Kind == "VirtualDisk" {
 			crd.Spec.Group, crd.Name = "stored.example.org", crd.Spec.Names.Plural+".stored.example.org"

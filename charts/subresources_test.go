@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
-	"sallyport.dev/sallyport/charts"
 )
 
 // unasked are the resources of ours that no webhook of the chart is asked about when they are written, and why not.
@@ -19,10 +17,7 @@ var unasked = map[string]string{
 // "Subresource and kind gaps": what can be written of our kinds in any way is what policies are asked about, or is listed here. A kind or a
 // subresource that comes later is not forgotten.
 func TestSubresourceAndKindGaps(t *testing.T) {
-	mutating, validating, err := charts.Webhooks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mutating, validating := configurations(t)
 	var asked []admissionregistrationv1.RuleWithOperations
 	for _, w := range validating.Webhooks {
 		asked = append(asked, w.Rules...)
@@ -36,10 +31,7 @@ func TestSubresourceAndKindGaps(t *testing.T) {
 			}
 		}
 	}
-	crds, err := charts.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	crds := definitions(t)
 	for _, crd := range crds {
 		plural := crd.Spec.Names.Plural
 		for _, version := range crd.Spec.Versions {

@@ -9,7 +9,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -171,14 +170,7 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 	c.finalizersOfOurs(t)
 
 	// Sallyport's own writes of policies pass, and only of those.
-	own, err := c.cp.ServiceAccountConfig(t.Context(), namespace, "sallyport")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sallyport, err := client.New(own, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sallyport := c.sallyport(t)
 	if err := sallyport.Create(t.Context(), newPolicy("own"), client.DryRunAll); err != nil {
 		t.Errorf("Sallyport ships a policy: %v", err)
 	}
@@ -188,12 +180,7 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 		t.Error("Sallyport changes the spec of a machine, and nobody is asked")
 	}
 	// An account of the same name elsewhere is somebody else, whatever it may do.
-	namesake := rest.CopyConfig(c.cp.Config)
-	namesake.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:default:sallyport", Groups: []string{"system:masters"}}
-	other, err := client.New(namesake, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := c.as(t, "system:serviceaccount:default:sallyport", "system:masters")
 	if err := other.Create(t.Context(), newPolicy("own"), client.DryRunAll); !asked(t, err) {
 		t.Error("another account of that name writes a policy, and nobody is asked")
 	}
@@ -204,37 +191,11 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 // finalizersOfOurs: who removes one is asked about, unless they may override machines-abandon, or are Sallyport.
 func (c *cluster) finalizersOfOurs(t *testing.T) {
 	t.Helper()
-	labels := map[string]string{"app.kubernetes.io/part-of": "sallyport"}
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "machine-editors", Labels: labels},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{"sallyport.dev"}, Resources: []string{"virtualmachines"}, Verbs: []string{"get", "patch", "update"},
-		}},
-	}
-	bound := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "machine-editors", Labels: labels},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "machine-editor"}},
-	}
-	for _, o := range []client.Object{role, bound} {
-		if err := c.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	impersonated := rest.CopyConfig(c.cp.Config)
-	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "machine-editor"}
-	editor, err := client.New(impersonated, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := c.cp.ServiceAccountConfig(t.Context(), namespace, "sallyport")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sallyport, err := client.New(own, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.make(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "machine-editors"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"sallyport.dev"}, Resources: []string{"virtualmachines"}, Verbs: []string{"get", "patch", "update"},
+	}}})
+	c.bind(t, "machine-editors", "machine-editor", true)
+	editor, sallyport := c.as(t, "machine-editor"), c.sallyport(t)
 	keep := func(finalizers string) client.Patch {
 		return client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))
 	}
@@ -266,20 +227,8 @@ func (c *cluster) finalizersOfOurs(t *testing.T) {
 // annotation is there is not enough for others, and not for the next write.
 func (c *cluster) uncheckedWrites(t *testing.T) {
 	t.Helper()
-	bound := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "editors", Labels: map[string]string{"app.kubernetes.io/part-of": "sallyport"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sallyport-policy-editor"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "editor"}},
-	}
-	if err := c.Create(t.Context(), bound); err != nil {
-		t.Fatal(err)
-	}
-	impersonated := rest.CopyConfig(c.cp.Config)
-	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "editor"}
-	editor, err := client.New(impersonated, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.bind(t, "sallyport-policy-editor", "editor", true)
+	editor := c.as(t, "editor")
 	edit := func(unchecked, source string) client.Patch {
 		return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil,
 			`{"metadata":{"annotations":{"sallyport.dev/unchecked":%s}},"spec":{"modules":[{"name":"%s.rego","source":"package sallyport.lib"}]}}`, unchecked, source))

@@ -12,10 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/env"
@@ -23,10 +20,7 @@ import (
 	"sallyport.dev/sallyport/test/step"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	install.Main(m)
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // fixture is a namespace with replicas in it.
 type fixture struct {
@@ -58,16 +52,10 @@ func (c *clock) add(d time.Duration) {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	config := env.Shared(t).Config
-	api, err := install.Client(config)
-	if err != nil {
-		t.Fatal(err)
+	api, namespace := install.Shared(t, "replicas-")
+	return &fixture{
+		T: step.T{T: t}, api: api, config: env.Shared(t).Config, namespace: namespace, clock: clock{now: time.Now().Truncate(time.Millisecond)},
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "replicas-"}}
-	f := &fixture{T: step.T{T: t}, api: api, config: config, clock: clock{now: time.Now().Truncate(time.Millisecond)}}
-	f.Must(api.Create(t.Context(), namespace))
-	f.namespace = namespace.Name
-	return f
 }
 
 // replica is one that is driven by hand, by the clock of the fixture.

@@ -6,15 +6,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 )
 
 // A machine that is about to be given its size is counted with what others were given, not with what they ask for, and however old they are.
 func TestAdmitsSize(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, tc := range map[string]struct {
 		asks, has int32 // of the other machine
 		want      string
@@ -24,7 +19,7 @@ func TestAdmitsSize(t *testing.T) {
 		"the other one shrinks":   {2, 4, "QuotaExceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newShippedFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{})
 			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}, quota: map[string]any{"cpu": int64(7)}, created: 2000, other: func(vm *v1alpha1.VirtualMachine) {
 				vm.Spec.CPU, vm.Status.Allocated = &tc.asks, &v1alpha1.VSphereAllocation{CPU: &tc.has}
 			}}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -94,10 +94,6 @@ func cloned(folder, datastore v1alpha1.InventoryPath) *v1alpha1.VirtualMachine {
 }
 
 func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
 	pod := svm("Running")
 	pod.Spec.Runtime.Pod = &v1alpha1.PodRuntime{}
 	const below = "; allowed folders: /dc/vm/a"
@@ -126,7 +122,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 				"Use an existing VSphereServer. To list them, run `kubectl get vsphereservers`."}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newShippedFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{})
 			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 			before := tc.machine.DeepCopy()
 			got, err := f.Admits(t.Context(), tc.machine)
@@ -212,10 +208,7 @@ func (o onTheirWay) Read(_ context.Context, q engine.Query) (engine.Answer, erro
 // oneAtATime are the shipped policies with limits of one move for each node and host.
 func oneAtATime(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "placement-migration" })
 	shipped[i].Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"maxPerNode": 1, "maxPerHost": 1}`)}
 	return shipped
@@ -308,10 +301,6 @@ func TestArbitrateMoves(t *testing.T) {
 
 // Of two machines that were admitted at once the older one is made. One that is there is not taken away by a quota.
 func TestAdmitsTheOlderMachineWithinAQuota(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, tc := range map[string]struct {
 		created    int64
 		instanceID string
@@ -323,7 +312,7 @@ func TestAdmitsTheOlderMachineWithinAQuota(t *testing.T) {
 		"the younger one, which is made": {999, "50120a8b-7a3c-4bde-9f00-0123456789ab", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newShippedFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{})
 			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}, quota: map[string]any{"machines": int64(1)}, created: tc.created}
 			vm := cloned("/dc/vm/a", "/dc/datastore/d")
 			vm.Status.InstanceID = tc.instanceID
@@ -337,10 +326,7 @@ func TestAdmitsTheOlderMachineWithinAQuota(t *testing.T) {
 // Policies that judge the creation of machines, and those in mode Audit, do not keep a machine away that exists; a fact that
 // cannot be read decides nothing.
 func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	never := policyOf("never", fmt.Sprintf(denyMetadata, "Never")+`deny contains {"reason": "Never", "message": "not today"} if true`+"\n",
 		func(s *v1alpha1.RegoPolicySpec) {
 			s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions = []string{"*"}, []string{"*"}
@@ -388,11 +374,7 @@ func disk(datastore v1alpha1.InventoryPath) *v1alpha1.VirtualDisk {
 
 // A disk is judged by its datastore, before it is made and each time that it is attached.
 func TestAdmitsDisk(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newShippedFixture(t, world{}, shipped...)
+	f := newShippedFixture(t, world{})
 	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 	if got, err := f.AdmitsDisk(t.Context(), disk("/dc/datastore/d")); err != nil || got.Denied {
 		t.Errorf("got %+v, %v", got, err)

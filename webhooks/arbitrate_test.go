@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -103,10 +103,6 @@ func undoing(name string) func(*v1alpha1.VirtualMachineStatus) {
 
 // The same policies that admitted an operation say, at the moment of its claim, whether it may and whose place it takes.
 func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
 	start, stop, forced := svmop("start", v1alpha1.OperationStart, false), svmop("stop", v1alpha1.OperationStop, false), svmop("force", v1alpha1.OperationStop, true)
 	finished := svmop("done", v1alpha1.OperationStop, true)
 	finished.Status.Phase = v1alpha1.OperationCompleted
@@ -128,7 +124,7 @@ func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
 		"the machine is gone":               {stop, nil, nil, decision.Admission{Denied: true, Reason: "VirtualMachineNotFound"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newShippedFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{})
 			f.facts = unasked{t}
 			got, err := f.Arbitrate(t.Context(), &tc.operation, tc.machine, tc.unfinished)
 			if err != nil {
@@ -185,10 +181,7 @@ _ann if {
 
 // What Warn and Audit mode say refuses nothing here either.
 func TestArbitrateFollowsModes(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "operations-applicability" })
 	shipped[i].Spec.Mode = v1alpha1.ModeAudit
 	f := newShippedFixture(t, world{}, shipped...)

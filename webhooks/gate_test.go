@@ -24,6 +24,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/double/toys"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -141,8 +142,12 @@ func newFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture
 // shippedSets are those of the tests that ask the shipped policies, which take long to compile with the race detector.
 var shippedSets catalog.Sets
 
+// newShippedFixture has the shipped policies, or those of a list that begins with them.
 func newShippedFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
 	t.Helper()
+	if len(policies) == 0 {
+		policies = shipped.Policies(t)
+	}
 	return fixtureOf(t, &shippedSets, w, policies)
 }
 

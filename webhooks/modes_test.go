@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 )
@@ -97,10 +97,7 @@ func TestWarningsAreOneLineEach(t *testing.T) {
 
 // Where the supersede policy does not refuse, nothing yields to the newer operation either: it waits.
 func TestNewerOperationWaitsWhereSupersedeIsNotEnforced(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	for i := range shipped {
 		if shipped[i].Name == "operations-supersede" || shipped[i].Name == "operations-applicability" {
 			inStage("test", v1alpha1.ModeWarn)(&shipped[i].Spec)

@@ -8,7 +8,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -175,13 +174,9 @@ func TestOverrideOfABrokenPolicy(t *testing.T) {
 // An operation on a machine that is not there is refused to who may override the policy, too: there is nothing to act on. Nor does
 // an override count that says nobody's name.
 func TestOverrideForAMachineThatIsNotThere(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const applicability = "operations-applicability"
 	for _, by := range []string{"by=alice; ", ""} {
-		f := newShippedFixture(t, world{}, shipped...)
+		f := newShippedFixture(t, world{})
 		f.facts = &nowhere{rights: rights{holders: map[string]string{"alice": applicability}}}
 		o := svmop("a", v1alpha1.OperationStop, false)
 		o.Annotations = map[string]string{v1alpha1.AnnotationOverride: applicability + "; uid=; " + by + "until=2026-11-20T10:30:00Z; drill"}

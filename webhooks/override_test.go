@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -421,11 +420,7 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 // A machine that passed by override is not let through to a vCenter that its namespace must not use: that is asked again and
 // again, of nobody.
 func TestOverrideIsNoneForWhereAMachineIs(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newShippedFixture(t, world{}, shipped...)
+	f := newShippedFixture(t, world{})
 	f.facts = &rights{holders: map[string]string{sallyportUser: "servers-tenancy"}, err: errors.New("nothing is known")}
 	machine := svm("Running")
 	machine.Annotations = map[string]string{v1alpha1.AnnotationOverride: "servers-tenancy; uid=; by=" + sallyportUser + "; until=2026-11-20T10:30:00Z; drill"}

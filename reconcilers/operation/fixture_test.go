@@ -2,7 +2,6 @@ package operation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,34 +71,17 @@ func (p *policies) Arbitrate(
 	return admission, nil
 }
 
-// errCrash is what a client returns whose process is no more.
-var errCrash = errors.New("the process crashed")
-
-// writes counts the writes of a client, and crashes at the one given: before it or just after.
+// writes counts the writes of a client.
 type writes struct {
-	count, crashAt int
-	after          bool
-	gone           bool
-	before         func(client.Object) // a write of a status
-	log            []string
+	count  int
+	before func(client.Object) // a write of a status
+	log    []string
 }
 
 func (w *writes) do(what string, write func() error) error {
-	if w.gone {
-		return errCrash
-	}
 	w.count++
 	w.log = append(w.log, what)
-	if w.count != w.crashAt {
-		return write()
-	}
-	w.gone = true
-	if w.after {
-		if err := write(); err != nil {
-			return err
-		}
-	}
-	return errCrash
+	return write()
 }
 
 func (w *writes) client(inner client.WithWatch) client.Client {
@@ -160,17 +141,10 @@ const machine = "web-1"
 
 func newFixture(t *testing.T, power v1alpha1.PowerState) *fixture {
 	t.Helper()
-	api, err := install.Client(env.Shared(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operation-"}}
-	if err := api.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace.Name, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
+	api, namespace := install.Shared(t, "operation-")
+	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
 	f.machine(power)
-	f.restart(&writes{})
+	f.start()
 	return f
 }
 
@@ -190,10 +164,10 @@ func (f *fixture) machine(power v1alpha1.PowerState) {
 	f.world.AddInstance(fake.Instance{Owner: vm.UID, Power: power, Incarnation: incarnation, NodeName: "node-1"})
 }
 
-// restart replaces the reconciler by a new one, as a new process would.
-func (f *fixture) restart(w *writes) {
-	f.writes = w
-	client := w.client(f.api)
+// start makes the reconciler.
+func (f *fixture) start() {
+	f.writes = &writes{}
+	client := f.writes.client(f.api)
 	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
 	f.r = &Reconciler{Arbiter: f.policies, Events: &f.events, Driver: &drive.Driver{
 		Client: client, Live: f.api, Locks: f.locks,

@@ -1,12 +1,10 @@
 package operation
 
 import (
-	"fmt"
 	"testing"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 func TestStart(t *testing.T) {
@@ -75,50 +73,4 @@ func TestStopOverStuckStart(t *testing.T) {
 	f.ask("stop", "Stop")
 	f.until("stop", "Completed/Succeeded")
 	checkStopOverStart(f)
-}
-
-// A crash before or just after any write of a Stop over a stuck Start: the next process ends where this one would have.
-func TestStopOverStuckStartCrashes(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		t.Run(fmt.Sprintf("after the write %v", after), func(t *testing.T) {
-			t.Parallel()
-			for n := 1; ; n += depth.Of(3, 1) {
-				crashed := crash(t, n, after)
-				if !crashed {
-					t.Logf("not as many as %d writes", n)
-					break
-				}
-			}
-		})
-	}
-}
-
-func crash(t *testing.T, n int, after bool) (crashed bool) {
-	t.Helper()
-	f := newFixture(t, v1alpha1.PowerStopped)
-	f.world.Hold(f.uid, runtime.TaskPowerOn)
-	w := &writes{crashAt: n, after: after}
-	f.restart(w)
-	again := func() { // a new process takes over if this one has crashed
-		_, err := f.reconcile()
-		if w.gone && !crashed {
-			crashed = true
-			f.restart(&writes{})
-			_, err = f.reconcile()
-		}
-		f.Must(err)
-	}
-	f.ask("start", "Start")
-	again()
-	f.want("start", "InProgress/InProgress")
-	f.ask("stop", "Stop")
-	for range 5 {
-		again()
-		f.world.Advance(f.uid)
-	}
-	checkStopOverStart(f)
-	if t.Failed() {
-		t.Fatalf("after a crash at write %d: %v", n, w.log)
-	}
-	return crashed
 }

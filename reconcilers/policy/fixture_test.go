@@ -12,15 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
@@ -32,10 +29,7 @@ import (
 	"sallyport.dev/sallyport/test/step"
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	install.Main(m)
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // told keeps what people are told, as "type reason kind/name: note".
 type told struct {
@@ -172,16 +166,10 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{T: step.T{T: t}, plane: env.Shared(t)}
-	scheme := runtime.NewScheme()
-	f.Must(errors.Join(v1alpha1.AddToScheme(scheme), clientgoscheme.AddToScheme(scheme)))
-	var err error
-	f.api, err = client.NewWithWatch(f.plane.Config, client.Options{Scheme: scheme})
-	f.Must(err)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "release-"}}
-	f.Must(f.api.Create(t.Context(), namespace))
+	api, namespace := install.Shared(t, "release-")
+	f := &fixture{T: step.T{T: t}, plane: env.Shared(t), api: api}
 	t.Cleanup(func() { f.Must(f.api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
-	f.lead(namespace.Name)
+	f.lead(namespace)
 	return f
 }
 

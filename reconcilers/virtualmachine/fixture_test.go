@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +26,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/double/fake"
-	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/test/step"
@@ -57,9 +56,6 @@ func (e *eventLog) has(text string) bool {
 	return slices.ContainsFunc(e.all, func(s string) bool { return strings.Contains(s, text) })
 }
 
-// errCrash is what a client returns whose process is no more.
-var errCrash = errors.New("the process crashed")
-
 // fixture is a namespace, a world of machines, and both reconcilers of one process, which are driven by hand.
 type fixture struct {
 	step.T
@@ -71,12 +67,8 @@ type fixture struct {
 	arbiter   operation.Arbiter
 	asked     int
 
-	counting sync.Mutex // of the writes of both reconcilers
-	writes   int
-	crashAt  int  // the write at which the process crashes, 0 for none
-	after    bool // just after it, not before
-	gone     bool
-	ops      *operation.Reconciler
+	writes atomic.Int32 // of both reconcilers
+	ops    *operation.Reconciler
 
 	onStatus func(client.Object) // called before each write of a status
 	vms      *Reconciler
@@ -86,41 +78,26 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	api, err := install.Client(env.Shared(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "machine-"}}
-	if err := api.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace.Name, world: fake.New(), arbiter: shipped.Arbiter(t)}
+	api, namespace := install.Shared(t, "machine-")
+	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace, world: fake.New(), arbiter: shipped.Arbiter(t)}
 	f.restart()
 	return f
 }
 
 // restart replaces the process by a new one.
 func (f *fixture) restart() {
-	f.writes, f.crashAt, f.gone = 0, 0, false
-	write := func(do func() error) error {
-		made, crashed := f.write()
-		if !made {
-			return errCrash
-		}
-		if err := do(); err != nil || !crashed {
-			return err
-		}
-		return errCrash
-	}
+	f.writes.Store(0)
 	c := interceptor.NewClient(f.api, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return write(func() error { return c.Patch(ctx, o, p, opts...) })
+			f.writes.Add(1)
+			return c.Patch(ctx, o, p, opts...)
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			if f.onStatus != nil {
 				f.onStatus(o)
 			}
-			return write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+			f.writes.Add(1)
+			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
 	})
 	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
@@ -132,18 +109,6 @@ func (f *fixture) restart() {
 	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now, ReadOnly: f.readOnly}
 	f.ops = &operation.Reconciler{Driver: driver, Arbiter: f.arbiter, Events: &f.events}
 	f.vms = &Reconciler{Driver: driver, Events: &f.events}
-}
-
-// write counts a write, and reports whether the process makes it and whether it crashes at it.
-func (f *fixture) write() (made, crashed bool) {
-	f.counting.Lock()
-	defer f.counting.Unlock()
-	if f.gone {
-		return false, true
-	}
-	f.writes++
-	f.gone = f.writes == f.crashAt
-	return !f.gone || f.after, f.gone
 }
 
 const machine = "web-1"
@@ -208,17 +173,14 @@ func (f *fixture) pass() error {
 func (f *fixture) settle() {
 	f.Helper()
 	for range 30 {
-		before, effects := f.writes, len(f.world.Effects())
+		before, effects := f.writes.Load(), len(f.world.Effects())
 		if err := f.pass(); err != nil {
 			f.Log(err)
-		}
-		if f.gone {
-			return
 		}
 		if vm := f.lookup(); vm != nil {
 			f.world.Advance(vm.UID)
 		}
-		if f.writes == before && len(f.world.Effects()) == effects {
+		if f.writes.Load() == before && len(f.world.Effects()) == effects {
 			return
 		}
 	}

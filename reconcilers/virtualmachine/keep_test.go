@@ -62,9 +62,9 @@ func TestRunPolicies(t *testing.T) {
 				vm.Status.Incarnation != in.Incarnation || vm.Busy() || vm.Status.ObservedGeneration != vm.Generation {
 				t.Errorf("the status is %+v, the instances are %+v", vm.Status, f.world.Instances())
 			}
-			writes := f.writes
-			if err := f.pass(); err != nil || f.writes != writes {
-				t.Errorf("a steady state is written to %d times, error %v", f.writes-writes, err)
+			writes := f.writes.Load()
+			if err := f.pass(); err != nil || f.writes.Load() != writes {
+				t.Errorf("a steady state is written to %d times, error %v", f.writes.Load()-writes, err)
 			}
 		})
 	}
@@ -419,7 +419,7 @@ func TestWritesOfAStart(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		atOnce bool
-		want   int
+		want   int32
 	}{{true, 2}, {false, 5}} {
 		f := newFixture(t)
 		f.world.SetAuto(tc.atOnce)
@@ -428,8 +428,8 @@ func TestWritesOfAStart(t *testing.T) {
 		})
 		f.settle()
 		f.is("Running True/AsWanted")
-		if f.writes != tc.want {
-			t.Errorf("a start that is done at once (%t) took %d writes, want %d", tc.atOnce, f.writes, tc.want)
+		if writes := f.writes.Load(); writes != tc.want {
+			t.Errorf("a start that is done at once (%t) took %d writes, want %d", tc.atOnce, writes, tc.want)
 		}
 		if got := f.effects(); got != "Created PoweredOn" {
 			t.Errorf("what happened: %s", got)

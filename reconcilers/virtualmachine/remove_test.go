@@ -1,7 +1,6 @@
 package virtualmachine
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 )
 
@@ -91,45 +89,6 @@ func TestDeletionGivesTheGuestItsTime(t *testing.T) {
 	if got := f.effects(); got != "Created PoweredOn ShutdownAsked PoweredOff Deleted" {
 		t.Errorf("what happened: %s", got)
 	}
-}
-
-// A crash before or after any write from the first look to the end of the deletion: one instance is made, and none is left.
-func TestCrashesFromCreationToDeletion(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		t.Run(fmt.Sprintf("after the write %v", after), func(t *testing.T) {
-			t.Parallel()
-			for n := 1; ; n += depth.Of(3, 1) {
-				f := newFixture(t)
-				f.crashAt, f.after = n, after
-				uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
-				crashed := f.again()
-				f.is("Running True/AsWanted")
-				f.delete()
-				crashed = f.again() || crashed
-				f.isGone(uid)
-				// A guest may be asked a second time, by a process that cannot know whether it was.
-				got := strings.Replace(f.effects(), "ShutdownAsked ShutdownAsked", "ShutdownAsked", 1)
-				if got != "Created PoweredOn ShutdownAsked PoweredOff Deleted" {
-					t.Errorf("crash at write %d: what happened: %s", n, got)
-				}
-				if !crashed {
-					t.Logf("not as many as %d writes", n)
-					return
-				}
-			}
-		})
-	}
-}
-
-// again settles, and goes on in a new process if this one crashes.
-func (f *fixture) again() (crashed bool) {
-	f.Helper()
-	f.settle()
-	if crashed = f.gone; crashed {
-		f.restart()
-		f.settle()
-	}
-	return crashed
 }
 
 // A VirtualMachine that is deleted while an operation holds it: what is in flight is undone, the operation and those that wait

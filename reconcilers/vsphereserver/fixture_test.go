@@ -26,7 +26,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -139,13 +138,8 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	api, err := install.Client(env.Shared(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api, namespace := install.Shared(t, "release-")
 	f := &fixture{T: step.T{T: t}, api: api, vCenters: newVCenters()}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "release-"}}
-	f.Must(api.Create(t.Context(), namespace))
 	server := &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{GenerateName: "vc-"}, Spec: v1alpha1.VSphereServerSpec{
 		URL: "https://vc.example.org", Trust: v1alpha1.VSphereTrust{CABundle: bundle()},
 		CredentialsSecretRef: v1alpha1.CredentialsSecretReference{Name: "vc-login"},
@@ -164,7 +158,7 @@ func newFixture(t *testing.T) *fixture {
 		},
 	})
 	f.Reconciler = &Reconciler{
-		Client: counting, Live: api, Namespace: namespace.Name, Servers: f.vCenters, Events: &f.told,
+		Client: counting, Live: api, Namespace: namespace, Servers: f.vCenters, Events: &f.told,
 		Now: time.Now, Call: 100 * time.Millisecond,
 	}
 	t.Cleanup(f.keepsSecrets)

@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -149,10 +149,7 @@ func (s *apiServer) start(t testing.TB) string {
 // setOf compiles a shipped policy, with the libraries.
 func setOf(t testing.TB, policy string) *catalog.Set {
 	t.Helper()
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	set, err := catalog.Compile(slices.DeleteFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return !p.Spec.Library && p.Name != policy }))
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,32 +28,14 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/server"
 )
 
 const protected, cascade = "deletion-protected", "deletion-cascade"
-
-var compiled = sync.OnceValues(func() (*catalog.Set, error) {
-	objects, err := policies.Shipped()
-	if err != nil {
-		return nil, err
-	}
-	return catalog.Compile(objects)
-})
-
-// shipped are the policies of the release.
-func shipped(t *testing.T) *catalog.Set {
-	t.Helper()
-	set, err := compiled()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
 
 // conditions are those by which the API server asks a policy, in its own code.
 func conditions(t *testing.T, policy string) matchconditions.Matcher {
@@ -64,7 +45,7 @@ func conditions(t *testing.T, policy string) matchconditions.Matcher {
 		t.Fatal(err)
 	}
 	r := &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: server.ValidatePolicyPath, MutatePath: server.MutatePolicyPath}
-	_, all, never := r.Preview(mutating, validating, []registration.Policy{asked.About(shipped(t).Policy(policy))})
+	_, all, never := r.Preview(mutating, validating, []registration.Policy{asked.About(shipped.Set(t).Policy(policy))})
 	if len(never[policy]) > 0 || len(all.Webhooks) != 1 {
 		t.Fatalf("%d entries are registered, and never registered is %q", len(all.Webhooks), never[policy])
 	}
@@ -281,7 +262,7 @@ func TestConditionsLeaveOutNothingThatIsRefused(t *testing.T) {
 			states = append(states, o, terminating(o))
 		}
 	}
-	matcher, policy := conditions(t, protected), shipped(t).Policy(protected)
+	matcher, policy := conditions(t, protected), shipped.Set(t).Policy(protected)
 	refused, left := 0, 0
 	for _, old := range states {
 		for _, object := range states {
@@ -367,7 +348,7 @@ func TestCascadeKnowsOurDefinitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := shipped(t).Policy(cascade)
+	policy := shipped.Set(t).Policy(cascade)
 	for _, d := range definitions {
 		r := &admissionv1.AdmissionRequest{
 			Kind:      metav1.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/site"
@@ -25,12 +24,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	options, err := options(context.Background())
+	o, err := options(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return stack.Main(m, options, replays)
+	return stack.Main(m, site.Options{Plane: o, Flags: []string{"--poll-interval", "200ms"}, Simulated: true, After: replays})
 }
 
 // onOld reports whether the tests run on the API server of an older Kubernetes, as with make test-old.
@@ -47,8 +46,7 @@ func options(ctx context.Context) (o env.Options, err error) {
 			return o, err
 		}
 	}
-	o.CRDs, err = charts.CRDs()
-	return o, err
+	return o, nil
 }
 
 // kubectl runs it as the administrator, or with --as, and returns what it prints.

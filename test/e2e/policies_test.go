@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -69,10 +69,7 @@ func tested(t *testing.T, name string) (policy *v1alpha1.RegoPolicy, message str
 // installed returns the shipped policies that the chart installs by default, without that of imports of images.
 func installed(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
-	all, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := shipped.Policies(t)
 	return slices.DeleteFunc(all, func(p v1alpha1.RegoPolicy) bool { return p.Name == "images-children" })
 }
 

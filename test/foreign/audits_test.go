@@ -33,7 +33,7 @@ const ownlessCount = 25
 // schedule.
 func TestAuditsOfWhatExists(t *testing.T) {
 	depth.Only(t)
-	s := newSite(t, "--set", "audits.reports=true", "--set", "audits.interval=0s")
+	s := newSite(t, "audits.reports=true", "audits.interval=0s")
 	s.step("a kind that may not be listed", (*site).auditsForbidden)
 	s.step("what a new policy would refuse", (*site).auditsNew)
 	s.step("the kinds of reports come later", (*site).reportsLater)
@@ -50,7 +50,7 @@ func TestAuditsOfWhatExists(t *testing.T) {
 // ingress makes an Ingress, which nothing in the control plane cares for, and no shipped policy reads.
 func (s *site) ingress(namespace, name string, labels map[string]string) {
 	s.Helper()
-	s.Must(s.client.Create(s.Context(), &networkingv1.Ingress{
+	s.Must(s.Client.Create(s.Context(), &networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{
 			Service: &networkingv1.IngressServiceBackend{Name: "x", Port: networkingv1.ServiceBackendPort{Number: 80}},
@@ -69,7 +69,7 @@ func fronts(label, more string) string {
 func (s *site) rego(name string) *v1alpha1.RegoPolicy {
 	s.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: name}, p))
+	s.Must(s.Client.Get(s.Context(), client.ObjectKey{Name: name}, p))
 	return p
 }
 
@@ -131,8 +131,8 @@ func (s *site) auditsForbidden() {
 // grant has Sallyport read a kind, and returns when the API server knows.
 func (s *site) grant(resource string) {
 	s.Helper()
-	s.Must(s.sallyport.Upgrade(s.Context(), "--set-json", fmt.Sprintf(`rbac.reads={%q:true}`, resource)))
-	s.Until("Sallyport may list "+resource, func() (string, bool) { return s.try("auth can-i list " + resource + " --as=" + s.sallyport.User()) })
+	s.Must(s.Sallyport.Upgrade(s.Context(), "--set-json", fmt.Sprintf(`rbac.reads={%q:true}`, resource)))
+	s.Until("Sallyport may list "+resource, func() (string, bool) { return s.try("auth can-i list " + resource + " --as=" + s.Sallyport.User()) })
 }
 
 func (s *site) auditsNew() {
@@ -153,11 +153,11 @@ func (s *site) auditsNew() {
 // reportsLater: nothing has to be restarted when somebody installs the definitions.
 func (s *site) reportsLater() {
 	s.shows("fronts", v1alpha1.ConditionReported, metav1.ConditionFalse, v1alpha1.ReasonReportsNotServed)
-	if !strings.Contains(s.logs.String(), "the cluster does not have the kinds Report and ClusterReport") {
+	if !strings.Contains(s.Logs.String(), "the cluster does not have the kinds Report and ClusterReport") {
 		s.Error("the log does not say that there are no reports")
 	}
 	before := s.pods()
-	s.Must(s.plane.InstallCRDs(s.Context(), openreports.CRDs(s)...))
+	s.Must(s.Plane.InstallCRDs(s.Context(), openreports.CRDs(s)...))
 	if got := s.shows("fronts", v1alpha1.ConditionReported, metav1.ConditionTrue, v1alpha1.ReasonReported); got != "Reports: 1, with 25 results." {
 		s.Errorf("it says %q", got)
 	}
@@ -219,7 +219,7 @@ func (s *site) auditsChanged() {
 // audits asks for an audit with the plugin, and waits for it.
 func (s *site) audits(want int, args ...string) string {
 	s.Helper()
-	command := exec.CommandContext(s.Context(), filepath.Join(s.bin, "kubectl-sallyport"), append([]string{"audit", "--kubeconfig", s.plane.Kubeconfig()}, args...)...)
+	command := exec.CommandContext(s.Context(), filepath.Join(s.Dir, "kubectl-sallyport"), append([]string{"audit", "--kubeconfig", s.Plane.Kubeconfig()}, args...)...)
 	text, err := command.CombinedOutput()
 	if code := command.ProcessState.ExitCode(); code != want {
 		s.Errorf("audit %v exits with %d, %v, want %d: %s", args, code, err, want, text)
@@ -253,7 +253,7 @@ func (s *site) auditsAsked() {
 // auditsScheduled: what somebody has mended vanishes, and what is new appears.
 func (s *site) auditsScheduled() {
 	s.kubectl("label ingress d-03 --namespace team-a owner=a")
-	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "audits.interval=1s"))
+	s.Must(s.Sallyport.Upgrade(s.Context(), "--set", "audits.interval=1s"))
 	s.rolledOut()
 	v := s.violations("fronts", ownlessCount-1)
 	if slices.ContainsFunc(v.First, func(v v1alpha1.PolicyViolation) bool { return v.Name == "d-03" }) {
@@ -278,7 +278,7 @@ func (s *site) auditsTakenOver() {
 		return s.kubectl("get lease sallyport-manager -o jsonpath={.spec.holderIdentity} --namespace " + install.Namespace)
 	}
 	leader, _ := s.leader()
-	manager, err := s.kubelet.Manager(leader)
+	manager, err := s.Kubelet.Manager(leader)
 	s.Must(err)
 	led := holder()
 	s.Must(manager.Kill())
@@ -305,14 +305,14 @@ func (s *site) onlyLeaders() {
 		at   time.Time
 	}
 	var led, wrote []write
-	file, err := os.Open(s.audit)
+	file, err := os.Open(s.Audit)
 	s.Must(err)
 	defer file.Close()
 	for lines := json.NewDecoder(file); lines.More(); {
 		e := &auditv1.Event{}
 		s.Must(lines.Decode(e))
 		o := e.ObjectRef
-		if e.User.Username != s.sallyport.User() || o == nil || e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 || e.Verb == "get" || e.Verb == "list" || e.Verb == "watch" {
+		if e.User.Username != s.Sallyport.User() || o == nil || e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 || e.Verb == "get" || e.Verb == "list" || e.Verb == "watch" {
 			continue
 		}
 		by := strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], "")
@@ -363,12 +363,12 @@ func (s *site) auditsEnd() {
 // auditRights: roles grant what is done about reports and nothing else, and of what audits list nothing was missing but what was
 // to be.
 func (s *site) auditRights() {
-	clientset, err := kubernetes.NewForConfig(s.plane.Config)
+	clientset, err := kubernetes.NewForConfig(s.Plane.Config)
 	s.Must(err)
-	account := strings.Split(s.sallyport.User(), ":")
+	account := strings.Split(s.Sallyport.User(), ":")
 	grants, err := rbac.Granted(s.Context(), clientset, account[2], account[3])
 	s.Must(err)
-	uses, err := rbac.UsedBy(s.audit, s.sallyport.User())
+	uses, err := rbac.UsedBy(s.Audit, s.Sallyport.User())
 	s.Must(err)
 	ofReports := 0
 	for _, g := range grants {

@@ -70,7 +70,7 @@ func (s *site) connects() {
 	for _, line := range []string{"exec web -- date", "attach web", "port-forward pod/web 18080:80"} {
 		s.refused(dialled, line)
 	}
-	said := s.run(filepath.Join(s.bin, "kubectl-sallyport"), "explain", "pod", "web", "--subresource", "exec", "--kubeconfig", s.plane.Kubeconfig(), "--", "sh")
+	said := s.run(filepath.Join(s.Dir, "kubectl-sallyport"), "explain", "pod", "web", "--subresource", "exec", "--kubeconfig", s.Plane.Kubeconfig(), "--", "sh")
 	if !strings.Contains(said, "CONNECT of pods/exec web in namespace default") || !strings.Contains(said, "sh is a shell") {
 		s.Errorf("explain says %s", said)
 	}

@@ -88,9 +88,9 @@ func (s *site) comes() {
 func (s *site) begun() {
 	s.kubectl("delete rego owners")
 	folder := filepath.Join(s.TempDir(), "policies")
-	s.run(s.binary, "policy", "new", "owner", "--dir", folder)
-	s.run(s.binary, "policy", "test", filepath.Join(folder, "owner"), "--coverage", "100")
-	s.apply(s.run(s.binary, "policy", "manifest", filepath.Join(folder, "owner")))
+	s.run(s.Options.Binary, "policy", "new", "owner", "--dir", folder)
+	s.run(s.Options.Binary, "policy", "test", filepath.Join(folder, "owner"), "--coverage", "100")
+	s.apply(s.run(s.Options.Binary, "policy", "manifest", filepath.Join(folder, "owner")))
 	s.registered("owner")
 	s.Until("it warns", func() (string, bool) {
 		text, ok := s.try(ownless)
@@ -144,7 +144,7 @@ func (s *site) loaded() {
 			}}
 		}}
 	}
-	load, err := install.NewLoad(s.Context(), s.plane.Config, question("owned", map[string]any{"owner": "a"}), question("ownless", nil))
+	load, err := install.NewLoad(s.Context(), s.Plane.Config, question("owned", map[string]any{"owner": "a"}), question("ownless", nil))
 	s.Must(err)
 	usual := install.Answers{"owned": {install.Admitted}, "ownless": {"[owners/OwnerMissing] label owner is missing"}}
 	settled := func(what string) {
@@ -218,7 +218,7 @@ func (s *site) others() {
 
 // laggards hold up what makes the API server ask more, by name, and for as long as they live.
 func (s *site) laggards() {
-	laggard, err := replicas.New(s.plane.Config, replicas.Options{
+	laggard, err := replicas.New(s.Plane.Config, replicas.Options{
 		Namespace: install.Namespace, Name: "laggard", Duration: 2 * time.Second, Renew: 500 * time.Millisecond,
 	})
 	s.Must(err)
@@ -274,14 +274,14 @@ func (s *site) hash() string {
 	s.Helper()
 	leader, _ := s.leader()
 	lease := &coordinationv1.Lease{}
-	s.Must(s.client.Get(s.Context(), client.ObjectKey{Namespace: install.Namespace, Name: "sallyport-replica-" + leader}, lease))
+	s.Must(s.Client.Get(s.Context(), client.ObjectKey{Namespace: install.Namespace, Name: "sallyport-replica-" + leader}, lease))
 	return lease.Annotations[replicas.PoliciesAnnotation]
 }
 
 func (s *site) killed() {
 	leader, other := s.leader()
 	for _, name := range []string{other, leader} {
-		manager, err := s.kubelet.Manager(name)
+		manager, err := s.Kubelet.Manager(name)
 		s.Must(err)
 		policy := "after-" + name[len(name)-5:]
 		s.apply(owners(policy, ""))
@@ -319,7 +319,7 @@ func (s *site) unregistrable() {
     - {apiGroups: [apps], apiVersions: ["*"], resources: ["*/scale", statefulsets], operations: [UPDATE]}
     - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}
 `, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`))) +
-		" --as=" + s.sallyport.User() + " --as-group=system:masters")
+		" --as=" + s.Sallyport.User() + " --as-group=system:masters")
 	message := s.shows("greedy", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNotRegistrable)
 	for _, text := range []string{"spec.match.resources[0].resources[0], *.apps/scale", "spec.match.resources[1].resources[0], leases.coordination.k8s.io",
 		"Registered for the rest: UPDATE of statefulsets.apps."} {
@@ -379,7 +379,7 @@ test_refused[note] if {
 	s.kubectl("create ingress other --class=public --rule=example.org/=x:80")
 	s.passes(owned + s.file(statefulSet))
 	before := s.pods()
-	s.Must(s.sallyport.Upgrade(s.Context(), "--set-json", found[1]))
+	s.Must(s.Sallyport.Upgrade(s.Context(), "--set-json", found[1]))
 	s.shows("reads", v1alpha1.ConditionReadsGranted, metav1.ConditionTrue, v1alpha1.ReasonReadsGranted)
 	s.registered("reads")
 	s.passes(owned + s.file(statefulSet))
@@ -397,7 +397,7 @@ test_refused[note] if {
 // broken: a slip that got in past Sallyport's own admission stands in nobody's way before it was ever good.
 func (s *site) broken() {
 	slip := strings.Replace(owners("slip", ""), "deny contains {", "deny contains } {", 1)
-	s.kubectl("apply -f " + s.file(slip) + " --as=" + s.sallyport.User() + " --as-group=system:masters")
+	s.kubectl("apply -f " + s.file(slip) + " --as=" + s.Sallyport.User() + " --as-group=system:masters")
 	s.shows("slip", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNoGoodRevision)
 	if v, _ := s.entries(); slices.Contains(v, "slip") {
 		s.Error("it is asked")
@@ -444,7 +444,7 @@ func (s *site) unanswered() {
 
 	before := s.text()
 	for _, way := range []string{"--server-side=true", "--server-side=false"} {
-		s.Must(s.sallyport.Upgrade(s.Context(), way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "--set", "webhook.annotations.upgraded="+way[2:8]))
+		s.Must(s.Sallyport.Upgrade(s.Context(), way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "--set", "webhook.annotations.upgraded="+way[2:8]))
 		if now := s.text(); now != before {
 			s.Errorf("helm upgrade %s has changed the entries:\n%s\nwant\n%s", way, now, before)
 		}
@@ -483,7 +483,7 @@ func (s *site) uninstalled() {
 	s.rolledOut()
 	s.registered("owners", "pods")
 	s.Until("it refuses again", func() (string, bool) { text, ok := s.try(ownless); return text, !ok })
-	s.Must(s.sallyport.Uninstall(s.Context()))
+	s.Must(s.Sallyport.Uninstall(s.Context()))
 	s.Until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
 	s.Until("requests pass", func() (string, bool) { return s.try(ownless) })
 	for _, kind := range []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration"} {

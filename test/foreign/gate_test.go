@@ -51,7 +51,7 @@ func (s *site) opened() {
 		return got, strings.Contains(got, `"ticket 42"`) && strings.Contains(got, "Replicas that are serving: 2")
 	})
 	// The chart says nothing about the annotations and the entries.
-	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "webhook.annotations.upgraded=yes"))
+	s.Must(s.Sallyport.Upgrade(s.Context(), "--set", "webhook.annotations.upgraded=yes"))
 	s.admitted("the gate is open until")
 	s.plugin("gate", "close")
 	s.enforced()
@@ -65,7 +65,7 @@ func (s *site) closesItself() {
 	o.Write(v)
 	for _, c := range []client.Object{v, m} {
 		registration.Ease(c)
-		s.Must(s.client.Update(s.Context(), c))
+		s.Must(s.Client.Update(s.Context(), c))
 	}
 	s.admitted("the gate is open until")
 	s.enforced()
@@ -92,7 +92,7 @@ func (s *site) brokenAPIService() {
 			"service": map[string]any{"namespace": "kube-system", "name": "not-there"},
 		},
 	}}
-	s.Must(s.client.Create(s.Context(), o))
+	s.Must(s.Client.Create(s.Context(), o))
 	s.Until("discovery is partial", func() (string, bool) {
 		text, ok := s.try("get nodes.metrics.k8s.io")
 		return text, !ok && strings.Contains(text, "metrics.k8s.io")
@@ -105,5 +105,5 @@ func (s *site) brokenAPIService() {
 	s.apply(owners("others", "")) // another policy, which needs discovery
 	s.registered("others")
 	s.kubectl("delete rego others")
-	s.Must(s.client.Delete(s.Context(), o))
+	s.Must(s.Client.Delete(s.Context(), o))
 }

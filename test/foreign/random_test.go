@@ -108,8 +108,8 @@ func (s *site) anyPolicies() {
 			n, _ = strconv.Atoi(f.Value.String())
 		}
 	})
-	as := rest.CopyConfig(s.plane.Config)
-	as.Impersonate = rest.ImpersonationConfig{UserName: s.sallyport.User(), Groups: []string{"system:masters"}}
+	as := rest.CopyConfig(s.Plane.Config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: s.Sallyport.User(), Groups: []string{"system:masters"}}
 	unchecked, err := install.Client(as)
 	s.Must(err)
 	counts := map[string]int{}
@@ -117,7 +117,7 @@ func (s *site) anyPolicies() {
 		d := drawnPolicies.Example(seed)
 		d.Name = fmt.Sprint("drawn-", seed)
 		how := "admitted"
-		if err := s.client.Create(s.Context(), d.DeepCopy()); err != nil {
+		if err := s.Client.Create(s.Context(), d.DeepCopy()); err != nil {
 			how = "refused"
 			if !strings.Contains(err.Error(), "policies-self") {
 				s.Fatalf("seed %d: %v", seed, err)
@@ -131,7 +131,7 @@ func (s *site) anyPolicies() {
 			s.Errorf("seed %d: %s; Ready is %v, and judged is %v:\n%s%s", seed, how, ready, judged, text,
 				s.kubectl("get rego "+d.Name+" -o", `jsonpath={range .status.conditions[*]}{.type} {.status} {.reason} {.message}{"\n"}{end}`))
 		}
-		s.Must(s.client.Delete(s.Context(), d.RegoPolicy))
+		s.Must(s.Client.Delete(s.Context(), d.RegoPolicy))
 	}
 	s.Logf("%d policies: %v", n, counts)
 }
@@ -142,7 +142,7 @@ func (s *site) settled(d drawn, seed int) (ready, judged bool) {
 	s.Helper()
 	object := &v1alpha1.RegoPolicy{}
 	s.Until(d.Name+" has settled", func() (string, bool) {
-		s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: d.Name}, object))
+		s.Must(s.Client.Get(s.Context(), client.ObjectKey{Name: d.Name}, object))
 		c, reads := meta.FindStatusCondition(object.Status.Conditions, "Ready"), meta.FindStatusCondition(object.Status.Conditions, "ReadsGranted")
 		if c == nil || c.Status == metav1.ConditionUnknown || c.Reason == string(v1alpha1.ReasonWaitingForReplicas) || reads != nil && reads.Status == metav1.ConditionUnknown {
 			return fmt.Sprintf("%+v", object.Status.Conditions), false
@@ -168,8 +168,8 @@ func (s *site) judged(policy *v1alpha1.RegoPolicy, of subject, name string) bool
 	object.SetName(name)
 	object.SetLabels(map[string]string{"owner": "a"})
 	// What comes of it is in the audit log.
-	_ = s.client.Create(s.Context(), object.DeepCopy(), client.DryRunAll, client.FieldOwner(name))
-	log, err := os.Open(s.audit)
+	_ = s.Client.Create(s.Context(), object.DeepCopy(), client.DryRunAll, client.FieldOwner(name))
+	log, err := os.Open(s.Audit)
 	s.Must(err)
 	defer log.Close()
 	seen, asked := false, false
@@ -185,10 +185,10 @@ func (s *site) judged(policy *v1alpha1.RegoPolicy, of subject, name string) bool
 	if !seen {
 		s.Fatalf("the request %s is not in the audit log", name)
 	}
-	for _, pod := range s.kubelet.Replicas() {
+	for _, pod := range s.Kubelet.Replicas() {
 		review, err := install.Creation(object, "admin")
 		s.Must(err)
-		answer, err := s.kubelet.Ask(s.Context(), pod, review)
+		answer, err := s.Kubelet.Ask(s.Context(), pod, review)
 		s.Must(err)
 		asked = asked && policy.Status.ActiveRevision != "" && decided(answer, revision)
 	}

@@ -13,93 +13,44 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	testsite "sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
 )
-
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(m.Run())
-}
 
 // site is a local control plane with an installed Sallyport, whose pods are processes.
 type site struct {
 	step.T
-	plane     *env.ControlPlane
-	sallyport *install.Sallyport
-	kubelet   *install.Kubelet
-	client    client.WithWatch
-	binary    string // sallyport
-	bin       string // with the plugin of kubectl
-	logs      *install.Log
-	audit     string // the file of the API server's audit log
+	*testsite.Site
 }
 
-// newSite installs the chart, with further arguments of helm install.
-func newSite(t *testing.T, args ...string) *site {
+// newSite installs the chart with values.
+func newSite(t *testing.T, values ...string) *site {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
-	s := &site{T: step.T{T: t}, bin: t.TempDir(), logs: &install.Log{}, audit: filepath.Join(t.TempDir(), "audit.log")}
-	var err error
-	s.binary, err = install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
-	s.Must(err)
-	s.Must(install.Plugin(s.bin, s.binary))
-	s.plane, err = env.Start(t.Context(), env.Options{
-		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), AuditLog: s.audit,
+	s := &site{T: step.T{T: t}}
+	s.Site = testsite.Start(t, testsite.Options{
+		Values: values, Pods: true,
+		// The chart has ten seconds for a shutdown; in one of them not everybody knows on a busy machine that a replica ends.
+		Flags: append(testsite.SoonFollowed(), "--shutdown-delay", "3s"),
 	})
-	s.Must(err)
-	s.client, err = install.Client(s.plane.Config)
-	s.Must(err)
-	s.sallyport, err = install.Unpack(s.plane)
-	s.Must(err)
-	t.Cleanup(func() {
-		if s.kubelet != nil {
-			if err := s.kubelet.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := s.sallyport.Remove(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the end of what the managers logged:\n%s", install.Tail(s.logs.String(), 100))
-		}
-	})
-	s.Must(s.sallyport.Install(t.Context(), args...))
-	s.Must(s.sallyport.Adopt(t.Context()))
-	s.kubelet, err = s.sallyport.NewKubelet(t.Context(), install.Options{
-		Binary: s.binary, Logs: s.logs,
-		Flags: []string{
-			// The chart has ten seconds; in one of them not everybody knows on a busy machine that a replica ends.
-			"--decision-records", "off", "--shutdown-delay", "3s",
-			// A leader that is killed is soon followed.
-			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
-		},
-	})
-	s.Must(err)
 	s.rolledOut()
 	s.kubectl("wait rego/policies-self --for=create --timeout=3m") // replicas are ready before the leader has applied the policies
 	s.kubectl("wait rego --all --for=condition=Ready --timeout=3m")
 	return s
 }
 
-// onlyOwn are arguments of helm install without the shipped policies on kinds that are not Sallyport's.
-func onlyOwn(t *testing.T) (args []string) {
+// onlyOwn are values without the shipped policies on kinds that are not Sallyport's.
+func onlyOwn(t *testing.T) (values []string) {
 	t.Helper()
 	const folder = "sallyport/files/policies"
 	files, err := charts.Files.ReadDir(folder)
@@ -118,10 +69,10 @@ func onlyOwn(t *testing.T) (args []string) {
 		if p.Spec.Match != nil && slices.ContainsFunc(p.Spec.Match.Resources, func(r v1alpha1.PolicyResources) bool {
 			return !slices.Equal(r.APIGroups, []string{v1alpha1.GroupName})
 		}) {
-			args = append(args, "--set", "policies."+p.Name+".enabled=false")
+			values = append(values, "policies."+p.Name+".enabled=false")
 		}
 	}
-	return args
+	return values
 }
 
 // step is a part of the whole, after which the next makes sense only if it went well.
@@ -137,7 +88,7 @@ func (s *site) step(name string, do func(*site)) {
 // try runs kubectl and gives what the user reads.
 func (s *site) try(line string, more ...string) (text string, ok bool) {
 	s.Helper()
-	stdout, stderr, code := s.plane.Kubectl(s.Context(), append(strings.Fields(line), more...)...)
+	stdout, stderr, code := s.Plane.Kubectl(s.Context(), append(strings.Fields(line), more...)...)
 	return stdout + stderr, code == 0
 }
 
@@ -189,7 +140,7 @@ func (s *site) shows(policy string, condition v1alpha1.ConditionType, status met
 	s.Helper()
 	s.Until(fmt.Sprintf("condition %s of %s is %s, %s", condition, policy, status, reason), func() (string, bool) {
 		object := &v1alpha1.RegoPolicy{}
-		if err := s.client.Get(s.Context(), client.ObjectKey{Name: policy}, object); err != nil {
+		if err := s.Client.Get(s.Context(), client.ObjectKey{Name: policy}, object); err != nil {
 			return err.Error(), false
 		}
 		c := meta.FindStatusCondition(object.Status.Conditions, string(condition))
@@ -228,8 +179,8 @@ const configuration = "sallyport-policies"
 func (s *site) configurations() (v *admissionregistrationv1.ValidatingWebhookConfiguration, m *admissionregistrationv1.MutatingWebhookConfiguration) {
 	s.Helper()
 	v, m = &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, v))
-	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, m))
+	s.Must(s.Client.Get(s.Context(), client.ObjectKey{Name: configuration}, v))
+	s.Must(s.Client.Get(s.Context(), client.ObjectKey{Name: configuration}, m))
 	return v, m
 }
 
@@ -253,7 +204,7 @@ func (s *site) rolledOut() {
 func (s *site) pods() (names []string) {
 	s.Helper()
 	pods := &corev1.PodList{}
-	s.Must(s.client.List(s.Context(), pods, client.InNamespace(install.Namespace)))
+	s.Must(s.Client.List(s.Context(), pods, client.InNamespace(install.Namespace)))
 	for _, p := range pods.Items {
 		restarts := int32(0)
 		for _, c := range p.Status.ContainerStatuses {
@@ -269,7 +220,7 @@ func (s *site) pods() (names []string) {
 func (s *site) leader() (leader, other string) {
 	s.Helper()
 	holder := s.kubectl("get lease sallyport-manager -o jsonpath={.spec.holderIdentity} --namespace " + install.Namespace)
-	for _, name := range s.kubelet.Replicas() {
+	for _, name := range s.Kubelet.Replicas() {
 		if strings.HasPrefix(holder, name+"_") {
 			leader = name
 		} else {
@@ -284,7 +235,7 @@ func (s *site) event(policy, reason, text string) {
 	s.Helper()
 	s.Until(fmt.Sprintf("there is an event %s about %s with %q", reason, policy, text), func() (string, bool) {
 		list := &eventsv1.EventList{}
-		s.Must(s.client.List(s.Context(), list))
+		s.Must(s.Client.List(s.Context(), list))
 		var others []string
 		for _, e := range list.Items {
 			if e.Regarding.Kind == "RegoPolicy" && e.Regarding.Name == policy && e.Reason == reason {
@@ -301,7 +252,7 @@ func (s *site) event(policy, reason, text string) {
 // plugin runs kubectl sallyport.
 func (s *site) plugin(args ...string) string {
 	s.Helper()
-	return s.run(filepath.Join(s.bin, "kubectl-sallyport"), append(args, "--kubeconfig", s.plane.Kubeconfig())...)
+	return s.run(filepath.Join(s.Dir, "kubectl-sallyport"), append(args, "--kubeconfig", s.Plane.Kubeconfig())...)
 }
 
 // run runs a program with success, and gives what it prints.

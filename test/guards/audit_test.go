@@ -78,7 +78,7 @@ type record struct {
 // recorded reads the log, once it has come to a request that is made now.
 func (s *site) recorded(from time.Time) *record {
 	s.Helper()
-	clientset, err := kubernetes.NewForConfig(s.plane.Config)
+	clientset, err := kubernetes.NewForConfig(s.Plane.Config)
 	s.Must(err)
 	mark := fmt.Sprintf("end-of-record=%d", time.Now().UnixNano())
 	_, err = clientset.CoreV1().Namespaces().List(s.Context(), metav1.ListOptions{LabelSelector: mark})
@@ -112,7 +112,7 @@ func (s *site) recorded(from time.Time) *record {
 // events are those of the log, without a line that is being written.
 func (s *site) events() (all []event) {
 	s.Helper()
-	file, err := os.Open(s.audit)
+	file, err := os.Open(s.Audit)
 	s.Must(err)
 	defer file.Close()
 	lines := bufio.NewScanner(file)

@@ -12,11 +12,11 @@ import (
 
 // fallen leaves nothing of the guards but the floor: no replica runs, and what nobody judges passes.
 func (s *site) fallen() {
-	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "webhook.failurePolicy=Ignore", "--set", "floor.enabled=true"))
-	s.Must(s.sallyport.Stop())
-	s.Must(s.sallyport.Resume(s.Context(), s.options))
+	s.Must(s.Sallyport.Upgrade(s.Context(), "--set", "webhook.failurePolicy=Ignore", "--set", "floor.enabled=true"))
+	s.Must(s.Sallyport.Stop())
+	s.Must(s.Sallyport.Resume(s.Context(), s.Options))
 	s.registered(admissionregistrationv1.Ignore)
-	s.Must(s.sallyport.Stop())
+	s.Must(s.Sallyport.Stop())
 	t := s.probe()
 	for what, try := range map[string]func() (string, bool){
 		deletionDenied: t.deletes, labelRemoved: t.unlabels, belowMinimum: t.shrinks,
@@ -78,7 +78,7 @@ func (s *site) followed() {
 		after := s.policy(edit.policy)
 		back := client.MergeFrom(after.DeepCopy())
 		after.Spec = before.Spec
-		s.Must(s.client.Patch(s.Context(), after, back))
+		s.Must(s.Client.Patch(s.Context(), after, back))
 		s.Until("it does not any more", func() (string, bool) { said, ok := try(); return said, !ok })
 	}
 	t.patch(n, `{"metadata":{"labels":{"stage":null}}}`)
@@ -90,26 +90,26 @@ func (s *site) followed() {
 func (s *site) policy(name string) *v1alpha1.RegoPolicy {
 	s.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: name}, p))
+	s.Must(s.Client.Get(s.Context(), client.ObjectKey{Name: name}, p))
 	return p
 }
 
 func (s *site) edit(name, merge string) {
 	s.Helper()
-	s.Must(s.client.Patch(s.Context(), s.policy(name), client.RawPatch(types.MergePatchType, []byte(merge))))
+	s.Must(s.Client.Patch(s.Context(), s.policy(name), client.RawPatch(types.MergePatchType, []byte(merge))))
 }
 
 // sound: the API server has found nothing wrong with the expressions.
 func (s *site) sound() {
 	list := &admissionregistrationv1.ValidatingAdmissionPolicyList{}
-	s.Must(s.client.List(s.Context(), list, client.MatchingLabels{"app.kubernetes.io/part-of": "sallyport"}))
+	s.Must(s.Client.List(s.Context(), list, client.MatchingLabels{"app.kubernetes.io/part-of": "sallyport"}))
 	if len(list.Items) != 6 { // with the three that are always there
 		s.Errorf("there are %d ValidatingAdmissionPolicies", len(list.Items))
 	}
 	for i := range list.Items {
 		p := &list.Items[i]
 		s.Until(p.Name+" is checked", func() (string, bool) {
-			s.Must(s.client.Get(s.Context(), client.ObjectKeyFromObject(p), p))
+			s.Must(s.Client.Get(s.Context(), client.ObjectKeyFromObject(p), p))
 			return p.Name, p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 		})
 		for _, w := range p.Status.TypeChecking.ExpressionWarnings {
@@ -120,10 +120,10 @@ func (s *site) sound() {
 
 // restored has a replica judge again, beside the floor.
 func (s *site) restored() {
-	s.Must(s.sallyport.Resume(s.Context(), s.options))
-	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "floor.enabled=false"))
+	s.Must(s.Sallyport.Resume(s.Context(), s.Options))
+	s.Must(s.Sallyport.Upgrade(s.Context(), "--set", "floor.enabled=false"))
 	list := &admissionregistrationv1.ValidatingAdmissionPolicyList{}
-	s.Must(s.client.List(s.Context(), list))
+	s.Must(s.Client.List(s.Context(), list))
 	if len(list.Items) != 3 { // those of managed fields, of the authors of overrides and of subresources
 		s.Errorf("after floor.enabled=false there are %d ValidatingAdmissionPolicies", len(list.Items))
 	}

@@ -42,7 +42,7 @@ func (s *site) unanswered() {
 	o.ordinary, o.deliberate = s.as(ordinary), s.as(deliberate)
 	o.make(strings.NewReplacer("name: web", "name: limited", "app: web", "app: limited", "paused: true, ", "").Replace(o.workload("Deployment", atLeastTwo, "2")))
 	o.make(o.object("ConfigMap", ""))
-	s.Must(s.sallyport.Stop())
+	s.Must(s.Sallyport.Stop())
 	began, rounds := time.Now(), 0
 	for ; rounds < 2 || time.Since(began) < *traffic; rounds++ {
 		next := time.After(*every)
@@ -62,7 +62,7 @@ func (s *site) unanswered() {
 	if want := rounds * deliberateRequests; refused != want || r.writes < 50*rounds {
 		s.Errorf("of %d writes %d were refused because nobody answers, and %d were made for that", r.writes, refused, want)
 	}
-	s.Must(s.sallyport.Resume(s.Context(), s.options))
+	s.Must(s.Sallyport.Resume(s.Context(), s.Options))
 	o.kubelet(o.space)
 	o.release()
 	s.cleared()
@@ -71,7 +71,7 @@ func (s *site) unanswered() {
 // as is a client of somebody who may do everything.
 func (s *site) as(user string) client.Client {
 	s.Helper()
-	config := rest.CopyConfig(s.plane.Config)
+	config := rest.CopyConfig(s.Plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
 	c, err := install.Client(config)
 	s.Must(err)
@@ -83,7 +83,7 @@ func (o *outage) read(manifest string) *unstructured.Unstructured {
 	o.Helper()
 	object := &unstructured.Unstructured{}
 	o.Must(yaml.Unmarshal([]byte(manifest), &object.Object))
-	namespaced, err := o.client.IsObjectNamespaced(object)
+	namespaced, err := o.Client.IsObjectNamespaced(object)
 	o.Must(err)
 	if namespaced && object.GetNamespace() == "" {
 		object.SetNamespace(o.space)

@@ -1,15 +1,15 @@
 package guards
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the table into docs/guards.md")
+	"sallyport.dev/sallyport/test/pages"
+	testsite "sallyport.dev/sallyport/test/site"
+)
 
 // page has the table, between these marks.
 const page = "../../docs/guards.md"
@@ -50,13 +50,5 @@ func TestTableOfThePage(t *testing.T) {
 		t.Fatalf("%s has no place for the table", page)
 	}
 	want := marked.ReplaceAllString(string(text), "${1}\n"+strings.ReplaceAll(table(), "$", "$$")+"${2}")
-	switch {
-	case want == string(text):
-	case *update:
-		if err := os.WriteFile(page, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("the table in %s is not what is tried: go test ./test/guards -run TestTableOfThePage -update", page)
-	}
+	pages.Golden(t, testsite.Update(), page, want)
 }

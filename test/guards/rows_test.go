@@ -159,7 +159,7 @@ func (t *trial) rollout() {
 
 func (t *trial) endingDeployment() {
 	o := t.make(strings.Replace(t.workload("Deployment", atLeastTwo, "2"), "metadata: {", "metadata: {finalizers: [example.com/hold], ", 1))
-	t.Must(t.client.Delete(t.Context(), o))
+	t.Must(t.Client.Delete(t.Context(), o))
 }
 
 func (t *trial) ownedDeployment() {
@@ -282,7 +282,7 @@ func (t *trial) role() {
 	t.Must(yaml.Unmarshal([]byte(t.object("ClusterRole", "")), &o.Object))
 	o.SetAPIVersion("rbac.authorization.k8s.io/v1")
 	o.SetName(t.space)
-	t.Must(t.client.Create(t.Context(), o))
+	t.Must(t.Client.Create(t.Context(), o))
 }
 
 // workload makes a Deployment that is not to be deleted.

@@ -2,38 +2,21 @@ package guards
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
+	testsite "sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
 )
-
-// editor is what `kubectl edit` runs: somebody who wants one replica instead of two.
-const editor = "sed -i /^..replicas:/s/2/1/"
-
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	if err := os.Setenv("KUBE_EDITOR", editor); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
 
 // The guards.
 const (
@@ -57,56 +40,25 @@ const (
 // site is a local control plane with an installed Sallyport.
 type site struct {
 	step.T
-	plane     *env.ControlPlane
-	sallyport *install.Sallyport
-	options   install.Options
-	client    client.WithWatch
-	audit     string
-	spaces    *spaces
+	*testsite.Site
+	spaces *spaces
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
-	logs, began := &install.Log{}, time.Now()
-	s := &site{T: step.T{T: t}, spaces: &spaces{}, audit: filepath.Join(t.TempDir(), "audit.log")}
-	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
-	s.Must(err)
-	s.options = install.Options{
-		Binary: binary, Logs: logs,
-		Flags: []string{
-			"--decision-records", "off",
-			// A manager that is started again soon leads.
-			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
-		},
+	t.Setenv("KUBE_EDITOR", "sed -i /^..replicas:/s/2/1/") // one replica instead of two
+	s := &site{T: step.T{T: t}, spaces: &spaces{}}
+	s.Site = testsite.Start(t, testsite.Options{
+		Plane: env.Options{ControllerManager: true}, Flags: testsite.SoonFollowed(),
 		Values: []string{
 			"exclusions.users={" + robot + "}",
 			"policies.scaling-guard.parameters.limits[0].name=capped",
 			"policies.scaling-guard.parameters.limits[0].minReplicas=2",
 			"policies.scaling-guard.parameters.limits[0].users={" + capped + "}",
 		},
-	}
-	crds, err := charts.CRDs() // so that garbage is collected among our objects from the start
-	s.Must(err)
-	s.plane, err = env.Start(t.Context(), env.Options{ControllerManager: true, CRDs: crds, AuditLog: s.audit})
-	s.Must(err)
-	s.client, err = install.Client(s.plane.Config)
-	s.Must(err)
-	s.members()
-	s.sallyport, err = install.Start(t.Context(), s.plane, s.options)
-	s.Must(err)
-	t.Cleanup(func() {
-		if err := s.sallyport.Remove(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the end of what the manager logged:\n%s", install.Tail(logs.String(), 60))
-		}
 	})
+	s.members()
 	s.registered(admissionregistrationv1.Fail)
-	t.Logf("the guards are there after %.1f s", time.Since(began).Seconds())
 	return s
 }
 
@@ -121,8 +73,8 @@ func (s *site) members() {
 		ObjectMeta: metav1.ObjectMeta{Name: team}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: team},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: team}},
 	}
-	s.Must(s.client.Create(s.Context(), role))
-	s.Must(s.client.Create(s.Context(), binding))
+	s.Must(s.Client.Create(s.Context(), role))
+	s.Must(s.Client.Create(s.Context(), binding))
 	s.Until("the team has its rights", func() (string, bool) {
 		return s.try(member, "", "auth can-i delete pods --namespace default")
 	})
@@ -135,7 +87,7 @@ func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 	for _, name := range all {
 		s.Until("policy "+name+" is registered", func() (string, bool) {
 			p := &v1alpha1.RegoPolicy{}
-			if err := s.client.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
+			if err := s.Client.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
 				return err.Error(), false
 			}
 			return fmt.Sprintf("%+v", p.Status.Conditions), meta.IsStatusConditionTrue(p.Status.Conditions, string(v1alpha1.ConditionRegistered))
@@ -143,7 +95,7 @@ func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 	}
 	s.Until("they are asked", func() (string, bool) {
 		c := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: "sallyport-policies"}, c))
+		s.Must(s.Client.Get(s.Context(), client.ObjectKey{Name: "sallyport-policies"}, c))
 		seen, found := "", 0
 		for _, w := range c.Webhooks {
 			seen += fmt.Sprintf("%s: %s; ", w.Name, *w.FailurePolicy)
@@ -172,7 +124,7 @@ func (s *site) try(user, stdin, line string, more ...string) (said string, ok bo
 	if user != "" {
 		args = append(args, "--as="+user, "--as-group="+team, "--as-group=system:authenticated")
 	}
-	stdout, stderr, code := s.plane.KubectlAs(s.Context(), s.plane.Kubeconfig(), strings.NewReader(stdin), args...)
+	stdout, stderr, code := s.Plane.KubectlAs(s.Context(), s.Plane.Kubeconfig(), strings.NewReader(stdin), args...)
 	return stdout + stderr, code == 0
 }
 
@@ -183,6 +135,6 @@ func (s *site) namespace() string {
 		return free
 	}
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "guards-", Labels: map[string]string{"guards": "test"}}}
-	s.Must(s.client.Create(s.Context(), n))
+	s.Must(s.Client.Create(s.Context(), n))
 	return n.Name
 }

@@ -54,7 +54,7 @@ func (t *trial) make(manifest string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	t.Must(yaml.Unmarshal([]byte(manifest), &o.Object))
 	o.SetNamespace(t.space)
-	t.Must(t.client.Create(t.Context(), o))
+	t.Must(t.Client.Create(t.Context(), o))
 	t.before = o.GetUID()
 	return o
 }
@@ -64,7 +64,7 @@ func (t *trial) get(kind schema.GroupVersionKind, name string) *unstructured.Uns
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
-	switch err := t.client.Get(t.Context(), client.ObjectKey{Namespace: t.space, Name: name}, o); {
+	switch err := t.Client.Get(t.Context(), client.ObjectKey{Namespace: t.space, Name: name}, o); {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil
 	default:
@@ -76,7 +76,7 @@ func (t *trial) get(kind schema.GroupVersionKind, name string) *unstructured.Uns
 // patch changes an object as the administrator.
 func (t *trial) patch(o *unstructured.Unstructured, merge string) {
 	t.Helper()
-	t.Must(t.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(merge))))
+	t.Must(t.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(merge))))
 }
 
 var (
@@ -179,7 +179,7 @@ func (t *trial) ending() {
 	t.guarded = false
 	o := t.make(t.object("ConfigMap", ", finalizers: [example.com/hold]"))
 	t.guarded = guarded
-	t.Must(t.client.Delete(t.Context(), o))
+	t.Must(t.Client.Delete(t.Context(), o))
 	if guarded {
 		t.patch(o, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled))
 	}
@@ -265,7 +265,7 @@ func (t *trial) list(kind schema.GroupVersionKind) []unstructured.Unstructured {
 	t.Helper()
 	objects := &unstructured.UnstructuredList{}
 	objects.SetGroupVersionKind(kind)
-	t.Must(t.client.List(t.Context(), objects, client.InNamespace(t.space)))
+	t.Must(t.Client.List(t.Context(), objects, client.InNamespace(t.space)))
 	return objects.Items
 }
 
@@ -273,7 +273,7 @@ func (t *trial) list(kind schema.GroupVersionKind) []unstructured.Unstructured {
 func (t *trial) dismantle(o *unstructured.Unstructured) {
 	t.Helper()
 	t.unprotect(o)
-	if err := t.client.Delete(t.Context(), o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+	if err := t.Client.Delete(t.Context(), o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		t.Errorf("deleting %s: %v", o.GetName(), err)
 	}
 }
@@ -294,7 +294,7 @@ func (t *trial) unprotect(o *unstructured.Unstructured) {
 	}
 	merge, err := json.Marshal(map[string]any{"metadata": metadata})
 	t.Must(err)
-	if err := t.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, merge)); client.IgnoreNotFound(err) != nil {
+	if err := t.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, merge)); client.IgnoreNotFound(err) != nil {
 		t.Errorf("releasing %s: %v", o.GetName(), err)
 	}
 }
@@ -329,14 +329,14 @@ func (s *site) cleared() {
 	s.Helper()
 	s.spaces.free = nil
 	list := &corev1.NamespaceList{}
-	s.Must(s.client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
+	s.Must(s.Client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
 	for i := range list.Items {
-		if err := s.client.Delete(s.Context(), &list.Items[i]); client.IgnoreNotFound(err) != nil {
+		if err := s.Client.Delete(s.Context(), &list.Items[i]); client.IgnoreNotFound(err) != nil {
 			s.Errorf("deleting namespace %s: %v", list.Items[i].Name, err)
 		}
 	}
 	s.Until("nothing is left", func() (string, bool) {
-		s.Must(s.client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
+		s.Must(s.Client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
 		var left []string
 		for i := range list.Items {
 			left = append(left, fmt.Sprintf("%s %+v", list.Items[i].Name, list.Items[i].Status.Conditions))

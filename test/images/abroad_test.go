@@ -42,7 +42,7 @@ func (s *site) abroad() {
 	s.grant(namespace, "machines", bob, rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"virtualmachines"}, Verbs: []string{"create"},
 	})
-	config := rest.CopyConfig(s.plane.Config)
+	config := rest.CopyConfig(s.Plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: bob.Name, Groups: []string{"system:authenticated"}}
 	as, err := client.New(config, client.Options{Scheme: s.Scheme()})
 	s.Must(err)

@@ -34,7 +34,7 @@ type sample struct {
 func (s *site) exports(series string) {
 	s.Helper()
 	s.Until("the manager exports "+series, func() (string, bool) {
-		text, err := s.sallyport.Metrics(s.Context())
+		text, err := s.Sallyport.Metrics(s.Context())
 		s.Must(err)
 		for line := range strings.Lines(text) {
 			at := strings.LastIndex(line, " ")

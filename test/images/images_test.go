@@ -3,11 +3,8 @@
 package images
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,16 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
+	testsite "sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -42,42 +36,24 @@ const checksum = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c1
 // site is a cluster with Sallyport.
 type site struct {
 	step.T
-	plane *env.ControlPlane
 	client.Client
-	sallyport *install.Sallyport
-	samples   map[string]sample
-	touched   int
+	*testsite.Site
+	samples map[string]sample
+	touched int
 }
 
 func newSite(t *testing.T) *site {
-	ctrl.SetLogger(klog.NewKlogr())
 	s := &site{T: step.T{T: t}, samples: map[string]sample{}}
-	dir := t.TempDir()
-	logs, err := os.Create(filepath.Join(dir, "manager.log"))
-	s.Must(err)
-	t.Cleanup(func() {
-		if text, _ := os.ReadFile(logs.Name()); t.Failed() {
-			t.Logf("the manager's log:\n%s", text)
-		}
+	s.Site = testsite.Start(t, testsite.Options{
+		// Of the controller manager, only the garbage collector: there are no volumes to bind claims to.
+		Plane:  env.Options{ControllerManager: depth.Deep(), ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"}},
+		Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"},
 	})
-	crds, err := charts.CRDs()
-	s.Must(err)
-	binary, err := install.Build(t.Context(), dir, "sallyport.dev/sallyport/cmd/sallyport")
-	s.Must(err)
-	ctx := context.WithoutCancel(t.Context())
-	// Of the controller manager, only the garbage collector: there are no volumes to bind claims to.
-	s.plane, err = env.Start(ctx, env.Options{
-		CRDs: crds, ControllerManager: depth.Deep(), ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"},
-	})
-	s.Must(err)
-	t.Cleanup(func() { s.Must(s.plane.Stop()) })
 	scheme := kruntime.NewScheme()
 	s.Must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cdiv1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)))
-	s.Client, err = client.New(s.plane.Config, client.Options{Scheme: scheme})
+	var err error
+	s.Client, err = client.New(s.Plane.Config, client.Options{Scheme: scheme})
 	s.Must(err)
-	s.sallyport, err = install.Start(ctx, s.plane, install.Options{Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"}, Binary: binary, Logs: logs})
-	s.Must(err)
-	t.Cleanup(func() { s.Must(s.sallyport.Remove()) })
 	s.Must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	s.Must(s.Create(t.Context(), &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -151,7 +127,7 @@ func (s *site) play(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
 
 func (s *site) kubectl(args ...string) string {
 	s.Helper()
-	out, said, code := s.plane.Kubectl(s.Context(), args...)
+	out, said, code := s.Plane.Kubectl(s.Context(), args...)
 	if code != 0 {
 		s.Fatalf("kubectl %s: %s%s", strings.Join(args, " "), out, said)
 	}
@@ -172,14 +148,14 @@ func TestImages(t *testing.T) {
 		}
 	})
 	s.Step("without snapshots", func(step.T) {
-		s.Must(s.plane.InstallCRDs(t.Context(), crd))
+		s.Must(s.Plane.InstallCRDs(t.Context(), crd))
 		s.touch(ubuntu)
 		s.shows(ubuntu, v1alpha1.VMDiskImagePending, v1alpha1.ReasonSnapshotsNotServed)
 	})
 	var volume *cdiv1.DataVolume
 	var claim *corev1.PersistentVolumeClaim
 	s.Step("with both", func(step.T) {
-		s.Must(s.plane.InstallCRDs(t.Context(), snapshots(t)...))
+		s.Must(s.Plane.InstallCRDs(t.Context(), snapshots(t)...))
 		s.touch(ubuntu)
 		s.shows(ubuntu, v1alpha1.VMDiskImagePending, v1alpha1.ReasonSnapshotUnsupported)
 		s.Must(s.Create(t.Context(), &snapshotv1.VolumeSnapshotClass{
@@ -261,7 +237,7 @@ func TestImages(t *testing.T) {
 // as is a client of a user who may do everything that no policy denies.
 func (s *site) as(user string) client.Client {
 	s.Helper()
-	config := rest.CopyConfig(s.plane.Config)
+	config := rest.CopyConfig(s.Plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
 	c, err := client.New(config, client.Options{Scheme: s.Scheme()})
 	s.Must(err)
@@ -308,7 +284,7 @@ func (s *site) deferred(image *v1alpha1.VMDiskImage, data ...client.Object) {
 	})
 	s.Eventually("the disk is copied", func() bool { return s.read(disk) && disk.Status.DiskID != "" })
 	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--dry-run=server")
-	_, said, code := s.plane.Kubectl(s.Context(), "delete", "vmdi", image.Name, "-n", namespace, "--wait=false")
+	_, said, code := s.Plane.Kubectl(s.Context(), "delete", "vmdi", image.Name, "-n", namespace, "--wait=false")
 	if want := "is used by VirtualDisk data: it is Terminating until they are deleted"; code != 0 || !strings.Contains(said, want) {
 		s.Errorf("kubectl delete says %q, not %q", said, want)
 	}
@@ -334,7 +310,7 @@ func (s *site) withoutChecksum(crd *apiextensionsv1.CustomResourceDefinition) {
 	now := &apiextensionsv1.CustomResourceDefinition{}
 	scheme := kruntime.NewScheme()
 	s.Must(apiextensionsv1.AddToScheme(scheme))
-	c, err := client.New(s.plane.Config, client.Options{Scheme: scheme})
+	c, err := client.New(s.Plane.Config, client.Options{Scheme: scheme})
 	s.Must(err)
 	s.Must(c.Get(s.Context(), types.NamespacedName{Name: crd.Name}, now))
 	delete(now.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["source"].Properties["http"].Properties, "checksum")
@@ -352,7 +328,7 @@ func (s *site) withoutChecksum(crd *apiextensionsv1.CustomResourceDefinition) {
 func (s *site) refusals(step.T) {
 	s.kubectl("create", "role", "images", "-n", namespace, "--verb=create", "--resource=vmdiskimages.sallyport.dev")
 	s.kubectl("create", "rolebinding", "images", "-n", namespace, "--role=images", "--user=ann")
-	config, err := s.plane.UserConfig("ann")
+	config, err := s.Plane.UserConfig("ann")
 	s.Must(err)
 	ann, err := client.New(config, client.Options{Scheme: s.Scheme()})
 	s.Must(err)

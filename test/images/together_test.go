@@ -41,11 +41,11 @@ func (s *site) together() {
 	}
 	disk, machine := filepath.Join(chart, "templates", "disk.yaml"), filepath.Join(chart, "templates", "machine.yaml")
 	kubectl := func(args ...string) (said string, code int) {
-		out, said, code := s.plane.Kubectl(s.Context(), append([]string{"-n", namespace}, args...)...)
+		out, said, code := s.Plane.Kubectl(s.Context(), append([]string{"-n", namespace}, args...)...)
 		return out + said, code
 	}
 	helm := func(args ...string) (said string, code int) {
-		out, said, code := s.plane.Helm(s.Context(), append([]string{"-n", namespace}, args...)...)
+		out, said, code := s.Plane.Helm(s.Context(), append([]string{"-n", namespace}, args...)...)
 		return out + said, code
 	}
 	ways := map[string]struct{ create, remove func() (string, int) }{

@@ -95,6 +95,11 @@ var scenarios = []scenario{
 		want:     "gone",
 	},
 	{
+		name: "machine from its creation to its deletion", policy: v1alpha1.RunPolicyAlwaysOn, power: "",
+		chapters: []func(*model){func(*model) {}, moves, moves, deleted, moves},
+		want:     "gone",
+	},
+	{
 		name: "two Starts", policy: v1alpha1.RunPolicyManual, power: v1alpha1.PowerStopped,
 		chapters: []func(*model){asks("a", "Start", false), asks("b", "Start", false), moves},
 		want:     "a Completed/Succeeded, b Failed, Running, intent Running",

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -76,10 +76,7 @@ func TestTablesAreThoseOfThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	set, err := catalog.Compile(shipped)
 	if err != nil {
 		t.Fatal(err)

@@ -22,15 +22,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/record"
 )
+
+func TestMain(m *testing.M) { install.Main(m) }
 
 const namespace = "day"
 
@@ -81,10 +83,7 @@ type site struct {
 
 func shippedPolicies(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
-	objects, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := shipped.Policies(t)
 	for i := range objects {
 		objects[i].Spec.TimeoutMilliseconds = 60_000 // nothing here is about time
 	}

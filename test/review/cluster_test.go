@@ -28,9 +28,9 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
@@ -76,10 +76,7 @@ func newCluster(t *testing.T) *cluster {
 
 func policySet(t *testing.T) (*catalog.Set, []v1alpha1.RegoPolicy) {
 	t.Helper()
-	objects, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := shipped.Policies(t)
 	objects = append(objects, ownPolicies(t)...)
 	for i := range objects {
 		objects[i].Spec.TimeoutMilliseconds = 60_000 // nothing here is about time

@@ -29,14 +29,31 @@ var set = sync.OnceValues(func() (*catalog.Set, error) {
 	return catalog.Compile(objects)
 })
 
-// Arbiter gives the policies as operations are judged by them. It answers them from what the reconciler has read. For
-// all else they are in a cluster in which each node is there and ready, no other machine is moved, and no vCenter is declared.
-func Arbiter(t *testing.T) operation.Arbiter {
+// Policies returns the policies that ship. The caller may change them.
+func Policies(t testing.TB) []v1alpha1.RegoPolicy {
+	t.Helper()
+	objects, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// Set returns the compiled policies that ship.
+func Set(t testing.TB) *catalog.Set {
 	t.Helper()
 	policies, err := set()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return policies
+}
+
+// Arbiter gives the policies as operations are judged by them. It answers them from what the reconciler has read. For
+// all else they are in a cluster in which each node is there and ready, no other machine is moved, and no vCenter is declared.
+func Arbiter(t *testing.T) operation.Arbiter {
+	t.Helper()
+	policies := Set(t)
 	recorder := record.NewRecorder(prometheus.NewRegistry(), nil, false)
 	t.Cleanup(func() { recorder.Close(time.Second) })
 	return arbiter{decision.NewGate(policies, calm{}, recorder, time.Now)}

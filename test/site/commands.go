@@ -188,6 +188,10 @@ func manager(ts *testscript.TestScript, args []string) error {
 	switch {
 	case args[0] == "stop":
 		return s.run("")
+	case args[0] == "remove":
+		err := s.run("")
+		s.running = s.Options.Binary // for the end of the script
+		return err
 	case args[0] == "start" && len(args) == 1:
 		return s.run(s.Options.Binary)
 	case args[0] == "start":

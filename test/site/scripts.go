@@ -27,6 +27,9 @@ import (
 
 var update = flag.Bool("update", false, "write the output of commands into the files with which scripts compare it (cmp)")
 
+// Update reports whether tests write what is expected, by the flag -update.
+func Update() bool { return *update }
+
 // Scripts are scripts of testscript in a folder.
 //
 // Each script runs in a namespace of its own, which has the name of the script and is the default one of kubectl. Beside the commands of
@@ -47,6 +50,7 @@ var update = flag.Bool("update", false, "write the output of commands into the f
 //	[!] instance UID               requires an instance for the VirtualMachine with the UID
 //	disk UID                       prints the ID of the disk of the VirtualDisk with the UID
 //	manager stop|start [PROGRAM]   stops the manager, or starts it. The end of the script starts the usual program again
+//	manager remove                 stops the manager for good
 //
 // $SOON is a time in half an hour, $PAST one a minute ago, $FILES the folder testdata/files, and $MANAGER the program of the manager.
 type Scripts struct {
@@ -120,8 +124,8 @@ func (s *Site) setup(e *testscript.Env, variables map[string]string) error {
 	}
 	now := time.Now().UTC()
 	e.Vars = append(e.Vars,
-		"KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+filepath.Join(s.dir, "kubectl-cache"), "KUBERC=off",
-		"PATH="+filepath.Dir(s.Plane.Assets.Kubectl)+string(os.PathListSeparator)+e.Getenv("PATH"),
+		"KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+filepath.Join(s.Dir, "kubectl-cache"), "KUBERC=off",
+		"PATH="+s.Dir+string(os.PathListSeparator)+filepath.Dir(s.Plane.Assets.Kubectl)+string(os.PathListSeparator)+e.Getenv("PATH"),
 		"FILES="+files, "MANAGER="+s.Options.Binary,
 		"SOON="+now.Add(30*time.Minute).Format(time.RFC3339), "PAST="+now.Add(-time.Minute).Format(time.RFC3339),
 	)

@@ -36,8 +36,8 @@ func TestHostsThatMachinesMoveTo(t *testing.T) {
 		}
 		changed := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"nodeName":%q}}`, host))
 		for field, request := range map[string]func() error{
-			"spec.nodeName":         func() error { return stack.client.Patch(s.Context(), vm.DeepCopy(), changed, client.DryRunAll) },
-			"spec.migrate.nodeName": func() error { return stack.client.Create(s.Context(), migrate.DeepCopy(), client.DryRunAll) },
+			"spec.nodeName":         func() error { return stack.Client.Patch(s.Context(), vm.DeepCopy(), changed, client.DryRunAll) },
+			"spec.migrate.nodeName": func() error { return stack.Client.Create(s.Context(), migrate.DeepCopy(), client.DryRunAll) },
 		} {
 			want := fmt.Sprintf("[placement-migration/%s] %s: %s", reason, field, want)
 			s.until(field+" "+host+" is refused", func() string {
@@ -62,7 +62,7 @@ func TestHostsThatMachinesMoveTo(t *testing.T) {
 
 	update(s, vm, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = goal })
 	s.until("the machine has moved", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		settled := meta.FindStatusCondition(vm.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
 		if settled == nil || settled.ObservedGeneration != vm.Generation || vm.Busy() {
 			return fmt.Sprintf("%+v", vm.Status)

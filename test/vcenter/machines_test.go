@@ -37,7 +37,7 @@ func (s *site) owned(path string, vm *v1alpha1.VirtualMachine) {
 func (s *site) refuses(vm *v1alpha1.VirtualMachine, reason, message string) {
 	s.Helper()
 	s.until("it is refused", func() string {
-		err := stack.client.Create(s.Context(), vm.DeepCopy())
+		err := stack.Client.Create(s.Context(), vm.DeepCopy())
 		if err == nil {
 			s.Fatal("it was admitted")
 		}
@@ -180,7 +180,7 @@ func TestTenantWithdrawn(t *testing.T) {
 func (s *site) fails(o *v1alpha1.VirtualMachineOperation, want string) {
 	s.Helper()
 	s.until(o.Name+" says why", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
 		if c == nil {
 			return ""

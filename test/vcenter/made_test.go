@@ -85,7 +85,7 @@ func TestMachineMade(t *testing.T) {
 	s.until("it is on", func() string { return string(s.vcenter.State(s.place(vm)).Power) }, "Running")
 	update(s, vm, func(vm *v1alpha1.VirtualMachine) { vm.Spec.CPU = new(int32(4)) })
 	s.until("it says what it takes", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		c := meta.FindStatusCondition(vm.Status.Conditions, string(v1alpha1.ConditionRestartRequired))
 		if c == nil || c.Status != metav1.ConditionTrue {
 			return ""
@@ -93,7 +93,7 @@ func TestMachineMade(t *testing.T) {
 		return c.Message
 	}, "spec.cpu is 4, but the machine has 2: restart required (kubectl sallyport restart web -n "+s.name+")")
 	s.patiently(func() error {
-		return stack.client.Create(s.Context(), &v1alpha1.VirtualMachineOperation{
+		return stack.Client.Create(s.Context(), &v1alpha1.VirtualMachineOperation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "restart"},
 			Spec:       v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationRestart, VirtualMachineName: vm.Name, Force: true},
 		})
@@ -134,7 +134,7 @@ func TestMachineMadeElsewhere(t *testing.T) {
 	} {
 		vm := s.made(func(spec *v1alpha1.VirtualMachineSpec) { change(spec.Runtime.VSphere.Clone) })
 		s.until("it is refused with "+name, func() string {
-			err := stack.client.Create(s.Context(), vm.DeepCopy())
+			err := stack.Client.Create(s.Context(), vm.DeepCopy())
 			if err == nil {
 				t.Fatalf("%s: it was admitted", name)
 			}
@@ -163,7 +163,7 @@ func TestMachineMadeOfNothing(t *testing.T) {
 	}
 	allow("/DC0/vm/new")
 	created := func(options ...client.CreateOption) func() string {
-		return func() string { return fmt.Sprint(stack.client.Create(s.Context(), vm, options...)) }
+		return func() string { return fmt.Sprint(stack.Client.Create(s.Context(), vm, options...)) }
 	}
 	// The webhook may see the list a moment later than we do.
 	s.until("it is refused", created(client.DryRunAll), fmt.Sprintf("admission webhook \"validate.sallyport.dev\" denied the request: "+
@@ -206,7 +206,7 @@ func TestMachineMadeWithUserData(t *testing.T) {
 	text := "#cloud-config\npassword: hunter2-" + s.name
 	secrets.add("hunter2-" + s.name)
 	secret.StringData = map[string]string{"user-data": text}
-	s.Must(stack.client.Update(s.Context(), secret))
+	s.Must(stack.Client.Update(s.Context(), secret))
 	s.shows(vm, asWanted)
 	config := s.vcenter.State(s.place(vm)).ExtraConfig
 	if config["guestinfo.userdata"] == "" || config["guestinfo.metadata"] == "" || config[vsphere.OwnerKey] != string(vm.UID) {

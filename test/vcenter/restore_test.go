@@ -33,7 +33,7 @@ func (s *site) inVCenter() string {
 func (s *site) annotate(o client.Object, key string) {
 	s.Helper()
 	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, o.GetUID())
-	s.Must(stack.client.Patch(s.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	s.Must(stack.Client.Patch(s.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // lose deletes objects and leaves their machines, as the loss of the cluster does.
@@ -69,19 +69,19 @@ func TestRestoredBesideMachines(t *testing.T) {
 		Replicas: new(int32(2)), ScaleDownPolicy: v1alpha1.ScaleDownNewestFirst,
 		VirtualMachineTemplate: v1alpha1.VirtualMachineTemplate{Spec: s.made().Spec},
 	}}
-	s.patiently(func() error { return stack.client.Create(s.Context(), pool) })
+	s.patiently(func() error { return stack.Client.Create(s.Context(), pool) })
 	s.shows(pool, asWanted)
 	restart := &v1alpha1.VirtualMachineOperation{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "restart"}, Spec: v1alpha1.VirtualMachineOperationSpec{
 		Type: v1alpha1.OperationRestart, VirtualMachineName: "solo", Force: true,
 	}}
-	s.patiently(func() error { return stack.client.Create(s.Context(), restart) })
+	s.patiently(func() error { return stack.Client.Create(s.Context(), restart) })
 	const all = "ci-0 Running 1, ci-1 Running 1, solo Running 2"
 	s.until("the machine was restarted", s.inVCenter, all)
 	s.shows(solo, asWanted)
 
 	var vms v1alpha1.VirtualMachineList
-	s.Must(stack.client.List(s.Context(), &vms, client.InNamespace(s.name)))
-	s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(restart), restart))
+	s.Must(stack.Client.List(s.Context(), &vms, client.InNamespace(s.name)))
+	s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(restart), restart))
 	s.remove(restart.DeepCopy())
 	s.remove(pool.DeepCopy())
 	s.lose(vms.Items)
@@ -96,10 +96,10 @@ func TestRestoredBesideMachines(t *testing.T) {
 	}
 	pool = backup(pool)
 	pool.Status = v1alpha1.VirtualMachinePoolStatus{}
-	s.patiently(func() error { return stack.client.Create(s.Context(), pool) })
+	s.patiently(func() error { return stack.Client.Create(s.Context(), pool) })
 	restart = backup(restart)
 	restart.Status = v1alpha1.VirtualMachineOperationStatus{}
-	if err := stack.client.Create(s.Context(), restart); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "OperationCopied") {
+	if err := stack.Client.Create(s.Context(), restart); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "OperationCopied") {
 		t.Errorf("an operation of the backup was created: %v", err)
 	}
 	for i := range vms.Items {
@@ -109,7 +109,7 @@ func TestRestoredBesideMachines(t *testing.T) {
 			"%[4]s -n %[3]s", s.called(vm.Name), s.name, s.name, vm.Name))
 	}
 	s.until("the pool took its members in", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(pool), pool))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(pool), pool))
 		if c := v1alpha1.ConditionAvailable.In(pool.Status.Conditions); c != nil {
 			return c.Message
 		}

@@ -125,7 +125,7 @@ func TestServerSecret(t *testing.T) {
 	s.shows(server, connected)
 	s.shows(vm, asWanted)
 
-	s.Must(stack.client.Delete(s.Context(), s.secret()))
+	s.Must(stack.Client.Delete(s.Context(), s.secret()))
 	s.shows(server, "False "+none)
 	s.shows(vm, "Unknown "+away)
 	s.until("the session has ended", func() string { return fmt.Sprint(s.vcenter.Sessions()) }, "0")

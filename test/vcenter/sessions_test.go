@@ -77,14 +77,14 @@ func (s *site) ask(vm *v1alpha1.VirtualMachine, what v1alpha1.OperationType) *v1
 		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, GenerateName: vm.Name + "-"},
 		Spec:       v1alpha1.VirtualMachineOperationSpec{Type: what, VirtualMachineName: vm.Name},
 	}
-	s.patiently(func() error { return stack.client.Create(s.Context(), o) })
+	s.patiently(func() error { return stack.Client.Create(s.Context(), o) })
 	return o
 }
 
 // succeeds waits for the end of an operation. It may be called from any goroutine.
 func (s *site) succeeds(o *v1alpha1.VirtualMachineOperation) bool {
 	err := poll(s.Context(), func() bool {
-		return stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o) == nil && o.Finished() && len(o.Finalizers) == 0
+		return stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o) == nil && o.Finished() && len(o.Finalizers) == 0
 	})
 	ended := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
 	if err != nil || ended == nil || ended.Reason != string(v1alpha1.ReasonSucceeded) {

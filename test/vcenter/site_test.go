@@ -59,7 +59,7 @@ func (s *site) start() *vcsim.VCenter {
 
 func (s *site) create(object client.Object) {
 	s.Helper()
-	s.Must(stack.client.Create(s.Context(), object))
+	s.Must(stack.Client.Create(s.Context(), object))
 }
 
 // declare makes the VSphereServer, whose session is ended with the test.
@@ -77,7 +77,7 @@ func (s *site) declare(change ...func(*v1alpha1.VSphereServerSpec)) *v1alpha1.VS
 	}
 	s.create(server)
 	s.Cleanup(func() {
-		_ = stack.client.Delete(context.WithoutCancel(s.Context()), server)
+		_ = stack.Client.Delete(context.WithoutCancel(s.Context()), server)
 		s.until("the manager has logged out", func() string { return fmt.Sprintf("%d sessions", s.vcenter.Sessions()) }, "0 sessions")
 	})
 	return server
@@ -96,11 +96,11 @@ func (s *site) login(data map[string]string) {
 	s.Helper()
 	secret := s.secret()
 	secret.StringData = data
-	if err := stack.client.Create(s.Context(), secret); !apierrors.IsAlreadyExists(err) {
+	if err := stack.Client.Create(s.Context(), secret); !apierrors.IsAlreadyExists(err) {
 		s.Must(err)
 		return
 	}
-	s.Must(stack.client.Update(s.Context(), secret))
+	s.Must(stack.Client.Update(s.Context(), secret))
 }
 
 func (s *site) secret() *corev1.Secret {
@@ -112,9 +112,9 @@ func update[T client.Object](s *site, object T, change func(T)) {
 	s.Helper()
 	var err error
 	_ = poll(s.Context(), func() bool {
-		if err = stack.client.Get(s.Context(), client.ObjectKeyFromObject(object), object); err == nil {
+		if err = stack.Client.Get(s.Context(), client.ObjectKeyFromObject(object), object); err == nil {
 			change(object)
-			err = stack.client.Update(s.Context(), object)
+			err = stack.Client.Update(s.Context(), object)
 		}
 		return !apierrors.IsConflict(err)
 	})
@@ -129,11 +129,16 @@ func (s *site) machine(name string) string {
 	return path
 }
 
+// folder is where the simulator has its machines.
+const folder = "/DC0/vm/"
+
 // vm is a VirtualMachine that was not created yet, which adopts the machine at /DC0/vm/<name>.
 func (s *site) vm(name string, change ...func(*v1alpha1.VSphereRuntime)) *v1alpha1.VirtualMachine {
-	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: adopting(name)}
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
-	vm.Spec.Runtime.VSphere.ServerRef.Name = s.name
+	vm.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{
+		ServerRef: v1alpha1.VSphereServerReference{Name: s.name}, InventoryPath: folder + name,
+	}
 	for _, c := range change {
 		c(vm.Spec.Runtime.VSphere)
 	}
@@ -143,7 +148,7 @@ func (s *site) vm(name string, change ...func(*v1alpha1.VSphereRuntime)) *v1alph
 // adopt creates the VirtualMachine.
 func (s *site) adopt(vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 	s.Helper()
-	s.patiently(func() error { return stack.client.Create(s.Context(), vm) })
+	s.patiently(func() error { return stack.Client.Create(s.Context(), vm) })
 	return vm
 }
 
@@ -161,9 +166,9 @@ func (s *site) patiently(create func() error) {
 // remove deletes an object and returns when it is gone.
 func (s *site) remove(object client.Object) {
 	s.Helper()
-	s.Must(stack.client.Delete(s.Context(), object))
+	s.Must(stack.Client.Delete(s.Context(), object))
 	s.until(object.GetName()+" is gone", func() string {
-		err := stack.client.Get(s.Context(), client.ObjectKeyFromObject(object), object)
+		err := stack.Client.Get(s.Context(), client.ObjectKeyFromObject(object), object)
 		if apierrors.IsNotFound(err) {
 			return "gone"
 		}
@@ -181,7 +186,7 @@ const (
 func (s *site) shows(object client.Object, want string) {
 	s.Helper()
 	s.until(fmt.Sprintf("%T %s shows it", object, object.GetName()), func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(object), object))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(object), object))
 		ready := meta.FindStatusCondition(conditions(object), string(v1alpha1.ConditionReady))
 		if ready == nil || ready.ObservedGeneration != object.GetGeneration() {
 			return ""
@@ -232,7 +237,7 @@ func (s *site) retried(vm *v1alpha1.VirtualMachine) {
 	s.Helper()
 	update(s, vm, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
 	s.until(vm.Name+" was looked at", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		return fmt.Sprint(vm.Status.ObservedGeneration)
 	}, fmt.Sprint(vm.Generation))
 }

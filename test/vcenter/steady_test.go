@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	eventsv1 "k8s.io/api/events/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/depth"
@@ -19,8 +18,6 @@ import (
 func TestRest(t *testing.T) {
 	depth.Only(t)
 	s := newSite(t)
-	s.Must(stack.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(namespace)))
-	s.until("the machines of other tests are given back", func() string { return fmt.Sprint(len(s.machines())) }, "0")
 	s.ready()
 	policies := []v1alpha1.RunPolicy{v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOff}
 	for i := range 12 {
@@ -38,10 +35,10 @@ func TestRest(t *testing.T) {
 		s.shows(&vm, asWanted)
 	}
 
-	stack.options.Flags = append(stack.options.Flags, "--resync-interval", "1s") // by itself it would not look again for hours
+	stack.Options.Flags = append(stack.Options.Flags, "--resync-interval", "1s") // by itself it would not look again for hours
 	again := func() {
-		s.Must(stack.sallyport.Stop())
-		s.Must(stack.sallyport.Resume(t.Context(), stack.options))
+		s.Must(stack.Sallyport.Stop())
+		s.Must(stack.Sallyport.Resume(t.Context(), stack.Options))
 	}
 	again()
 	s.until("nothing more is told", func() string { return s.told(func() { s.looksOn(s.looked() + 6) }) }, "")
@@ -65,7 +62,7 @@ func TestRest(t *testing.T) {
 func (s *site) machines() []v1alpha1.VirtualMachine {
 	s.Helper()
 	list := &v1alpha1.VirtualMachineList{}
-	s.Must(stack.client.List(s.Context(), list))
+	s.Must(stack.Client.List(s.Context(), list))
 	return list.Items
 }
 
@@ -91,7 +88,7 @@ func (s *site) looksOn(enough int) {
 // metric gives the sum of the manager's counters of that name that have these labels.
 func (s *site) metric(name, labels string) (sum int) {
 	s.Helper()
-	text, err := stack.sallyport.Metrics(s.Context())
+	text, err := stack.Sallyport.Metrics(s.Context())
 	s.Must(err)
 	for line := range strings.Lines(text) {
 		if rest, is := strings.CutPrefix(line, name); is && strings.ContainsAny(rest[:1], "{ ") && strings.Contains(line, labels) {

@@ -36,13 +36,13 @@ func TestTemplateFromALibrary(t *testing.T) {
 		LibraryItem: &v1alpha1.VSphereLibraryItem{Library: "golden", Name: "ubuntu"}, SHA256: hex.EncodeToString(sum[:]),
 	})
 	s.until("it is refused", func() string {
-		return stack.client.Create(s.Context(), o.DeepCopyObject().(client.Object)).Error()
+		return stack.Client.Create(s.Context(), o.DeepCopyObject().(client.Object)).Error()
 	}, fmt.Sprintf(`admission webhook "validate.sallyport.dev" denied the request: [templates-tenancy/PlaceNotAllowed] `+
 		"spec.source.libraryItem.library: namespace %s may not use golden on VSphereServer %s; allowed: none", s.name, s.name))
 	server := &v1alpha1.VSphereServer{}
-	s.Must(stack.client.Get(s.Context(), client.ObjectKey{Name: s.name}, server))
+	s.Must(stack.Client.Get(s.Context(), client.ObjectKey{Name: s.name}, server))
 	update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.Tenants[0].Libraries = []string{"golden"} })
-	s.until("it is admitted", func() string { return fmt.Sprint(stack.client.Create(s.Context(), o)) }, "<nil>")
+	s.until("it is admitted", func() string { return fmt.Sprint(stack.Client.Create(s.Context(), o)) }, "<nil>")
 	s.until("the release is there", func() string { return s.versions(o) }, "Done ubuntu True TemplateReady:")
 	open, err := s.vcenter.OpenDownloads(t.Context())
 	s.Must(err)

@@ -31,14 +31,14 @@ func (s *site) following() *v1alpha1.VirtualMachinePool {
 func (s *site) members(pool *v1alpha1.VirtualMachinePool, synced v1alpha1.ConditionReason, releases ...string) {
 	s.Helper()
 	s.until("the members are of these releases", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(pool), pool))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(pool), pool))
 		got := ""
 		if c := v1alpha1.ConditionSynced.In(pool.Status.Conditions); c != nil {
 			got = c.Reason
 		}
 		for i := range releases {
 			vm := &v1alpha1.VirtualMachine{}
-			if stack.client.Get(s.Context(), client.ObjectKey{Namespace: s.name, Name: fmt.Sprintf("ci-%d", i)}, vm) == nil && vm.Status.Template != nil {
+			if stack.Client.Get(s.Context(), client.ObjectKey{Namespace: s.name, Name: fmt.Sprintf("ci-%d", i)}, vm) == nil && vm.Status.Template != nil {
 				got += fmt.Sprintf(" %s %s", vm.Status.Phase, vm.Status.Template.Release)
 			}
 		}
@@ -68,18 +68,18 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 	o.Spec.KeepVersions = 1
 	s.create(o)
 	pool := s.following()
-	s.patiently(func() error { return stack.client.Create(s.Context(), pool) })
+	s.patiently(func() error { return stack.Client.Create(s.Context(), pool) })
 	s.members(pool, v1alpha1.ReasonPoolSynced, "1", "1")
 
 	first := &v1alpha1.VirtualMachine{}
-	s.Must(stack.client.Get(s.Context(), client.ObjectKey{Namespace: s.name, Name: "ci-0"}, first))
+	s.Must(stack.Client.Get(s.Context(), client.ObjectKey{Namespace: s.name, Name: "ci-0"}, first))
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: busy.LeaseName(first.Name)}}
 	busy.Mark(lease, first, "job", time.Now(), time.Hour)
 	s.create(lease)
 	s.releases(o, i.source("2"), "2")
 	s.members(pool, v1alpha1.ReasonMembersBusy, "1", "2")
 
-	s.Must(stack.client.Delete(t.Context(), lease))
+	s.Must(stack.Client.Delete(t.Context(), lease))
 	update(s, first, func(vm *v1alpha1.VirtualMachine) { // a pool that waits for a Lease looks every half a minute, and when a member changes
 		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, v1alpha1.AnnotationBusyStamp, "idle")
 	})

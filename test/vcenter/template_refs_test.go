@@ -55,7 +55,7 @@ func TestMachinesFromATemplate(t *testing.T) {
 		server.Spec.Tenants[0].Templates = append(server.Spec.Tenants[0].Templates, "/DC0/vm/images")
 	})
 	s.shows(server, connected)
-	s.denied("servers-tenancy/VSphereTemplateNotFound", func() error { return stack.client.Create(t.Context(), s.fromTemplate("first")) })
+	s.denied("servers-tenancy/VSphereTemplateNotFound", func() error { return stack.Client.Create(t.Context(), s.fromTemplate("first")) })
 
 	o := s.template(i.source("1"))
 	o.Spec.Paused = true
@@ -63,18 +63,18 @@ func TestMachinesFromATemplate(t *testing.T) {
 	first := s.adopt(s.fromTemplate("first"))
 	s.shows(first, fmt.Sprintf("False Provisioning the machine is being created: waiting for the first release of VSphereTemplate ubuntu in failure domain a: "+
 		"for the cause, run `kubectl sallyport why svst ubuntu --namespace %s`", s.name))
-	s.denied("deletion-references/TemplateReferenced", func() error { return stack.client.Delete(t.Context(), o) })
+	s.denied("deletion-references/TemplateReferenced", func() error { return stack.Client.Delete(t.Context(), o) })
 	update(s, o, func(o *v1alpha1.VSphereTemplate) { o.Spec.Paused = false })
 	s.madeFrom(first, "1")
 
 	s.releases(o, i.source("2"), "2")
 	s.until("the next release is there", func() string {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		return o.Status.ReleaseIn("a")
 	}, "2")
 	second := s.adopt(s.fromTemplate("second"))
 	s.madeFrom(second, "2")
-	s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(first), first))
+	s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(first), first))
 	s.madeFrom(first, "1")
 	s.remove(o) // nobody needs it any more
 	s.madeFrom(first, "1")

@@ -80,7 +80,7 @@ func TestTemplateUpdates(t *testing.T) {
 		s.Helper()
 		s.until("release "+release+" is there", func() string {
 			now := &v1alpha1.VSphereTemplate{}
-			s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), now))
+			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), now))
 			if now.ReadyIn("a") != release {
 				return fmt.Sprintf("%+v", now.Status)
 			}

@@ -102,18 +102,18 @@ func (s *site) releases(o *v1alpha1.VSphereTemplate, source v1alpha1.VSphereTemp
 	s.Helper()
 	s.Must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now := &v1alpha1.VSphereTemplate{}
-		if err := stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), now); err != nil {
+		if err := stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), now); err != nil {
 			return err
 		}
 		now.Spec.Source, now.Spec.Release = source, release
-		return stack.client.Update(s.Context(), now)
+		return stack.Client.Update(s.Context(), now)
 	}))
 }
 
 // versions is what is told of the failure domain.
 func (s *site) versions(t *v1alpha1.VSphereTemplate) string {
 	now := &v1alpha1.VSphereTemplate{}
-	if err := stack.client.Get(s.Context(), client.ObjectKeyFromObject(t), now); err != nil {
+	if err := stack.Client.Get(s.Context(), client.ObjectKeyFromObject(t), now); err != nil {
 		return err.Error()
 	}
 	if len(now.Status.FailureDomains) == 0 {
@@ -143,9 +143,9 @@ func TestTemplateReplaced(t *testing.T) {
 	s.releases(o, i.source("2"), "1")
 	s.until("the first release is back", func() string { return s.versions(o) }, "Done ubuntu-2,ubuntu True TemplateReady:")
 
-	s.Must(stack.client.Delete(t.Context(), o))
+	s.Must(stack.Client.Delete(t.Context(), o))
 	s.until("it is gone", func() string {
-		return fmt.Sprint(apierrors.IsNotFound(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), &v1alpha1.VSphereTemplate{})))
+		return fmt.Sprint(apierrors.IsNotFound(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), &v1alpha1.VSphereTemplate{})))
 	}, "true")
 	for _, path := range s.vcenter.Machines() {
 		if strings.HasPrefix(path, "/DC0/vm/images/") {

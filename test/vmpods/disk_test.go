@@ -28,7 +28,7 @@ func (v *traveller) names(disks ...string) {
 		for _, name := range disks {
 			v.vm.Spec.BlockDeviceRefs = append(v.vm.Spec.BlockDeviceRefs, v1alpha1.BlockDeviceRef{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: name})
 		}
-		err := stack.client.Update(v.Context(), v.vm)
+		err := stack.Client.Update(v.Context(), v.vm)
 		return fmt.Sprint(err), err == nil
 	})
 }
@@ -76,7 +76,7 @@ func (s *site) disk(name string) *v1alpha1.VirtualDisk {
 func (s *site) diskIs(d *v1alpha1.VirtualDisk, phase v1alpha1.VirtualDiskPhase) {
 	s.Helper()
 	s.Until(fmt.Sprintf("VirtualDisk %s is %s", d.Name, phase), func() (string, bool) {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(d), d))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(d), d))
 		return fmt.Sprintf("%+v", d.Status), d.Status.Phase == phase
 	})
 }
@@ -84,7 +84,7 @@ func (s *site) diskIs(d *v1alpha1.VirtualDisk, phase v1alpha1.VirtualDiskPhase) 
 // protects does what the controller manager, which does not run here, does for a claim that is deleted and no Pod uses.
 func (s *site) protects(claim *corev1.PersistentVolumeClaim) {
 	s.Helper()
-	s.Must(stack.client.Patch(s.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	s.Must(stack.Client.Patch(s.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
 // A machine that is a Pod is made with its disks, keeps them through moves, and leaves them to the next one.
@@ -124,12 +124,12 @@ func TestDisks(t *testing.T) {
 		v.diskIs(other, v1alpha1.VirtualDiskAvailable)
 		v.has(cache)
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: v.name, Name: other.Status.DiskID}}
-		s.Must(stack.client.Delete(s.Context(), claim))
+		s.Must(stack.Client.Delete(s.Context(), claim))
 		v.protects(claim)
 		v.diskIs(other, v1alpha1.VirtualDiskLost)
 	})
 	v.Step("the disk outlives the machine, and goes with its VirtualDisk", func(s step.T) {
-		s.Must(stack.client.Delete(s.Context(), v.vm))
+		s.Must(stack.Client.Delete(s.Context(), v.vm))
 		v.gone(v.vm)
 		v.diskIs(cache, v1alpha1.VirtualDiskAvailable)
 		v.vm = &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "next"}, Spec: v1alpha1.VirtualMachineSpec{
@@ -143,13 +143,13 @@ func TestDisks(t *testing.T) {
 			s.Errorf("the machine shows the disks %v", v.vm.Status.Disks)
 		}
 		claim := &corev1.PersistentVolumeClaim{}
-		s.Must(stack.client.Get(s.Context(), client.ObjectKey{Namespace: v.name, Name: cache.Status.DiskID}, claim))
-		s.Must(stack.client.Delete(s.Context(), cache))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKey{Namespace: v.name, Name: cache.Status.DiskID}, claim))
+		s.Must(stack.Client.Delete(s.Context(), cache))
 		v.diskIs(cache, v1alpha1.VirtualDiskTerminating)
-		s.Must(stack.client.Delete(s.Context(), v.vm))
+		s.Must(stack.Client.Delete(s.Context(), v.vm))
 		v.gone(v.vm)
 		v.Until("the claim is left to Kubernetes", func() (string, bool) {
-			s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(claim), claim))
+			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(claim), claim))
 			return fmt.Sprintf("%+v", claim.ObjectMeta), !claim.DeletionTimestamp.IsZero()
 		})
 		v.protects(claim)

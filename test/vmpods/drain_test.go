@@ -36,7 +36,7 @@ func forgeEviction(t step.T, pod *corev1.Pod) {
 		"object":{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"namespace":%[1]q,"name":%[2]q}}}}`, pod.Namespace, pod.Name)
 	forger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // a forger trusts anybody
 	defer forger.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+stack.sallyport.Webhooks()+"/validate/policies/machines-eviction", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+stack.Sallyport.Webhooks()+"/validate/policies/machines-eviction", strings.NewReader(body))
 	t.Must(err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := forger.Do(request)
@@ -81,11 +81,11 @@ test_shows if nosy.warn == {"a"} with input as {"request": {"name": "x"}, "facts
 	}}
 	t.Parallel()
 	s := step.T{T: t}
-	s.Must(stack.client.Create(s.Context(), p))
-	t.Cleanup(func() { _ = stack.client.Delete(context.Background(), p) })
+	s.Must(stack.Client.Create(s.Context(), p))
+	t.Cleanup(func() { _ = stack.Client.Delete(context.Background(), p) })
 	const want = "Sallyport may not get, list, watch pods for policy nosy"
 	s.Until("condition ReadsGranted to name Pods", func() (string, bool) {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(p), p))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(p), p))
 		granted := meta.FindStatusCondition(p.Status.Conditions, string(v1alpha1.ConditionReadsGranted))
 		return fmt.Sprint(p.Status.Conditions), granted != nil && granted.Status == metav1.ConditionFalse && strings.Contains(granted.Message, want) &&
 			strings.Contains(granted.Message, `rbac.reads={"pods":true}`)
@@ -98,17 +98,17 @@ func TestDrain(t *testing.T) {
 	v.Step("an eviction of another Pod (kubernetes#137543)", func(s step.T) {
 		cordon(s, v.node(1), true)
 		other := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("another")}}
-		if err := stack.client.SubResource("eviction").Create(s.Context(), v.pod, other); !apierrors.IsConflict(err) {
+		if err := stack.Client.SubResource("eviction").Create(s.Context(), v.pod, other); !apierrors.IsConflict(err) {
 			t.Errorf("the eviction ends with %v", err)
 		}
 	})
 	v.Step("a drain that is tried out (kubevirt#11532)", func(s step.T) {
-		out, said, code := stack.plane.Kubectl(s.Context(), "drain", v.node(1), "--dry-run=server", "--timeout=1s")
+		out, said, code := stack.Plane.Kubectl(s.Context(), "drain", v.node(1), "--dry-run=server", "--timeout=1s")
 		if code == 0 || !strings.Contains(said, "[machines-eviction/MachineIsMoved] Pod "+v.pod.Name) {
 			t.Errorf("kubectl drain exits with %d and says %s%s", code, out, said)
 		}
 		var all v1alpha1.VirtualMachineOperationList
-		s.Must(stack.client.List(s.Context(), &all, client.InNamespace(v.name)))
+		s.Must(stack.Client.List(s.Context(), &all, client.InNamespace(v.name)))
 		if len(all.Items) > 0 {
 			t.Errorf("there are the operations %+v", all.Items)
 		}
@@ -116,13 +116,13 @@ func TestDrain(t *testing.T) {
 	v.Step("a review that no API server sent", func(s step.T) {
 		forgeEviction(s, v.pod)
 		s.Until("it is looked at", func() (string, bool) {
-			text, err := stack.sallyport.Metrics(s.Context())
+			text, err := stack.Sallyport.Metrics(s.Context())
 			s.Must(err)
 			done := drains.FindString(text)
 			return done, done != ""
 		})
 		var all v1alpha1.VirtualMachineOperationList
-		s.Must(stack.client.List(s.Context(), &all, client.InNamespace(v.name)))
+		s.Must(stack.Client.List(s.Context(), &all, client.InNamespace(v.name)))
 		if len(all.Items) > 0 {
 			t.Errorf("a cordon and a review that anybody can forge make the operations %+v", all.Items)
 		}
@@ -130,11 +130,11 @@ func TestDrain(t *testing.T) {
 		for _, n := range []int{1, 2} {
 			label := []byte(`{"metadata":{"labels":{"` + v1alpha1.LabelDrain + `":"` + v1alpha1.DrainEnabled + `"}}}`)
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: v.node(n)}}
-			s.Must(stack.client.Patch(s.Context(), node, client.RawPatch(types.MergePatchType, label)))
+			s.Must(stack.Client.Patch(s.Context(), node, client.RawPatch(types.MergePatchType, label)))
 		}
 	})
 	v.Step("an eviction", func(s step.T) {
-		err := stack.client.SubResource("eviction").Create(s.Context(), v.pod, &policyv1.Eviction{})
+		err := stack.Client.SubResource("eviction").Create(s.Context(), v.pod, &policyv1.Eviction{})
 		if !apierrors.IsTooManyRequests(err) || apierrors.ReasonForError(err) != "MachineIsMoved" {
 			t.Errorf("the eviction ends with %v", err)
 		}
@@ -143,7 +143,7 @@ func TestDrain(t *testing.T) {
 		}
 	})
 	v.Step("a drain", func(s step.T) {
-		out, said, code := stack.plane.Kubectl(s.Context(), "drain", v.node(1), "--timeout=170s")
+		out, said, code := stack.Plane.Kubectl(s.Context(), "drain", v.node(1), "--timeout=170s")
 		if code != 0 || !strings.Contains(out, "drained") || !strings.Contains(said, "[machines-eviction/MachineIsMoved] Pod "+v.pod.Name) {
 			t.Errorf("kubectl drain exits with %d and says %s%s", code, out, said)
 		}
@@ -151,7 +151,7 @@ func TestDrain(t *testing.T) {
 	})
 	v.Step("operations", func(s step.T) {
 		var all v1alpha1.VirtualMachineOperationList
-		s.Must(stack.client.List(s.Context(), &all, client.InNamespace(v.name)))
+		s.Must(stack.Client.List(s.Context(), &all, client.InNamespace(v.name)))
 		if len(all.Items) != 1 || all.Items[0].Spec.Type != v1alpha1.OperationEvict || all.Items[0].Status.Phase != v1alpha1.OperationCompleted {
 			t.Errorf("there are the operations %+v", all.Items)
 		}
@@ -159,7 +159,7 @@ func TestDrain(t *testing.T) {
 	v.Step("a machine that is off", func(s step.T) {
 		v.wanted(v.node(2))
 		v.ends(v.operate(v.vm, "stop", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop}), false)
-		_, said, code := stack.plane.Kubectl(s.Context(), "drain", v.node(2), "--timeout=1s")
+		_, said, code := stack.Plane.Kubectl(s.Context(), "drain", v.node(2), "--timeout=1s")
 		if code == 0 || !strings.Contains(said, "[machines-eviction/MachineIsOff] Pod "+v.pod.Name) {
 			t.Errorf("kubectl drain exits with %d and says %s", code, said)
 		}
@@ -170,7 +170,7 @@ func TestDrain(t *testing.T) {
 			settled := meta.IsStatusConditionTrue(status.Conditions, string(v1alpha1.ConditionPlacementSettled))
 			return status.NodeName, settled && status.NodeName == v.node(1) && status.Phase == v1alpha1.VirtualMachineStopped
 		})
-		if out, said, code := stack.plane.Kubectl(s.Context(), "drain", v.node(2), "--timeout=10s"); code != 0 {
+		if out, said, code := stack.Plane.Kubectl(s.Context(), "drain", v.node(2), "--timeout=10s"); code != 0 {
 			t.Errorf("kubectl drain exits with %d and says %s%s", code, out, said)
 		}
 	})

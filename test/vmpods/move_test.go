@@ -70,7 +70,7 @@ func (v *traveller) remember() {
 
 func (v *traveller) look() *v1alpha1.VirtualMachineStatus {
 	v.Helper()
-	v.Must(stack.client.Get(v.Context(), client.ObjectKeyFromObject(v.vm), v.vm))
+	v.Must(stack.Client.Get(v.Context(), client.ObjectKeyFromObject(v.vm), v.vm))
 	return &v.vm.Status
 }
 
@@ -80,7 +80,7 @@ func (v *traveller) wanted(node string) {
 	v.Until("spec.nodeName is changed", func() (string, bool) {
 		v.look()
 		v.vm.Spec.NodeName = node
-		err := stack.client.Update(v.Context(), v.vm)
+		err := stack.Client.Update(v.Context(), v.vm)
 		return fmt.Sprint(err), err == nil
 	})
 }
@@ -89,10 +89,10 @@ func (v *traveller) wanted(node string) {
 func (v *traveller) override(policy string) {
 	v.Helper()
 	var me authenticationv1.SelfSubjectReview
-	v.Must(stack.client.Create(v.Context(), &me))
+	v.Must(stack.Client.Create(v.Context(), &me))
 	o := v1alpha1.Override{Policy: policy, UID: v.vm.UID, By: me.Status.UserInfo.Username, Until: time.Now().Add(20 * time.Minute), Reason: "a trial"}
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationOverride, o.String())
-	v.Must(stack.client.Patch(v.Context(), v.vm, client.RawPatch("application/merge-patch+json", patch)))
+	v.Must(stack.Client.Patch(v.Context(), v.vm, client.RawPatch("application/merge-patch+json", patch)))
 }
 
 // waits waits until the move is in that step, for that reason, and gives the message.
@@ -144,9 +144,9 @@ func (v *traveller) moved(node string) {
 // snapshotsOf are the tags that the registry has of a machine.
 func snapshotsOf(t step.T, vm *v1alpha1.VirtualMachine) []string {
 	t.Helper()
-	repository, err := name.NewRepository(fmt.Sprintf("%s/%s/%s", stack.registry.Repository(), vm.Namespace, vm.UID))
+	repository, err := name.NewRepository(fmt.Sprintf("%s/%s/%s", registry.Repository(), vm.Namespace, vm.UID))
 	t.Must(err)
-	tags, err := remote.List(repository, remote.WithTransport(stack.registry.Transport()), remote.WithContext(t.Context()))
+	tags, err := remote.List(repository, remote.WithTransport(registry.Transport()), remote.WithContext(t.Context()))
 	if answer, is := errors.AsType[*transport.Error](err); is && answer.StatusCode == http.StatusNotFound {
 		return nil
 	}
@@ -174,13 +174,13 @@ func TestMove(t *testing.T) {
 	})
 	v.Step("an Evict operation, of a Pod that somebody has protected", func(step.T) {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled)
-		v.Must(stack.client.Patch(v.Context(), v.pod, client.RawPatch("application/merge-patch+json", patch)))
+		v.Must(stack.Client.Patch(v.Context(), v.pod, client.RawPatch("application/merge-patch+json", patch)))
 		v.ends(v.operate(v.vm, "away", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationEvict}), false)
 		v.moved(v.node(2))
 	})
 	v.Step("events", func(s step.T) {
 		var told corev1.EventList
-		s.Must(stack.client.List(s.Context(), &told, client.InNamespace(v.name)))
+		s.Must(stack.Client.List(s.Context(), &told, client.InNamespace(v.name)))
 		for _, want := range []string{"hibernating the machine on node move-1", "the registry has the snapshot (sha256:",
 			"restoring the machine from its snapshot", "the machine is live; removing its snapshot"} {
 			if !slices.ContainsFunc(told.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, want) }) {
@@ -206,7 +206,7 @@ func TestMovesHaveTheirTurn(t *testing.T) {
 	}
 	third.Step("a third one is refused", func(s step.T) {
 		patch := fmt.Appendf(nil, `{"spec":{"nodeName":%q}}`, third.node(2))
-		err := stack.client.Patch(s.Context(), third.vm, client.RawPatch("application/merge-patch+json", patch))
+		err := stack.Client.Patch(s.Context(), third.vm, client.RawPatch("application/merge-patch+json", patch))
 		if err == nil || !strings.Contains(err.Error(), "[placement-migration/TooManyMigrations]") {
 			t.Errorf("the change was answered with %v", err)
 		}
@@ -265,7 +265,7 @@ func TestMovesBack(t *testing.T) {
 		o := &v1alpha1.VirtualMachineOperation{ObjectMeta: metav1.ObjectMeta{Name: "meanwhile", Namespace: v.name}, Spec: v1alpha1.VirtualMachineOperationSpec{
 			Type: v1alpha1.OperationStop, Force: true, VirtualMachineName: v.vm.Name,
 		}}
-		if err := stack.client.Create(t.Context(), o); err == nil || !strings.Contains(err.Error(), "operations-supersede") {
+		if err := stack.Client.Create(t.Context(), o); err == nil || !strings.Contains(err.Error(), "operations-supersede") {
 			t.Errorf("a machine that is on no node is stopped: %v", err)
 		}
 		v.wanted("")
@@ -278,7 +278,7 @@ func cordon(t step.T, node string, unschedulable bool) {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable)
-	t.Must(stack.client.Patch(t.Context(), n, client.RawPatch("application/merge-patch+json", patch)))
+	t.Must(stack.Client.Patch(t.Context(), n, client.RawPatch("application/merge-patch+json", patch)))
 }
 
 // A node that is dead is waited for, until a person confirms it. The machine is made from its snapshot then, once.
@@ -294,7 +294,7 @@ func TestSourceIsDead(t *testing.T) {
 		t.Errorf("the way out is not in %q", message)
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationSourceFenced, v.pod.UID)
-	v.Must(stack.client.Patch(t.Context(), v.vm, client.RawPatch("application/merge-patch+json", patch)))
+	v.Must(stack.Client.Patch(t.Context(), v.vm, client.RawPatch("application/merge-patch+json", patch)))
 	v.moved(v.node(2))
 	release()
 	v.nodes.Revive(v.node(1))
@@ -313,7 +313,7 @@ func TestDeletedOnItsWay(t *testing.T) {
 		t.Errorf("the registry has %v", tags)
 	}
 	gone := v.vm.DeepCopy()
-	v.Must(stack.client.Delete(t.Context(), v.vm))
+	v.Must(stack.Client.Delete(t.Context(), v.vm))
 	v.gone(v.vm)
 	if tags := snapshotsOf(v.T, gone); len(tags) > 0 {
 		t.Errorf("the registry still has %v", tags)

@@ -34,13 +34,13 @@ func newSite(t *testing.T, name string) *site {
 	t.Helper()
 	t.Parallel() // most of the time a machine that was just started is not started or moved again
 	// An agent that sees one namespace takes no machine of another site.
-	s := &site{T: step.T{T: t}, name: name, nodes: nodeagent.New(client.NewNamespacedClient(stack.client, name), name+"-1", name+"-2")}
-	s.Must(stack.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	s := &site{T: step.T{T: t}, name: name, nodes: nodeagent.New(client.NewNamespacedClient(stack.Client, name), name+"-1", name+"-2")}
+	s.Must(stack.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	s.Must(s.nodes.Join(t.Context()))
-	s.nodes.Transport = stack.registry.Transport()
+	s.nodes.Transport = registry.Transport()
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	s.nodes.Pods, err = install.Watched(ctx, stack.plane.Config, name)
+	s.nodes.Pods, err = install.Watched(ctx, stack.Plane.Config, name)
 	s.Must(err)
 	var running sync.WaitGroup
 	running.Go(func() { s.nodes.Run(ctx, func(err error) { t.Log(err) }) })
@@ -51,7 +51,7 @@ func newSite(t *testing.T, name string) *site {
 func (s *site) create(o client.Object) {
 	s.Helper()
 	o.SetNamespace(s.name)
-	s.Must(stack.client.Create(s.Context(), o))
+	s.Must(stack.Client.Create(s.Context(), o))
 }
 
 // operate creates an operation on a machine.
@@ -67,7 +67,7 @@ func (s *site) operate(vm *v1alpha1.VirtualMachine, name string, spec v1alpha1.V
 func (s *site) ends(o *v1alpha1.VirtualMachineOperation, superseded bool) {
 	s.Helper()
 	s.Until(fmt.Sprintf("operation %s is complete", o.Name), func() (string, bool) {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		return fmt.Sprintf("%+v", o.Status), o.Status.Phase == v1alpha1.OperationCompleted && superseded == (o.Status.SupersededBy != nil)
 	})
 }
@@ -76,7 +76,7 @@ func (s *site) ends(o *v1alpha1.VirtualMachineOperation, superseded bool) {
 func (s *site) shows(vm *v1alpha1.VirtualMachine, phase v1alpha1.VirtualMachinePhase) {
 	s.Helper()
 	s.Until(fmt.Sprintf("VirtualMachine %s is %s", vm.Name, phase), func() (string, bool) {
-		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		ready := meta.IsStatusConditionTrue(vm.Status.Conditions, string(v1alpha1.ConditionReady))
 		return fmt.Sprintf("%+v", vm.Status), vm.Status.Phase == phase && ready && vm.Status.ObservedGeneration == vm.Generation
 	})
@@ -86,7 +86,7 @@ func (s *site) shows(vm *v1alpha1.VirtualMachine, phase v1alpha1.VirtualMachineP
 func (s *site) pod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
 	s.Helper()
 	var pods corev1.PodList
-	s.Must(stack.client.List(s.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{agent.LabelMachine: string(vm.UID)}))
+	s.Must(stack.Client.List(s.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{agent.LabelMachine: string(vm.UID)}))
 	if len(pods.Items) != 1 {
 		s.Fatalf("VirtualMachine %s has %d Pods", vm.Name, len(pods.Items))
 	}
@@ -96,7 +96,7 @@ func (s *site) pod(vm *v1alpha1.VirtualMachine) *corev1.Pod {
 func (s *site) gone(o client.Object) {
 	s.Helper()
 	s.Until(o.GetName()+" is gone", func() (string, bool) {
-		err := stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o)
+		err := stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o)
 		return fmt.Sprint(o, err), apierrors.IsNotFound(err)
 	})
 }
@@ -144,14 +144,14 @@ func TestPower(t *testing.T) {
 		s.ends(s.operate(vm, "again", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStart}), false)
 		was := vm.Status.Incarnation
 		s.Until("the spec is changed", func() (string, bool) {
-			s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 			was = vm.Status.Incarnation
 			vm.Spec.CPU, vm.Spec.Memory = new(int32(4)), new(resource.MustParse("8Gi"))
-			err := stack.client.Update(s.Context(), vm)
+			err := stack.Client.Update(s.Context(), vm)
 			return fmt.Sprint(err), err == nil
 		})
 		s.Until("the machine was restarted", func() (string, bool) {
-			s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 			return fmt.Sprintf("%+v", vm.Status), vm.Status.Incarnation != was
 		})
 		s.shows(vm, v1alpha1.VirtualMachineRunning)
@@ -160,7 +160,7 @@ func TestPower(t *testing.T) {
 		}
 	})
 	s.Step("deletion", func(step.T) {
-		s.Must(stack.client.Delete(s.Context(), vm))
+		s.Must(stack.Client.Delete(s.Context(), vm))
 		s.gone(vm)
 		s.gone(pod)
 	})
@@ -174,13 +174,13 @@ func TestPodsAreLost(t *testing.T) {
 	}}
 	s.create(vm)
 	s.shows(vm, v1alpha1.VirtualMachineRunning)
-	s.Must(stack.client.Delete(t.Context(), s.pod(vm)))
+	s.Must(stack.Client.Delete(t.Context(), s.pod(vm)))
 	s.Until("the machine is lost", func() (string, bool) {
-		s.Must(stack.client.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.Client.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
 		ready := meta.FindStatusCondition(vm.Status.Conditions, string(v1alpha1.ConditionReady))
 		return fmt.Sprintf("%+v", vm.Status), vm.Status.Phase == v1alpha1.VirtualMachineFailed && ready.Reason == string(v1alpha1.ReasonInstanceLost)
 	})
-	s.Must(stack.client.Delete(t.Context(), vm))
+	s.Must(stack.Client.Delete(t.Context(), vm))
 	s.gone(vm)
 
 	vm = &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}, Spec: v1alpha1.VirtualMachineSpec{
@@ -189,15 +189,15 @@ func TestPodsAreLost(t *testing.T) {
 	s.create(vm)
 	var pods corev1.PodList
 	s.Until("there is a Pod", func() (string, bool) {
-		s.Must(stack.client.List(t.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{agent.LabelMachine: string(vm.UID)}))
+		s.Must(stack.Client.List(t.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{agent.LabelMachine: string(vm.UID)}))
 		return "", len(pods.Items) == 1
 	})
 	s.Until("the reason is shown", func() (string, bool) {
-		s.Must(stack.client.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.Client.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
 		ready := meta.FindStatusCondition(vm.Status.Conditions, string(v1alpha1.ConditionReady))
 		want := fmt.Sprintf("no node takes Pod %s: 0/2 nodes are available: ", pods.Items[0].Name)
 		return fmt.Sprintf("%+v", vm.Status), ready != nil && ready.Status == metav1.ConditionFalse && strings.HasPrefix(ready.Message, want)
 	})
-	s.Must(stack.client.Delete(t.Context(), vm))
+	s.Must(stack.Client.Delete(t.Context(), vm))
 	s.gone(vm)
 }

@@ -19,10 +19,10 @@ import (
 func TestServiceAccountWritesPodsOfMachinesOnly(t *testing.T) {
 	t.Parallel()
 	s := step.T{T: t}
-	s.Must(stack.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stolen"}}))
-	as := rest.CopyConfig(stack.plane.Config)
-	as.Impersonate = rest.ImpersonationConfig{UserName: stack.sallyport.User(), Groups: []string{"system:masters"}}
-	thief, err := client.New(as, client.Options{Scheme: stack.client.Scheme()})
+	s.Must(stack.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stolen"}}))
+	as := rest.CopyConfig(stack.Plane.Config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: stack.Sallyport.User(), Groups: []string{"system:masters"}}
+	thief, err := client.New(as, client.Options{Scheme: stack.Client.Scheme()})
 	s.Must(err)
 	pod := func(change func(*corev1.Pod)) *corev1.Pod {
 		owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: "vm", UID: "u-1"}, v1alpha1.GroupVersion.WithKind("VirtualMachine"))
@@ -76,7 +76,7 @@ func TestServiceAccountWritesPodsOfMachinesOnly(t *testing.T) {
 		}
 	}
 	foreign := pod(func(p *corev1.Pod) { p.OwnerReferences = nil })
-	s.Must(stack.client.Create(t.Context(), foreign))
+	s.Must(stack.Client.Create(t.Context(), foreign))
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"sallyport.dev/virtual-machine-uid":"u-1"}}}`))
 	for name, err := range map[string]error{
 		"patching": thief.Patch(t.Context(), foreign.DeepCopy(), patch), "deleting": thief.Delete(t.Context(), foreign.DeepCopy()),
@@ -85,5 +85,5 @@ func TestServiceAccountWritesPodsOfMachinesOnly(t *testing.T) {
 			t.Errorf("%s a Pod of somebody else: %v", name, err)
 		}
 	}
-	s.Must(stack.client.Delete(t.Context(), foreign, client.GracePeriodSeconds(0)))
+	s.Must(stack.Client.Delete(t.Context(), foreign, client.GracePeriodSeconds(0)))
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -213,10 +213,7 @@ func TestLeftOut(t *testing.T) {
 
 // The verdict and its explanation rest on the same answers: nothing is read twice.
 func TestFactsAreReadOnce(t *testing.T) {
-	all, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := shipped.Policies(t)
 	w := &world{answers: map[string]any{"VirtualMachineOperation": []any{}, "VirtualMachine": machine("Running")}}
 	explained(t, explain.Explainer{Facts: w, Policy: "operations-supersede"}, all, operation(t, "Stop"))
 	if got := w.reads.Load(); got != 2 {
@@ -243,10 +240,7 @@ func operation(t *testing.T, kind string) *decision.Review {
 // The shipped policies, about requests and facts with broken fields too: a policy that refuses has a rule that says so, one that
 // admits has none, and one that could not decide has what stood in its way; and each rule that does not apply tells where it stopped.
 func TestExplanationsAgreeWithVerdicts(t *testing.T) {
-	all, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := shipped.Policies(t)
 	for i := range all {
 		all[i].Spec.TimeoutMilliseconds = 60_000
 	}

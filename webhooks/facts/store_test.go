@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -32,14 +31,7 @@ import (
 // Pods are the kind of these tests: a label stands for what other kinds have in their spec, and spec.nodeName and
 // status.phase are fields that the API server can select by.
 
-func TestMain(m *testing.M) {
-	crds, err := charts.CRDs() // for a kind of ours that is cluster-scoped
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	env.Main(m, env.Options{CRDs: crds})
-}
+func TestMain(m *testing.M) { install.Main(m) } // with a kind of ours that is cluster-scoped
 
 var podReads = []engine.Read{{APIVersion: "v1", Kind: "Pod", Indexes: []string{"spec.nodeName"}}}
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sallyport.dev/sallyport/test/shipped"
 	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -17,7 +18,7 @@ func TestNullsAreWhatTheAPIServerMakesOfThem(t *testing.T) {
 		plain  = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web%s}\nspec: {replicas: 2%s}\n"
 		gadget = "apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: a, namespace: default%s}\nspec: {replicas: 2%s}\n"
 	)
-	set := shipped(t)
+	set := shipped.Set(t)
 	for name, tc := range map[string]struct {
 		format, metadata, spec string
 		want                   string // of metadata without what is always there, and of spec
@@ -55,7 +56,7 @@ func TestNullsAreWhatTheAPIServerMakesOfThem(t *testing.T) {
 
 // What is null guards nothing, and what is null where something is guarded is an empty value of the annotation, as on a cluster.
 func TestNullsAreJudged(t *testing.T) {
-	set := shipped(t)
+	set := shipped.Set(t)
 	for name, tc := range map[string]struct {
 		old, text string
 		verdict   Verdict
@@ -85,7 +86,7 @@ func TestOverridesInReviews(t *testing.T) {
 			"{verb: override, group: sallyport.dev, resource: regopolicies, name: scaling-guard}}\nstatus: {allowed: %t}\n"
 		override = `sallyport.dev/override: "scaling-guard; uid=u-1; by=alice; until=2026-05-04T03:30:00Z; ticket 42"`
 	)
-	set := shipped(t)
+	set := shipped.Set(t)
 	web := func(uid, annotation string, replicas int) string {
 		return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, %s annotations: {sallyport.dev/scale-down: Deny, %s}}\nspec: {replicas: %d}\n",
 			uid, annotation, replicas)
@@ -121,7 +122,7 @@ func TestOverridesInReviews(t *testing.T) {
 
 // What a policy does not understand is named by its field, by whichever way the policy comes to look at it.
 func TestFieldsThatAreNotUnderstoodAreNamed(t *testing.T) {
-	set := shipped(t)
+	set := shipped.Set(t)
 	r := ask(t, reviewer(t, set, deployment(5)), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: two}\n")
 	is(t, r, Undecided, "[scaling-guard/InputNotUnderstood] policy evaluation failed: "+
 		"valid_input does not hold for this request, its facts and the policy's parameters: spec.replicas is a string that the policy does not understand")

@@ -13,7 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	. "sallyport.dev/sallyport/webhooks/offline"
 )
@@ -53,15 +53,6 @@ func compiled(t *testing.T, objects ...v1alpha1.RegoPolicy) *catalog.Set {
 		t.Fatal(err)
 	}
 	return set
-}
-
-func shipped(t *testing.T) *catalog.Set {
-	t.Helper()
-	objects, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return compiled(t, objects...)
 }
 
 var now = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
@@ -207,7 +198,7 @@ func stop(name, vm string) string {
 
 // A deletion ends as in a cluster: with finalizers the object stays and is terminating.
 func TestDeletion(t *testing.T) {
-	r := reviewer(t, shipped(t), machine("kept", ", finalizers: [sallyport.dev/virtual-machine]")+machine("gone", ""))
+	r := reviewer(t, shipped.Set(t), machine("kept", ", finalizers: [sallyport.dev/virtual-machine]")+machine("gone", ""))
 	for name, want := range map[string]string{"kept": "VirtualMachineTerminating", "gone": "VirtualMachineNotFound"} {
 		is(t, ask(t, r, stop("name: before-"+name, name)), Admitted, "")
 		is(t, ask(t, r, machine(name, ""), deletion), Admitted, "")
@@ -280,7 +271,7 @@ func TestPoliciesThatAreAskedAboutLess(t *testing.T) {
 }
 
 func TestGeneratedNames(t *testing.T) {
-	r := reviewer(t, shipped(t), machine("web-1", "")+machine("web-2", ""))
+	r := reviewer(t, shipped.Set(t), machine("web-1", "")+machine("web-2", ""))
 	for i, vm := range []string{"web-1", "web-2"} {
 		result := ask(t, r, stop("generateName: stop-", vm))
 		if want := fmt.Sprintf("stop-%05d", i+1); result.Name != want || result.Verdict != Admitted {
@@ -296,7 +287,7 @@ func TestGeneratedNames(t *testing.T) {
 
 // Of kinds without a schema at least the metadata is looked at: all kinds have it.
 func TestForeignMetadata(t *testing.T) {
-	r := reviewer(t, shipped(t), "")
+	r := reviewer(t, shipped.Set(t), "")
 	for text, tc := range map[string]struct {
 		verdict Verdict
 		text    string

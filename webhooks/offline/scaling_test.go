@@ -12,7 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	. "sallyport.dev/sallyport/webhooks/offline"
 )
@@ -70,10 +70,7 @@ func fleet(name string, count int) string {
 // guarded is scaling-guard alone, with changes.
 func guarded(t *testing.T, changes ...func(*v1alpha1.RegoPolicySpec)) (*catalog.Set, error) {
 	t.Helper()
-	all, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := shipped.Policies(t)
 	all = slices.DeleteFunc(all, func(p v1alpha1.RegoPolicy) bool {
 		return !slices.Contains([]string{"scaling-guard", "lib-override", "lib-shell"}, p.Name)
 	})

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/decision"
 )
 
@@ -119,10 +119,7 @@ func inventory(folder string) world {
 
 // What is asked about a machine without a request is asked of those policies only that were asked then.
 func TestMachinesAreAskedAboutAgain(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	never := policy("never", deny("Never", "true"), func(s *v1alpha1.RegoPolicySpec) {
 		s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions, s.Match.Resources[0].Resources = []string{"*"}, []string{"*"}, []string{"virtualmachines"}
 	})

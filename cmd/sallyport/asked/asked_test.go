@@ -10,16 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // What is shipped can be asked.
 func TestShippedPoliciesCanBeRegistered(t *testing.T) {
-	all, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := shipped.Policies(t)
 	for i := range all {
 		for _, why := range Check(&all[i]) {
 			t.Errorf("%s: %s", all[i].Name, why)
@@ -107,10 +104,7 @@ func TestRulesAreHeldAgainstTheMatch(t *testing.T) {
 
 // The Rego that the leader applies is that of the source: catalog.Manifest compares what both parse to.
 func TestShippedRegoIsTheSource(t *testing.T) {
-	source, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := shipped.Policies(t)
 	shipped, err := Shipped()
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -125,14 +124,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Parallel()
-	api, err := install.Client(env.Shared(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &site{T: step.T{T: t}, api: api}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "serving-"}}
-	s.Must(api.Create(t.Context(), namespace))
-	s.namespace = namespace.Name
+	api, namespace := install.Shared(t, "serving-")
+	s := &site{T: step.T{T: t}, api: api, namespace: namespace}
 	endpoint := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: s.namespace, Name: "sallyport-webhook"}}
 	none := ptr.To(admissionregistrationv1.SideEffectClassNone)
 	meta := metav1.ObjectMeta{Name: s.namespace}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
 func configMap(release string, data map[string]string) *corev1.ConfigMap {
@@ -21,10 +21,7 @@ func configMap(release string, data map[string]string) *corev1.ConfigMap {
 }
 
 func TestReadGivesLibrariesFirst(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	data, want := map[string]string{}, []string{}
 	for _, p := range shipped {
 		text, err := yaml.Marshal(p)
@@ -82,10 +79,7 @@ func TestReadRefuses(t *testing.T) {
 
 // A reference stands for the file that was referred to, and Rego that is written out stays as it is.
 func TestReferencesAreResolved(t *testing.T) {
-	shipped, err := policies.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shipped.Policies(t)
 	sources := NewSources(shipped)
 	want := shipped[len(shipped)-1]
 	want.Spec.Modules = append(want.Spec.Modules, v1alpha1.PolicyModule{Name: "helper.rego", Source: "package helper"})

@@ -8,9 +8,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,14 +23,29 @@ import (
 	"sallyport.dev/sallyport/test/env"
 )
 
-// Main runs the tests of a package for which env.Shared has the definitions of our kinds, and no manager.
+// Main runs the tests of a package for which env.Shared has the definitions of our kinds, and no manager. Controllers log nothing.
 func Main(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
 	crds, err := charts.CRDs()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	env.Main(m, env.Options{CRDs: crds})
+}
+
+// Shared returns a client of env.Shared, and a new namespace whose name begins with a prefix.
+func Shared(t testing.TB, prefix string) (api client.WithWatch, namespace string) {
+	t.Helper()
+	api, err := Client(env.Shared(t).Config)
+	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
+	if err == nil {
+		err = api.Create(t.Context(), o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api, o.Name
 }
 
 // clients are those that Client has given, by their *rest.Config: each would ask its API server anew what it serves.
