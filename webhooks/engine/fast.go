@@ -93,6 +93,7 @@ func (a *accelerated) linked(modules []*ast.Module) {
 	} else if !request.all {
 		a.decides = request
 	}
+	a.decides = a.types.keyed(a.decides)
 }
 
 func (a *accelerated) input(document Value) *ast.Term {
