@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -54,16 +55,25 @@ func (t *Type) allows(term *ast.Term) bool {
 	case ast.Boolean:
 		return t.Kind == BooleanType
 	case ast.Number:
-		_, integer := v.Int64()
-		return t.Kind == NumberType || t.Kind == StringOrNumber || t.Kind == IntegerType && integer
+		return t.Kind == NumberType || t.Kind == StringOrNumber || t.Kind == IntegerType && isWhole(v)
 	}
 	return false
+}
+
+func isWhole(n ast.Number) bool {
+	if _, ok := n.Int64(); ok {
+		return true
+	}
+	f, _ := n.Float64() // 1e9 is written as a float
+	return f == math.Trunc(f)
 }
 
 // typeChecks are the values whose types are checked: those that decide whether rules apply, and that facts and outcome depend on.
 type typeChecks struct {
 	typeOf func(apiVersion, kind string) *Type
 	read   *projection // of the input
+	// names are the constants of the policy. A field whose name is none of them is not read, although all of its object counts as read.
+	names map[string]bool
 }
 
 // newTypeChecks returns nil if no types are known.
@@ -71,7 +81,16 @@ func newTypeChecks(typeOf func(apiVersion, kind string) *Type, p *Policy) *typeC
 	if typeOf == nil {
 		return nil
 	}
-	return &typeChecks{typeOf, follow(p.compiler, p.ruleRefs(ruleFacts, ruleValid, admit.fires(), mutate.fires(), ruleOutcome)...)}
+	names := map[string]bool{}
+	for _, m := range p.compiler.Modules {
+		ast.WalkTerms(m, func(t *ast.Term) bool {
+			if constant := text(t); constant != "" {
+				names[constant] = true
+			}
+			return false
+		})
+	}
+	return &typeChecks{typeOf, follow(p.compiler, p.ruleRefs(ruleFacts, ruleValid, admit.fires(), mutate.fires(), ruleOutcome)...), names}
 }
 
 // keyed adds what type checks of the request depend on to what cached decisions depend on. Nil means more than the request.
@@ -116,7 +135,7 @@ func (r *projection) each() *projection {
 
 // mistyped returns the first value that is read and not of its type; nil if there is none. Names of an object's arbitrary members are
 // hidden if they are not the requester's own.
-func (r *projection) mistyped(of *Type, term *ast.Term, own bool) (wrong *typeError) {
+func (c *typeChecks) mistyped(r *projection, of *Type, term *ast.Term, own bool) (wrong *typeError) {
 	if r == nil || of == nil || of.Kind == AnyType || term == nil {
 		return nil
 	}
@@ -124,7 +143,7 @@ func (r *projection) mistyped(of *Type, term *ast.Term, own bool) (wrong *typeEr
 		return &typeError{want: of.Kind, is: term}
 	}
 	check := func(read *projection, of *Type, step string, term *ast.Term) bool {
-		if wrong = read.mistyped(of, term, own); wrong != nil {
+		if wrong = c.mistyped(read, of, term, own); wrong != nil {
 			wrong.path = step + wrong.path
 		}
 		return wrong != nil
@@ -140,6 +159,9 @@ func (r *projection) mistyped(of *Type, term *ast.Term, own bool) (wrong *typeEr
 			return wrong
 		}
 		v.Until(func(key, value *ast.Term) bool {
+			if of.Each == nil && !c.names[text(key)] {
+				return false
+			}
 			return check(r.members[text(key)], of.field(key), of.step(key, own), value) || check(r.each(), of.field(key), of.step(key, own), value)
 		})
 	case *ast.Array:
@@ -205,7 +227,7 @@ func (c *typeChecks) request(e endpoint, in Input, input *ast.Term) error {
 	apiVersion := strings.TrimPrefix(kind.Get("group").Text()+"/"+kind.Get("version").Text(), "/")
 	of := c.typeOf(apiVersion, kind.Get("kind").Text()).OrNull()
 	for _, name := range objects {
-		if wrong := c.read.below("request").below(name).mistyped(of, memberOf(input, "request", name), true); wrong != nil {
+		if wrong := c.mistyped(c.read.below("request").below(name), of, memberOf(input, "request", name), true); wrong != nil {
 			if name != "object" || wrong.path == "" {
 				wrong.path = name + wrong.path
 			}
@@ -241,16 +263,16 @@ func (c *typeChecks) fact(f Fact, read *projection, answer *ast.Term) (*typeErro
 	q := f.Query
 	switch {
 	case q.Access != nil:
-		return read.mistyped(&Type{Kind: BooleanType}, answer, false), Value{}
+		return c.mistyped(read, &Type{Kind: BooleanType}, answer, false), Value{}
 	case q.Parent || q.Name != "":
-		return read.mistyped(c.typeOf(q.APIVersion, q.Kind).OrNull(), answer, false), f.Answer.Value
+		return c.mistyped(read, c.typeOf(q.APIVersion, q.Kind).OrNull(), answer, false), f.Answer.Value
 	}
-	if wrong := read.mistyped(&Type{Kind: ListType}, answer, false); wrong != nil || read == nil || read.each() == nil {
+	if wrong := c.mistyped(read, &Type{Kind: ListType}, answer, false); wrong != nil || read == nil || read.each() == nil {
 		return wrong, Value{}
 	}
 	of, all := c.typeOf(q.APIVersion, q.Kind), answer.Value.(*ast.Array)
 	for i := range all.Len() {
-		if wrong := read.each().mistyped(of, all.Elem(i), false); wrong != nil {
+		if wrong := c.mistyped(read.each(), of, all.Elem(i), false); wrong != nil {
 			return wrong, f.Answer.Value.Elements()[i]
 		}
 	}

@@ -112,7 +112,6 @@ test_another_machine if {
 test_deleted if {
 	vm := object.union(_running, {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
 	_said(_of([vm])) == []
-	eviction.valid_input with input as _of([vm])
 }
 
 # A Pod that no VirtualMachine controls is evicted, whatever its name and whatever a VirtualMachine says of it.
@@ -129,7 +128,6 @@ test_evicted[what] if {
 	}
 	world := _with_pod(_of([_running]), _pod_of(owners))
 	_said(world) == []
-	eviction.valid_input with input as world
 }
 
 _with(world, options) := object.union(world, {"request": {"object": {"deleteOptions": options}}})
@@ -161,22 +159,3 @@ test_conflict if {
 
 # A dry run is judged as the eviction itself (kubevirt#11532).
 test_dry_run if _said(_with(_of([_running]), {"dryRun": ["All"]})) == _said(_of([_running]))
-
-test_known_input if {
-	eviction.valid_input with input as _of([_running])
-	eviction.valid_input with input as _of([])
-	eviction.valid_input with input as object.union(_of([]), {"facts": {"pod": null}})
-}
-
-test_unknown_input[what] if {
-	some what, world in {
-		"no name": {"request": {"namespace": "ci"}, "facts": {"vms": [], "pod": null}},
-		"no namespace": {"request": {"name": _pod}, "facts": {"vms": [], "pod": null}},
-		"a name that is none": object.union(_of([]), {"request": {"name": ""}}),
-		"a Pod that is none": _with_pod(_of([]), "x"),
-		"a node that is none": _with_pod(_of([]), {"metadata": {}, "spec": {"nodeName": 1}}),
-		"a machine without a UID": _of([{"metadata": {"name": "web-1"}}]),
-		"a phase that is none": _of([_machine({"phase": 1})]),
-	}
-	not eviction.valid_input with input as world
-}
