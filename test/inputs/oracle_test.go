@@ -86,6 +86,7 @@ func (v value) mistyped() bool {
 func (o *oracle) alsoRead(request object, spec, vm any, w *world, subject facts.Subject) map[string][]value {
 	read := map[string][]value{
 		supersede: {{vm, "status.phase", ""}},
+		copies:    {{request, "object.spec.requestedBy", object{}}},
 		migration: {{request, "object.metadata", object{}}, {request, "object.metadata.name", ""}},
 	}
 	if !moves(spec) {
@@ -93,11 +94,14 @@ func (o *oracle) alsoRead(request object, spec, vm any, w *world, subject facts.
 	}
 	to, _ := text(spec, "migrate", "nodeName")
 	node := w.answer(aboutNode(to), subject)
-	more := []value{{vm, "metadata.namespace", ""}, {node, "status", object{}}, {node, "status.conditions", []any{}}}
-	conditions, _ := dig(node, "status", "conditions")
-	list, _ := conditions.([]any)
-	for _, c := range list {
-		more = append(more, value{object{"condition": c}, "condition", object{}}, value{c, "type", ""}, value{c, "status", ""})
+	more := []value{{vm, "metadata.namespace", ""}, {node, "status", object{}}}
+	for _, of := range []any{vm, node} {
+		more = append(more, value{of, "status.conditions", []any{}})
+		conditions, _ := dig(of, "status", "conditions")
+		list, _ := conditions.([]any)
+		for _, c := range list {
+			more = append(more, value{object{"condition": c}, "condition", object{}}, value{c, "type", ""}, value{c, "status", ""})
+		}
 	}
 	read[migration] = append(read[migration], more...)
 	return read

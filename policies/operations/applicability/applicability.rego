@@ -19,6 +19,7 @@ facts["vm"] := {
 }
 
 valid_input if {
+	# The engine checks types; here are presence and values.
 	operations.known(input.request.object.spec)
 	valid_parameters
 	_known_machine

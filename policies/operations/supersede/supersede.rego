@@ -29,6 +29,7 @@ facts.vm := {
 }
 
 valid_input if {
+	# The engine checks types; here are presence and values.
 	operations.known(input.request.object.spec)
 	valid_parameters
 	every op in input.facts.unfinished { _known_operation(op) }

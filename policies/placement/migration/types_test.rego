@@ -5,7 +5,7 @@ _without(document, path) := json.remove(document, [path])
 
 test_not_understood_operation[note] if {
 	some note, request in object.union(
-		{$"{path} missing": _without(_migrate, path) | some path in ["operation", "object/spec", "object/spec/type", "object/spec/virtualMachineName"]},
+		{$"{path} missing": _without(_migrate, path) | some path in ["operation", "namespace", "object/spec", "object/spec/type", "object/spec/virtualMachineName"]},
 		{
 			"an unknown type": object.union(_migrate, {"object": {"spec": {"type": "Bogus"}}}),
 			"no name of a node": object.union(_migrate, {"object": {"spec": {"migrate": {"nodeName": ""}}}}),
@@ -16,7 +16,7 @@ test_not_understood_operation[note] if {
 
 test_not_understood_change[path] if {
 	some path in [
-		"operation", "oldObject", "oldObject/metadata/name", "object/metadata/name", "object/spec", "oldObject/spec", "oldObject/spec/runtime",
+		"operation", "namespace", "oldObject", "oldObject/metadata/name", "object/metadata/name", "object/spec", "oldObject/spec", "oldObject/spec/runtime",
 	]
 	request := _without(_update(_on_node, {"nodeName": "node-3"}, {"nodeName": "node-2"}), path)
 	_verdict == "not understood" with input as {"request": request, "facts": _facts(null, _node({}), [])} with data.parameters as _parameters
