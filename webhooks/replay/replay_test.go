@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-const stamp = "patch contains {\"op\": \"add\", \"path\": \"/data/at\", \"value\": input.now} if true\n\n"
+const stamp = "patch contains {\"op\": \"add\", \"path\": \"/spec/at\", \"value\": input.now} if true\n\n"
 
 // An edit shows in the decisions that it changes, by what makes them others.
 func TestEdits(t *testing.T) {
@@ -48,7 +48,7 @@ func TestEdits(t *testing.T) {
 		"another patch":              {list(policy("p", stamp)), list(policy("p", strings.ReplaceAll(stamp, "input.now", `"x"`))), "2 admitted>admitted p patches", 0},
 		"a patch that comes":         {list(policy("p", red)), list(policy("p", red+stamp)), "2 admitted>admitted p patches", 0},
 		"a patch that does not apply": {
-			list(policy("p", stamp)), list(policy("p", strings.ReplaceAll(stamp, "/data/at", "/no/at"))),
+			list(policy("p", stamp)), list(policy("p", strings.ReplaceAll(stamp, "/spec/at", "/no/at"))),
 			"2 admitted>denied p new ContractViolated", 2,
 		},
 	} {

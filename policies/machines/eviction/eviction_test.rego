@@ -112,6 +112,7 @@ test_another_machine if {
 test_deleted if {
 	vm := object.union(_running, {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
 	_said(_of([vm])) == []
+	eviction.valid_input with input as _of([vm])
 }
 
 # A Pod that no VirtualMachine controls is evicted, whatever its name and whatever a VirtualMachine says of it.
@@ -128,6 +129,7 @@ test_evicted[what] if {
 	}
 	world := _with_pod(_of([_running]), _pod_of(owners))
 	_said(world) == []
+	eviction.valid_input with input as world
 }
 
 _with(world, options) := object.union(world, {"request": {"object": {"deleteOptions": options}}})
