@@ -85,7 +85,7 @@ func (v value) mistyped() bool {
 // alsoRead lists values by policy.
 func (o *oracle) alsoRead(request object, spec, vm any, w *world, subject facts.Subject) map[string][]value {
 	read := map[string][]value{
-		supersede: {{vm, "status.phase", ""}},
+		supersede: {{vm, "status.phase", ""}, {vm, "status.activeOperation.type", ""}},
 		copies:    {{request, "object.spec.requestedBy", object{}}},
 		migration: {{request, "object.metadata", object{}}, {request, "object.metadata.name", ""}},
 	}
@@ -94,7 +94,7 @@ func (o *oracle) alsoRead(request object, spec, vm any, w *world, subject facts.
 	}
 	to, _ := text(spec, "migrate", "nodeName")
 	node := w.answer(aboutNode(to), subject)
-	more := []value{{vm, "metadata.namespace", ""}, {node, "status", object{}}}
+	more := []value{{vm, "metadata.namespace", ""}, {vm, "metadata.generation", 0}, {node, "status", object{}}}
 	for _, of := range []any{vm, node} {
 		more = append(more, value{of, "status.conditions", []any{}})
 		conditions, _ := dig(of, "status", "conditions")
