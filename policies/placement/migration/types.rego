@@ -6,8 +6,8 @@ import data.sallyport.lib.operations
 _known_request if {
 	_of_operation
 	input.request.operation == "CREATE"
-	input.request.namespace
-	not input.request.namespace in {null, ""}
+	is_string(input.request.namespace)
+	input.request.namespace != ""
 	operations.known(input.request.object.spec)
 	object.get(input.request.object.spec, ["migrate", "nodeName"], "any") != ""
 }
@@ -15,8 +15,8 @@ _known_request if {
 _known_request if {
 	input.request.resource.resource == "virtualmachines"
 	input.request.operation == "UPDATE"
-	input.request.namespace
-	not input.request.namespace in {null, ""}
+	is_string(input.request.namespace)
+	input.request.namespace != ""
 	_known_machine(input.request.oldObject)
 	input.request.object.spec
 	input.request.object.metadata.name == input.request.oldObject.metadata.name
