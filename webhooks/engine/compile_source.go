@@ -33,6 +33,8 @@ type Source struct {
 	// Outcomes are the members that an outcome may have, each a set of strings; nil allows any outcome. They belong to the caller,
 	// not to the policy, and are not part of the revision.
 	Outcomes []string `json:"-"`
+	// Types returns the type of the objects of a kind, never nil. If Types is nil, types are not checked. They belong to the caller.
+	Types func(apiVersion, kind string) *Type `json:"-"`
 	// Timeout limits one decision: facts, evaluation and the confirmation of a denial.
 	Timeout time.Duration
 }

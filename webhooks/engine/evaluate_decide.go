@@ -75,10 +75,28 @@ func (p *Policy) bounded(ctx context.Context, decide func(context.Context) (*Dec
 func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*Decision, error) {
 	facts, err := p.readFacts(ctx, in, r)
 	if err != nil {
-		return nil, p.nameField(ctx, in, nil, err)
+		return nil, p.named(ctx, in, nil, p.mistypedRequest(e, in, err))
 	}
 	decision, err := p.fast.decideOn(ctx, e, in, facts)
-	return decision, withFacts(facts, p.nameField(ctx, in, facts, err))
+	return decision, withFacts(facts, p.named(ctx, in, facts, err))
+}
+
+// named adds what is wrong to an error that does not say it.
+func (p *Policy) named(ctx context.Context, in Input, facts map[string]Fact, err error) error {
+	var wrong *typeError
+	if errors.As(err, &wrong) {
+		return err
+	}
+	return p.nameField(ctx, in, facts, err)
+}
+
+// mistypedRequest returns, for facts that a value of the wrong type in the request broke, an error that names the value.
+func (p *Policy) mistypedRequest(e endpoint, in Input, err error) error {
+	var broken *Error
+	if !errors.As(err, &broken) || broken.Cause != InputNotUnderstood && broken.Cause != EvaluationFailed {
+		return err
+	}
+	return cmp.Or(p.types.request(e, in, p.fast.input(in.document(nil))), err)
 }
 
 // confirm evaluates a denial again with live facts. If they cannot be read, the denial stands.
@@ -241,6 +259,9 @@ func (p *Policy) evaluateRules(
 		return &Decision{Facts: facts}, nil
 	}
 	terms := input(in.document(facts))
+	if err := cmp.Or(p.types.request(e, in, terms), p.types.facts(p.facts, in, facts, terms)); err != nil {
+		return nil, err
+	}
 	result, err := p.evaluate(ctx, in, query, terms)
 	if err != nil {
 		return nil, err

@@ -49,6 +49,7 @@ func (a *accelerated) linked(modules []*ast.Module) {
 	} else if !request.all {
 		a.decides = request
 	}
+	a.decides = a.types.keyed(a.decides)
 }
 
 // input converts a document to the term that rules are evaluated on.

@@ -306,7 +306,7 @@ func disagrees(e *explain.Policy) string {
 		return "it is not asked, and nothing says why"
 	case e.Verdict == "denied" && denials == 0, e.Verdict == "allowed" && denials > 0:
 		return fmt.Sprintf("it is %s by %d denials", e.Verdict, denials)
-	case strings.HasPrefix(e.Verdict, "error") && e.Cause == engine.InputNotUnderstood && !obstacle:
+	case strings.HasPrefix(e.Verdict, "error") && e.Cause == engine.InputNotUnderstood && !obstacle && !strings.Contains(e.Error, ": must be "):
 		return "nothing says what was not understood"
 	case e.Summary == "" || strings.Contains(e.Summary, "\n"):
 		return "the summary is no line"

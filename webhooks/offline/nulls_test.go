@@ -124,6 +124,5 @@ func TestOverridesInReviews(t *testing.T) {
 func TestFieldsThatAreNotUnderstoodAreNamed(t *testing.T) {
 	set := shipped.Set(t)
 	r := ask(t, reviewer(t, set, deployment(5)), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: two}\n")
-	is(t, r, Undecided, "[scaling-guard/InputNotUnderstood] policy evaluation failed: "+
-		"valid_input does not hold for this request, its facts and the policy's parameters: spec.replicas is a string that the policy does not understand")
+	is(t, r, Undecided, "[scaling-guard/InputNotUnderstood] policy evaluation failed: spec.replicas: must be an integer, is a string")
 }

@@ -88,7 +88,7 @@ func (w world) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 // request is one about a ConfigMap.
 func request(t testing.TB, name, content string, change ...func(*admissionv1.AdmissionRequest)) *decision.Review {
 	t.Helper()
-	object := fmt.Sprintf(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q, "namespace": "ns"}, "data": %s}`, name, content)
+	object := fmt.Sprintf(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q, "namespace": "ns"}, "spec": %s}`, name, content)
 	r := &admissionv1.AdmissionRequest{
 		UID: "r", Operation: admissionv1.Create, Namespace: "ns", Name: name, Object: runtime.RawExtension{Raw: []byte(object)},
 		Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},

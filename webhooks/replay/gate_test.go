@@ -57,14 +57,14 @@ func overrideFact(t *testing.T, until string) func(*admissionv1.AdmissionRequest
 	t.Helper()
 	return func(r *admissionv1.AdmissionRequest) {
 		r.Object.Raw = fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "annotations": {
-			"sallyport.dev/override": "p; uid=; by=ann; until=%s; the disk is full"}}, "data": {"red": true}}`, until)
+			"sallyport.dev/override": "p; uid=; by=ann; until=%s; the disk is full"}}, "spec": {"red": true}}`, until)
 		r.UserInfo = authenticationv1.UserInfo{Username: "ann"}
 	}
 }
 
 // Whether an override counts is known from then.
 func TestOverrides(t *testing.T) {
-	red, other := deny("Red", "input.request.object.data.red"), deny("Reddish", "input.request.object.data.red")
+	red, other := deny("Red", "input.request.object.spec.red"), deny("Reddish", "input.request.object.spec.red")
 	const soon, past = "2026-11-20T10:30:00Z", "2026-11-20T09:30:00Z"
 	nobody := func(s *v1alpha1.RegoPolicySpec) { s.Override = v1alpha1.OverrideNobody }
 	for name, tc := range map[string]struct {

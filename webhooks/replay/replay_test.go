@@ -11,17 +11,17 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-const stamp = "patch contains {\"op\": \"add\", \"path\": \"/data/at\", \"value\": input.now} if true\n\n"
+const stamp = "patch contains {\"op\": \"add\", \"path\": \"/spec/at\", \"value\": input.now} if true\n\n"
 
 // An edit shows in the decisions that it changes, by what makes them others.
 func TestEdits(t *testing.T) {
-	red, big := deny("Red", "input.request.object.data.red"), deny("Big", "input.request.object.data.big")
+	red, big := deny("Red", "input.request.object.spec.red"), deny("Big", "input.request.object.spec.big")
 	onError := func(s *v1alpha1.RegoPolicySpec) { s.OnError = v1alpha1.OnErrorAllow }
 	exclude := func(s *v1alpha1.RegoPolicySpec) { s.Match.ExcludeUsers = []string{"ann"} }
 	updates := func(s *v1alpha1.RegoPolicySpec) {
 		s.Match.Resources[0].Operations = []v1alpha1.MatchOperation{"UPDATE"}
 	}
-	strict := "valid_input if is_boolean(input.request.object.data.red)\n\n"
+	strict := "valid_input if is_boolean(input.request.object.spec.red)\n\n"
 	for name, tc := range map[string]struct {
 		was, now []v1alpha1.RegoPolicy
 		want     string
@@ -30,7 +30,7 @@ func TestEdits(t *testing.T) {
 		"nothing":                    {list(policy("p", red+stamp)), list(policy("p", red+stamp)), "", 0},
 		"a rule that goes":           {list(policy("p", red+big)), list(policy("p", big)), "1 denied>admitted p gone Red", 1},
 		"a rule that comes":          {list(policy("p", big)), list(policy("p", red+big)), "1 admitted>denied p new Red", 1},
-		"another reason":             {list(policy("p", red)), list(policy("p", deny("Reddish", "input.request.object.data.red"))), "1 denied>denied p gone Red, 1 denied>denied p new Reddish", 0},
+		"another reason":             {list(policy("p", red)), list(policy("p", deny("Reddish", "input.request.object.spec.red"))), "1 denied>denied p gone Red, 1 denied>denied p new Reddish", 0},
 		"another message":            {list(policy("p", red)), list(policy("p", strings.ReplaceAll(red, "} is", "} really is"))), "", 0},
 		"a policy that goes":         {list(policy("p", red), policy("q", big)), list(policy("q", big)), "1 denied>admitted p gone Red", 1},
 		"one that says nothing goes": {list(policy("p", red), policy("q", deny("Never", "false"))), list(policy("p", red)), "", 0},
@@ -48,7 +48,7 @@ func TestEdits(t *testing.T) {
 		"another patch":              {list(policy("p", stamp)), list(policy("p", strings.ReplaceAll(stamp, "input.now", `"x"`))), "2 admitted>admitted p patches", 0},
 		"a patch that comes":         {list(policy("p", red)), list(policy("p", red+stamp)), "2 admitted>admitted p patches", 0},
 		"a patch that does not apply": {
-			list(policy("p", stamp)), list(policy("p", strings.ReplaceAll(stamp, "/data/at", "/no/at"))),
+			list(policy("p", stamp)), list(policy("p", strings.ReplaceAll(stamp, "/spec/at", "/no/at"))),
 			"2 admitted>denied p new ContractViolated", 2,
 		},
 	} {
@@ -69,9 +69,9 @@ func list(p ...v1alpha1.RegoPolicy) []v1alpha1.RegoPolicy { return p }
 
 // What is told of a flip is enough to find the request, and to see what a person would have read.
 func TestFlipsTellWhoAndWhat(t *testing.T) {
-	text := recorded(t, world{}, list(policy("p", deny("Red", "input.request.object.data.red"))),
+	text := recorded(t, world{}, list(policy("p", deny("Red", "input.request.object.spec.red"))),
 		request(t, "cm", `{"red": true}`, func(r *admissionv1.AdmissionRequest) { yes := true; r.DryRun = &yes }))
-	results, _ := replayed(t, "starting\n"+text, policy("p", deny("Reddish", "input.request.object.data.red")))
+	results, _ := replayed(t, "starting\n"+text, policy("p", deny("Reddish", "input.request.object.spec.red")))
 	if len(results) != 1 {
 		t.Fatalf("got %d results", len(results))
 	}
@@ -207,7 +207,7 @@ func TestWhatCannotBeAskedLeavesOpenOnlyWhatItCouldChange(t *testing.T) {
 		}
 		return p
 	}
-	text := recorded(t, world{}, list(policy("p", deny("Red", "input.request.object.data.red"))), request(t, "cm", `{}`))
+	text := recorded(t, world{}, list(policy("p", deny("Red", "input.request.object.spec.red"))), request(t, "cm", `{}`))
 	onErrorAllow := func(s *v1alpha1.RegoPolicySpec) { s.OnError = v1alpha1.OnErrorAllow }
 	for name, tc := range map[string]struct {
 		now                 []v1alpha1.RegoPolicy
@@ -217,8 +217,8 @@ func TestWhatCannotBeAskedLeavesOpenOnlyWhatItCouldChange(t *testing.T) {
 		"it could deny":               {list(asks()), "undecided", false, false},
 		"it could deny, onError":      {list(asks(onErrorAllow)), "undecided", false, false},
 		"it cannot deny in mode Warn": {list(asks(mode("Warn"))), "admitted", false, false},
-		"another denies":              {list(asks(), policy("p", deny("Plain", "not input.request.object.data.red"))), "denied", true, true},
-		"another warns":               {list(asks(), policy("p", deny("Plain", "not input.request.object.data.red"), mode("Warn"))), "undecided", true, false},
+		"another denies":              {list(asks(), policy("p", deny("Plain", "not input.request.object.spec.red"))), "denied", true, true},
+		"another warns":               {list(asks(), policy("p", deny("Plain", "not input.request.object.spec.red"), mode("Warn"))), "undecided", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			results, s := replayed(t, text, tc.now...)
@@ -239,7 +239,7 @@ func TestFailuresOfTheMomentAreNoFlips(t *testing.T) {
 	if _, s := replayed(t, text, p); told(s) != "1? p FailedThen" {
 		t.Errorf("the same policy: %s", told(s))
 	}
-	_, s := replayed(t, text, policy("p", deny("Red", "input.request.object.data.red")))
+	_, s := replayed(t, text, policy("p", deny("Red", "input.request.object.spec.red")))
 	if told(s) != "1? p FailedThen" || s.Flips != 0 {
 		t.Errorf("one that asks nothing: %s", told(s))
 	}
@@ -268,7 +268,7 @@ func TestWhatRecordsLeaveOut(t *testing.T) {
 
 // A request that was too large for its record is undecided, by policies that were asked and by all others.
 func TestWhatIsTooLargeForARecord(t *testing.T) {
-	reads := policy("p", deny("Long", `count(input.request.object.data.a) > 9`))
+	reads := policy("p", deny("Long", `count(input.request.object.spec.a) > 9`))
 	long := fmt.Sprintf(`{"a": %q}`, strings.Repeat("x", 300_000))
 	lines := recorded(t, world{}, list(reads), request(t, "cm", long))
 	results, s := replayed(t, lines, reads)

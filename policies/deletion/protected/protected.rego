@@ -22,23 +22,7 @@ facts["namespace"] := {
 
 facts["namespace"] := null if not _emptied
 
-valid_input if {
-	valid_parameters
-	_known_request
-	_known_objects
-	_known_namespace
-}
-
-# METADATA
-# title: The parameters are valid
-# description: >-
-#   garbageCollectors and namespaceControllers are lists of users; each entry of exempt has resources, and users, groups or both.
-valid_parameters if {
-	_known_texts(data.parameters.garbageCollectors)
-	_known_texts(data.parameters.namespaceControllers)
-	is_array(data.parameters.exempt)
-	every row in data.parameters.exempt { _known_row(row) }
-}
+valid_input if _known_objects
 
 # METADATA
 # title: The object is protected from deletion

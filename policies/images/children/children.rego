@@ -25,14 +25,10 @@ facts["namespace"] := null if not _empties
 
 valid_input if {
 	_request.operation in {"UPDATE", "DELETE"}
-	every text in [_request.namespace, _request.kind.kind, _request.resource.resource, _who] { _text(text) }
-	is_string(_request.resource.group)
-	_known_metadata(_old)
-	_text(_old.name)
+	_old.name != ""
+	_known_owners(_old)
 	_known_new
-	every name in ["accounts", "garbageCollectors", "namespaceControllers"] { _known_texts(data.parameters[name]) }
 	_known_images
-	_known_namespace
 }
 
 # METADATA
@@ -148,77 +144,23 @@ _details := {"group": _request.resource.group, "kind": _request.kind.kind, "name
 
 _way_out := $"to override this policy once: {override.command("images-children", _request, _old)}"
 
-# Types.
+# An owner or an image without its identity would not be noticed.
 
 _known_new if _request.operation == "DELETE"
 
-_known_new if {
-	_request.operation == "UPDATE"
-	_known_metadata(_request.object.metadata)
-}
+_known_new if _known_owners(_request.object.metadata)
 
-_known_metadata(metadata) if {
-	is_object(metadata)
-	_known_labels(object.get(metadata, "labels", {}))
-	_known_owners(object.get(metadata, "ownerReferences", []))
-	_known_time(object.get(metadata, "deletionTimestamp", null))
-}
-
-_known_labels(labels) if {
-	is_object(labels)
-	every value in labels { is_string(value) }
-}
-
-_known_owners(owners) if {
-	is_array(owners)
-	every owner in owners { _known_owner(owner) }
-}
-
-_known_owner(owner) if {
-	every field in ["kind", "name", "uid"] { _text(owner[field]) }
-}
-
-_known_time(null)
-
-_known_time(time) if _text(time)
-
-_known_images if {
-	not _judged
-	input.facts.images == null
-}
-
-_known_images if {
-	_judged
-	is_array(input.facts.images)
-	every image in input.facts.images {
-		_text(image.metadata.name)
-		_text(image.metadata.uid)
+_known_owners(metadata) if {
+	every owner in object.get(metadata, "ownerReferences", []) {
+		every field in ["kind", "name", "uid"] { owner[field] != "" }
 	}
 }
 
-_known_namespace if {
-	not _empties
-	input.facts.namespace == null
-}
+_known_images if input.facts.images == null
 
-_known_namespace if {
-	_empties
-	_known_fact(input.facts.namespace)
-}
-
-_known_fact(null)
-
-_known_fact(namespace) if {
-	namespace.metadata.name == _request.namespace
-	_known_time(object.get(namespace.metadata, "deletionTimestamp", null))
-}
-
-_known_texts(list) if {
-	is_array(list)
-	every text in list { _text(text) }
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
+_known_images if {
+	every image in input.facts.images {
+		image.metadata.name != ""
+		image.metadata.uid != ""
+	}
 }

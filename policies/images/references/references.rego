@@ -71,13 +71,13 @@ facts["readable"] := null if not _names_secret
 
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}
-	_text(input.request.namespace)
-	_text(input.request.userInfo.username)
-	_known_spec
-	_known_images
-	_known_namespace
-	_known_answers
-	_known_parameters
+	_known_object
+	every template in object.get(_spec("object"), "virtualDiskTemplates", []) { _names(object.get(template.spec, "source", null), "image") }
+	_known_before
+	every image in _images { # others would be taken for missing
+		image.metadata.name != ""
+		image.metadata.namespace != ""
+	}
 }
 
 # METADATA
@@ -115,7 +115,7 @@ deny contains {
 } if {
 	some ref in _added
 	_usable(ref)
-	_text(_image(ref).metadata.deletionTimestamp)
+	_image(ref).metadata.deletionTimestamp != null
 }
 
 # METADATA
@@ -239,10 +239,12 @@ _is_abroad(ref) if ref.namespace != input.request.namespace
 
 # The image of a reference. It is undefined if there is none.
 _image(ref) := [image |
-	some image in array.concat([input.facts.image | input.facts.image != null], [image | some image in input.facts.images])
+	some image in _images
 	image.metadata.namespace == ref.namespace
 	image.metadata.name == ref.name
 ][0]
+
+_images := array.concat([input.facts.image | input.facts.image != null], [image | some image in input.facts.images])
 
 _found(ref) if _image(ref)
 
@@ -298,136 +300,34 @@ _names_secret if {
 	_secret
 }
 
-# Types.
-
-_known_spec if {
-	is_object(_spec("object"))
-	_known_object
-	templates := object.get(_spec("object"), "virtualDiskTemplates", [])
-	is_array(templates)
-	every template in templates { _known_source(template.spec) }
-	_known_before
-}
+# An image without a name would not be noticed.
 
 _known_object if {
 	_of_disk
-	_known_source(_spec("object"))
+	_names(object.get(_spec("object"), "source", null), "image")
 }
 
 _known_object if {
 	not _of_disk
-	spec := machines.spec(input.request, "object")
-	is_object(spec)
-	_known_disk_image(object.get(spec, "diskImage", null))
+	_known_disk_image(object.get(machines.spec(input.request, "object"), "diskImage", null))
 }
-
-_known_before if input.request.operation == "CREATE"
-
-_known_before if is_object(_spec("oldObject"))
-
-_known_source(spec) if {
-	is_object(spec)
-	_known_ref_in(object.get(spec, "source", null))
-}
-
-_known_ref_in(null)
-
-_known_ref_in(source) if _known_ref(source.image)
 
 _known_disk_image(null)
 
 _known_disk_image(of) if {
-	_known_ref(of.ref)
+	_names(of, "ref")
 	object.get(of, "mode", "FailIfNotExist") in {"FailIfNotExist", "CreateIfNotExist"}
-	_known_template(object.get(of, "template", null))
+	_known_secret
 }
 
-_known_ref(ref) if {
-	_text(ref.name)
-	is_string(object.get(ref, "namespace", ""))
-}
+_known_secret if not _disk_image.template.secretRef
 
-_known_template(null)
+_known_secret if _secret != ""
 
-_known_template(template) if {
-	is_object(template)
-	_known_secret(object.get(template, "secretRef", null))
-}
+_names(null, _)
 
-_known_secret(null)
+_names(of, field) if of[field].name != ""
 
-_known_secret(ref) if _text(ref.name)
+_known_before if input.request.operation == "CREATE"
 
-# The image that is asked for by name, and the list, of which others are left out.
-_known_images if {
-	count(_added) != 1
-	input.facts.image == null
-	_known_list
-}
-
-_known_images if {
-	count(_added) == 1
-	input.facts.images == null
-	_known_image(input.facts.image, _added[0])
-}
-
-_known_list if {
-	count(_added) == 0
-	input.facts.images == null
-}
-
-_known_list if {
-	count(_added) > 1
-	is_array(input.facts.images)
-	every image in input.facts.images { _known_metadata(image) }
-}
-
-_known_image(null, _)
-
-_known_image(image, ref) if {
-	_known_metadata(image)
-	image.metadata.name == ref.name
-	image.metadata.namespace == ref.namespace
-}
-
-_known_metadata(image) if {
-	_text(image.metadata.name)
-	_text(image.metadata.namespace)
-	_known_time(object.get(image.metadata, "deletionTimestamp", null))
-	is_boolean(object.get(image, ["spec", "retired"], false))
-	is_string(object.get(image, ["spec", "allowedNamespaces", "from"], "Same"))
-}
-
-_known_time(null)
-
-_known_time(at) if _text(at)
-
-_known_namespace if {
-	not _abroad
-	input.facts.namespace == null
-}
-
-_known_namespace if {
-	_abroad
-	input.facts.namespace.metadata.name == input.request.namespace
-	is_object(object.get(input.facts.namespace.metadata, "labels", {}))
-}
-
-_known_answers if {
-	_known_answer({true | _creates}, input.facts.creatable)
-	_known_answer({true | _names_secret}, input.facts.readable)
-}
-
-_known_answer(set(), null)
-
-_known_answer({true}, answer) if is_boolean(answer)
-
-_known_parameters if {
-	is_array(data.parameters.waitNamespaces)
-	every namespace in data.parameters.waitNamespaces { _text(namespace) }
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
-}
+_known_before if _spec("oldObject")

@@ -27,14 +27,11 @@ facts["readable"] := null if _secret == null
 
 valid_input if {
 	input.request.operation == "CREATE"
-	_text(input.request.namespace)
-	_text(input.request.userInfo.username)
-	_text(_spec.url)
+	_spec.url != ""
 	_spec.sourceType in {"http", "s3", "registry"}
-	_known_checksum(object.get(_spec, "checksum", null))
-	_known_secret(object.get(_spec, "secretRef", null))
-	_known_answer
-	_known_parameters
+	object.get(_spec, "checksum", "none") != ""
+	_known_secret
+	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
 }
 
 # METADATA
@@ -204,36 +201,6 @@ _list(entries) := concat(", ", sort(entries)) if {
 
 _list(entries) := $"{concat(", ", array.slice(sort(entries), 0, 10))} and {count(entries) - 10} more" if count(entries) > 10
 
-# Types.
+_known_secret if not _spec.secretRef
 
-_known_checksum(null)
-
-_known_checksum(checksum) if _text(checksum)
-
-_known_secret(null)
-
-_known_secret(ref) if _text(ref.name)
-
-_known_answer if {
-	_secret == null
-	input.facts.readable == null
-}
-
-_known_answer if {
-	_secret != null
-	is_boolean(input.facts.readable)
-}
-
-_known_parameters if {
-	every name in ["allowedHosts", "forbiddenHosts", "forbiddenRanges", "checksumAlgorithms"] {
-		is_array(data.parameters[name])
-		every entry in data.parameters[name] { _text(entry) }
-	}
-	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
-	is_boolean(data.parameters.requireChecksum)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
-}
+_known_secret if not _secret in {null, ""}

@@ -1,6 +1,6 @@
 # METADATA
 # title: Operations on virtual machines
-# description: The names of operations in messages, the checks of their types, and the point from which a move cannot be superseded.
+# description: The names of operations in messages, the checks of their fields, and the point from which a move cannot be superseded.
 package sallyport.lib.operations
 
 # METADATA
@@ -64,11 +64,10 @@ name(spec) := names[key(spec)]
 command(spec) := commands[key(spec)]
 
 # METADATA
-# description: Whether the spec of an operation has the fields and types that policies read. valid_input checks this for each operation.
+# description: Whether the spec of an operation has the fields that policies read. valid_input checks this for each operation.
 known(spec) if {
-	text(spec.virtualMachineName)
+	spec.virtualMachineName != ""
 	spec.type in types
-	is_boolean(object.get(spec, "force", false))
 	names[key(spec)]
 }
 
@@ -89,19 +88,7 @@ known_table(table) if {
 travels(migration) if migration.step in {"Release", "Restore"}
 
 # METADATA
-# description: Whether status.migration, or null, has the fields and types that policies read.
+# description: Whether status.migration, or null, has a step that policies know.
 known_migration(null)
 
-known_migration(migration) if {
-	migration.step in {"Hibernate", "Wake", "Release", "Restore", "Discard"}
-	to := object.get(migration, "to", {})
-	is_object(to)
-	text(object.get(to, "nodeName", "any"))
-}
-
-# METADATA
-# description: Whether a value is a string that is not empty. A check of presence would also accept "", null and 0.
-text(value) if {
-	is_string(value)
-	value != ""
-}
+known_migration(migration) if migration.step in {"Hibernate", "Wake", "Release", "Restore", "Discard"}

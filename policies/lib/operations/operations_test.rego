@@ -44,17 +44,7 @@ test_not_known[note] if {
 		"type spelled as a key": {"virtualMachineName": "web-1", "type": "Stop force"},
 		"a forced Start": {"virtualMachineName": "web-1", "type": "Start", "force": true},
 		"name missing": {"type": "Stop"},
-		"name null": {"virtualMachineName": null, "type": "Stop"},
 		"name empty": {"virtualMachineName": "", "type": "Stop"},
-		"name a number": {"virtualMachineName": 0, "type": "Stop"},
-		"name a list": {"virtualMachineName": [], "type": "Stop"},
-		"name an object": {"virtualMachineName": {}, "type": "Stop"},
-		"force null": {"virtualMachineName": "web-1", "type": "Stop", "force": null},
-		"force empty": {"virtualMachineName": "web-1", "type": "Stop", "force": ""},
-		"force a string": {"virtualMachineName": "web-1", "type": "Stop", "force": "true"},
-		"force a number": {"virtualMachineName": "web-1", "type": "Stop", "force": 0},
-		"force a list": {"virtualMachineName": "web-1", "type": "Stop", "force": []},
-		"force an object": {"virtualMachineName": "web-1", "type": "Stop", "force": {}},
 	}
 	not operations.known(spec)
 }
@@ -99,10 +89,6 @@ test_not_known_migration[note] if {
 		"a string": "Release",
 		"no step": {"to": {"nodeName": "node-2"}},
 		"step misspelled": {"step": "Released"},
-		"to nothing": {"step": "Release", "to": null},
-		"to a list": {"step": "Release", "to": []},
-		"to a node without a name": {"step": "Release", "to": {"nodeName": ""}},
-		"to a number": {"step": "Release", "to": {"nodeName": 1}},
 	}
 	not operations.known_migration(migration)
 }

@@ -161,22 +161,3 @@ test_conflict if {
 
 # A dry run is judged as the eviction itself (kubevirt#11532).
 test_dry_run if _said(_with(_of([_running]), {"dryRun": ["All"]})) == _said(_of([_running]))
-
-test_known_input if {
-	eviction.valid_input with input as _of([_running])
-	eviction.valid_input with input as _of([])
-	eviction.valid_input with input as object.union(_of([]), {"facts": {"pod": null}})
-}
-
-test_unknown_input[what] if {
-	some what, world in {
-		"no name": {"request": {"namespace": "ci"}, "facts": {"vms": [], "pod": null}},
-		"no namespace": {"request": {"name": _pod}, "facts": {"vms": [], "pod": null}},
-		"a name that is none": object.union(_of([]), {"request": {"name": ""}}),
-		"a Pod that is none": _with_pod(_of([]), "x"),
-		"a node that is none": _with_pod(_of([]), {"metadata": {}, "spec": {"nodeName": 1}}),
-		"a machine without a UID": _of([{"metadata": {"name": "web-1"}}]),
-		"a phase that is none": _of([_machine({"phase": 1})]),
-	}
-	not eviction.valid_input with input as world
-}

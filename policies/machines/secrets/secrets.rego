@@ -25,8 +25,10 @@ facts["readable"] := {"access": {
 facts["readable"] := null if not _names_one
 
 valid_input if {
-	_known_runtime
-	_known_answer
+	_runtime
+	_known_cloud_init
+	_known_snapshots
+	count(_named) < 2
 }
 
 # METADATA
@@ -69,42 +71,12 @@ _unchanged if {
 	machines.spec(input.request, "oldObject").runtime == _runtime
 }
 
-# Types.
+# A Secret without a name would not be noticed.
 
-_known_runtime if {
-	is_object(_runtime)
-	vsphere := object.get(_runtime, "vsphere", {})
-	is_object(vsphere)
-	clone := object.get(vsphere, "clone", {})
-	is_object(clone)
-	_known_cloud_init(object.get(clone, "cloudInit", null))
-	pod := object.get(_runtime, "pod", {})
-	is_object(pod)
-	_known_ref(object.get(pod, "snapshotSecretRef", null))
-	count(_named) < 2
-}
+_known_cloud_init if not _runtime.vsphere.clone.cloudInit
 
-_known_cloud_init(null)
+_known_cloud_init if _runtime.vsphere.clone.cloudInit.secretRef.name != ""
 
-_known_cloud_init(from) if _text(from.secretRef.name)
+_known_snapshots if not _runtime.pod.snapshotSecretRef
 
-_known_ref(null)
-
-_known_ref(ref) if _text(ref.name)
-
-_known_answer if {
-	not _names_one
-	input.facts.readable == null
-}
-
-_known_answer if {
-	_names_one
-	_text(_who)
-	_text(input.request.namespace)
-	is_boolean(input.facts.readable)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
-}
+_known_snapshots if _runtime.pod.snapshotSecretRef.name != ""

@@ -19,7 +19,7 @@ facts["vm"] := {
 }
 
 valid_input if {
-	operations.text(input.request.namespace)
+	# The engine checks types; here are presence and values.
 	operations.known(input.request.object.spec)
 	valid_parameters
 	_known_machine
@@ -179,8 +179,6 @@ _known_machine if input.facts.vm == null
 
 _known_machine if {
 	input.facts.vm.metadata.name == input.request.object.spec.virtualMachineName
-	operations.text(object.get(input.facts.vm.metadata, "deletionTimestamp", "none"))
-	is_object(object.get(input.facts.vm, "status", {}))
 	data.parameters.runPolicies[_run_policy]
 	data.parameters.phases[_phase]
 }

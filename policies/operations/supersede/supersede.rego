@@ -29,9 +29,9 @@ facts.vm := {
 }
 
 valid_input if {
+	# The engine checks types; here are presence and values.
 	operations.known(input.request.object.spec)
 	valid_parameters
-	is_array(input.facts.unfinished)
 	every op in input.facts.unfinished { _known_operation(op) }
 	_known_machine
 }
@@ -197,42 +197,35 @@ valid_parameters if {
 
 _known_operation(op) if {
 	operations.known(op.spec)
-	operations.text(op.metadata.name)
-	operations.text(op.metadata.uid)
-	status := object.get(op, "status", {})
-	is_object(status)
-	operations.text(object.get(status, "phase", "Pending"))
+	op.metadata.name != ""
+	op.metadata.uid != ""
+	_phase(op) != ""
 }
 
 _known_machine if input.facts.vm == null
 
 _known_machine if {
 	input.facts.vm.metadata.name == input.request.object.spec.virtualMachineName
-	status := object.get(input.facts.vm, "status", {})
-	is_object(status)
-	undoing := object.get(status, "undoing", [])
-	is_array(undoing)
-	every entry in undoing { _known_entry(entry) }
-	_known_holder(status)
-	operations.known_migration(object.get(status, "migration", null))
+	every entry in object.get(input.facts.vm, ["status", "undoing"], []) { _known_entry(entry) }
+	_known_holder
+	operations.known_migration(object.get(input.facts.vm, ["status", "migration"], null))
 }
 
 _known_entry(entry) if {
-	operations.text(entry.id)
+	entry.id != ""
 	entry.origin in (object.keys(_origins) | {"Operation"})
-	is_string(object.get(entry, "name", ""))
 }
 
-_known_holder(status) if not "activeOperation" in object.keys(status)
+_known_holder if not input.facts.vm.status.activeOperation
 
-_known_holder(status) if status.activeOperation.origin == "Operation"
+_known_holder if input.facts.vm.status.activeOperation.origin == "Operation"
 
-_known_holder(status) if {
-	status.activeOperation.origin in {"RunPolicy", "Placement", "Rollout"}
-	status.activeOperation.type in operations.types
+_known_holder if {
+	_holder.origin in {"RunPolicy", "Placement", "Rollout"}
+	_holder.type in operations.types
 }
 
-_known_holder(status) if {
-	status.activeOperation.origin == "Deletion"
-	status.activeOperation.type == "Delete"
+_known_holder if {
+	_holder.origin == "Deletion"
+	_holder.type == "Delete"
 }

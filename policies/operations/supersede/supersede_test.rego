@@ -367,117 +367,64 @@ _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
 }
 
-_broken_requests := object.union_n([
-	{
-		"request without object": {"namespace": "team-a"},
-		"request without spec": {"namespace": "team-a", "object": {"metadata": {"name": "new"}}},
-	},
-	{$"spec {what}": {"object": {"spec": value}} | some what, value in _wrong},
-	{$"type {what}": {"object": {"spec": object.union(_spec("Stop"), {"type": value})}} | some what, value in _wrong},
-	{$"force {what}": {"object": {"spec": object.union(_spec("Stop"), {"force": value})}} |
-		some what, value in _wrong
-		what != "true"
-	},
-	{$"virtualMachineName {what}": {"object": {"spec": object.union(_spec("Stop"), {"virtualMachineName": value})}} |
-		some what, value in _wrong
-		what != "unknown"
-	},
-	{$"{field} missing": {"object": {"spec": object.remove(_spec("Stop"), [field])}} |
-		some field in ["type", "virtualMachineName"]
-	},
-])
-
 test_not_understood_request[note] if {
-	some note, request in _broken_requests
+	some note, spec in object.union(
+		{$"{field} missing": object.remove(_spec("Stop"), [field]) | some field in ["type", "virtualMachineName"]},
+		{
+			"no spec": {},
+			"an unknown type": object.union(_spec("Stop"), {"type": "Bogus"}),
+			"an empty name": object.union(_spec("Stop"), {"virtualMachineName": ""}),
+		},
+	)
 	_verdict == "not understood" with data.parameters as _parameters
-		with input as {"request": request, "facts": {"unfinished": [], "vm": null}}
+		with input as {"request": {"object": {"spec": spec}}, "facts": {"unfinished": [], "vm": null}}
 }
-
-_broken_operations := object.union_n([
-	{$"operation {what}": value | some what, value in _wrong},
-	{$"{field} missing": json.remove(_operation("Start"), [field]) |
-		some field in ["metadata", "metadata/name", "spec", "spec/type", "spec/virtualMachineName"]
-	},
-	{$"{field} {what}": object.union(_operation("Start"), {field: value}) |
-		some field in ["metadata", "spec", "status"]
-		some what, value in _wrong
-		what != "an object"
-	},
-	{$"metadata.{field} {what}": object.union(_operation("Start"), {"metadata": {field: value}}) |
-		some field in ["name", "uid"]
-		some what, value in _wrong
-		what != "unknown"
-	},
-	{$"spec.type {what}": object.union(_operation("Start"), {"spec": {"type": value}}) | some what, value in _wrong},
-	{$"spec.force {what}": object.union(_operation("Stop"), {"spec": {"force": value}}) |
-		some what, value in _wrong
-		what != "true"
-	},
-	{$"status.phase {what}": object.union(_operation("Start"), {"status": {"phase": value}}) |
-		some what, value in _wrong
-		what != "unknown"
-	},
-])
 
 # Stop can supersede Start, so that only the broken field matters.
 test_not_understood_operation[note] if {
-	some note, op in _broken_operations
+	some note, op in object.union_n([
+		{$"{field} missing": json.remove(_operation("Start"), [field]) |
+			some field in ["metadata", "metadata/name", "metadata/uid", "spec", "spec/type", "spec/virtualMachineName"]
+		},
+		{$"metadata.{field} empty": object.union(_operation("Start"), {"metadata": {field: ""}}) | some field in ["name", "uid"]},
+		{
+			"an unknown type": object.union(_operation("Start"), {"spec": {"type": "Bogus"}}),
+			"an empty phase": object.union(_operation("Start"), {"status": {"phase": ""}}),
+		},
+	])
 	_verdict == "not understood" with input as _input("Stop", [op], null) with data.parameters as _parameters
 }
 
-_broken_claims := object.union_n([
-	{$"status {what}": value | some what, value in _wrong; what != "an object"},
-	{$"undoing {what}": {"undoing": value} | some what, value in _wrong; what != "a list"},
-	{$"undoing entry {what}": {"undoing": [value]} | some what, value in _wrong},
-	{$"undoing without {field}": {"undoing": [object.remove({"id": "an-id", "origin": "Operation"}, [field])]} |
-		some field in ["id", "origin"]
-	},
-	{$"undoing id {what}": {"undoing": [{"id": value, "origin": "Operation"}]} |
-		some what, value in _wrong
-		what != "unknown"
-	},
-	{$"undoing origin {what}": {"undoing": [{"id": "an-id", "origin": value}]} | some what, value in _wrong},
-	{$"undoing name {what}": {"undoing": [{"id": "an-id", "origin": "Operation", "name": value}]} |
-		some what, value in _wrong
-		not is_string(value)
-	},
-	{$"claim {what}": {"activeOperation": value} | some what, value in _wrong},
-	{$"claim without {field}": {"activeOperation": object.remove({"origin": "RunPolicy", "type": "Start"}, [field])} |
-		some field in ["origin", "type"]
-	},
-	{$"claim of origin {what}": {"activeOperation": {"origin": value, "type": "Start"}} | some what, value in _wrong},
-	{$"claim of type {what}": {"activeOperation": {"origin": "RunPolicy", "type": value}} | some what, value in _wrong},
-	{$"migration {what}": {"migration": value} | some what, value in _wrong; what != "null"},
-	{$"migration in step {what}": {"migration": {"step": value}} | some what, value in _wrong},
-	{$"migration to {what}": {"migration": {"step": "Restore", "to": value}} | some what, value in _wrong; what != "an object"},
-	{$"migration to node {what}": {"migration": {"step": "Restore", "to": {"nodeName": value}}} |
-		some what, value in _wrong
-		what != "unknown"
-	},
-	{
-		"claim of the run policy that deletes": {"activeOperation": {"origin": "RunPolicy", "type": "Delete"}},
-		"claim of the deletion that stops": {"activeOperation": {"origin": "Deletion", "type": "Stop"}},
-	},
-])
+_claim(change) := {"activeOperation": object.union({"origin": "RunPolicy", "type": "Start"}, change)}
+
+_undoing(change) := {"undoing": [object.union({"id": "an-id", "origin": "Operation"}, change)]}
 
 test_not_understood_claim[note] if {
-	some note, status in _broken_claims
+	some note, status in object.union(
+		{$"undoing without {field}": {"undoing": [object.remove(_undoing({}).undoing[0], [field])]} | some field in ["id", "origin"]},
+		{
+			"undoing with an empty id": _undoing({"id": ""}),
+			"undoing of an unknown origin": _undoing({"origin": "Bogus"}),
+			"claim without origin": {"activeOperation": {"type": "Start"}},
+			"claim without type": {"activeOperation": {"origin": "RunPolicy"}},
+			"claim of an unknown origin": _claim({"origin": "Bogus"}),
+			"claim of an unknown type": _claim({"type": "Bogus"}),
+			"claim of the run policy that deletes": _claim({"type": "Delete"}),
+			"claim of the deletion that stops": _claim({"origin": "Deletion", "type": "Stop"}),
+			"migration without a step": {"migration": {}},
+			"migration in an unknown step": {"migration": {"step": "Bogus"}},
+		},
+	)
 	_verdict == "not understood" with input as _input("Stop", [], _vm(status)) with data.parameters as _parameters
 }
 
 test_not_understood_facts[note] if {
-	some note, facts in object.union_n([
-		{
-			"no facts": {},
-			"no list of operations": {"vm": null},
-			"no machine, not even null": {"unfinished": []},
-		},
-		{$"operations {what}": {"unfinished": value, "vm": null} | some what, value in _wrong; what != "a list"},
-		{$"machine {what}": {"unfinished": [], "vm": value} |
-			some what, value in _wrong
-			not what in {"null", "an object"}
-		},
-	])
+	some note, facts in {
+		"no facts": {},
+		"no list of operations": {"vm": null},
+		"no machine, not even null": {"unfinished": []},
+		"another machine": {"unfinished": [], "vm": object.union(_vm({}), {"metadata": {"name": "web-2"}})},
+	}
 	_verdict == "not understood" with data.parameters as _parameters
 		with input as object.union(object.remove(_input("Stop", [], null), ["facts"]), {"facts": facts})
 }

@@ -263,9 +263,8 @@ _vm := input.request.oldObject if _retargets
 _status := object.get(_vm, "status", {}) if _vm != null
 
 _in_cluster(vm) if {
-	is_object(vm.spec.runtime)
-	runtimes := object.keys(vm.spec.runtime)
-	not "vsphere" in runtimes
+	vm.spec.runtime
+	not vm.spec.runtime.vsphere
 }
 
 # While a machine is between two nodes, the node that it was on is a target like any other.
@@ -332,7 +331,6 @@ _moves_at(node) := [other | some other in _others; node in _ends_of(other)]
 _stalled(other) if {
 	other.metadata.namespace != input.request.namespace
 	since := other.status.migration.since
-	is_string(since)
 	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`, since)
 	time.parse_rfc3339_ns(since) < time.parse_rfc3339_ns(input.now) - _patience
 }

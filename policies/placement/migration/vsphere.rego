@@ -1,8 +1,6 @@
 # ESXi hosts, as the status of the VSphereServer lists them.
 package sallyport.placement.migration
 
-import data.sallyport.lib.operations
-
 # METADATA
 # title: The vCenter does not have the host
 # custom:
@@ -65,7 +63,7 @@ _goes_to_host if {
 
 _server_of(vm) := name if {
 	name := vm.spec.runtime.vsphere.serverRef.name
-	operations.text(name)
+	name != ""
 }
 
 _server_name := _server_of(_vm)
@@ -131,53 +129,34 @@ _cut(names) := concat(", ", names) if count(names) <= 5
 
 _cut(names) := $"{concat(", ", array.slice(names, 0, 5))} and {count(names) - 5} more" if count(names) > 5
 
-# Types.
-
 _known_server if input.facts.server == null
 
 _known_server if {
-	_asks_for_server
 	input.facts.server.metadata.name == _server_name
 	_known_hosts
 }
 
-_known_servers if {
-	not _asks_for_servers
-	input.facts.servers == null
-}
+_known_servers if input.facts.servers == null
 
 _known_servers if {
-	_asks_for_servers
-	is_array(input.facts.servers)
-	every server in input.facts.servers { operations.text(server.metadata.name) }
+	every server in input.facts.servers { server.metadata.name != "" }
 	_known_list
 }
 
-# Only the VSphereServer of the machine matters: one that cannot be read is no obstacle to moves elsewhere.
+# Only the VSphereServer of the machine matters: one that is incomplete is no obstacle to moves elsewhere.
 _known_list if not _server
 
 _known_list if _known_hosts
 
 _known_hosts if {
-	is_number(_server.metadata.generation)
-	status := object.get(_server, "status", {})
-	is_object(status)
-	conditions := object.get(status, "conditions", [])
-	is_array(conditions)
-	every condition in conditions { _known_condition(condition) }
-	hosts := object.get(status, "hosts", [])
-	is_array(hosts)
-	every host in hosts { _known_host(host) }
-}
-
-_known_condition(condition) if {
-	operations.text(condition.type)
-	operations.text(condition.status)
-	is_number(object.get(condition, "observedGeneration", 0))
-}
-
-_known_host(host) if {
-	operations.text(host.name)
-	is_boolean(host.connected)
-	is_boolean(host.inMaintenance)
+	_server.metadata.generation
+	every condition in object.get(_server, ["status", "conditions"], []) {
+		condition.type != ""
+		condition.status != ""
+	}
+	every host in _hosts {
+		host.name != ""
+		is_boolean(host.connected)
+		is_boolean(host.inMaintenance)
+	}
 }
