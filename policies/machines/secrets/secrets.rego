@@ -2,8 +2,8 @@
 # title: Which Secrets a machine may use
 # description: >-
 #   A VirtualMachine may name a Secret only if the requester may get that Secret, whether or not it exists. Secrets are named for
-#   cloud-init of a machine in a vCenter, and for the snapshots of a machine that is a Pod. The same applies to the template of a
-#   VirtualMachinePool. The policy evaluates creations, and updates that change the runtime.
+#   cloud-init of a machine in a vCenter or of KubeVirt, and for the snapshots of a machine that is a Pod. The same applies to the template
+#   of a VirtualMachinePool. The policy evaluates creations, and updates that change the runtime.
 package sallyport.machines.secrets
 
 import data.sallyport.lib.machines
@@ -54,6 +54,8 @@ _runtime := machines.spec(input.request, "object").runtime
 # The fields that name a Secret. A machine has one runtime, and so it names at most one Secret.
 _named contains {"field": "runtime.vsphere.clone.cloudInit.secretRef.name", "name": _runtime.vsphere.clone.cloudInit.secretRef.name}
 
+_named contains {"field": "runtime.kubevirt.create.cloudInit.secretRef.name", "name": _runtime.kubevirt.create.cloudInit.secretRef.name}
+
 _named contains {"field": "runtime.pod.snapshotSecretRef.name", "name": _runtime.pod.snapshotSecretRef.name}
 
 _secret := [named | some named in _named][0]
@@ -73,15 +75,21 @@ _unchanged if {
 
 _known_runtime if {
 	is_object(_runtime)
-	vsphere := object.get(_runtime, "vsphere", {})
-	is_object(vsphere)
-	clone := object.get(vsphere, "clone", {})
-	is_object(clone)
-	_known_cloud_init(object.get(clone, "cloudInit", null))
+	_known_made("vsphere", "clone")
+	_known_made("kubevirt", "create")
 	pod := object.get(_runtime, "pod", {})
 	is_object(pod)
 	_known_ref(object.get(pod, "snapshotSecretRef", null))
 	count(_named) < 2
+}
+
+# What a machine is made from may have data for cloud-init.
+_known_made(runtime, how) if {
+	of := object.get(_runtime, runtime, {})
+	is_object(of)
+	made := object.get(of, how, {})
+	is_object(made)
+	_known_cloud_init(object.get(made, "cloudInit", null))
 }
 
 _known_cloud_init(null)

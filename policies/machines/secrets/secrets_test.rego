@@ -38,6 +38,16 @@ test_denied if {
 	}} with input as world
 }
 
+test_kubevirt[note] if {
+	named := _runtime({"kubevirt": {"create": {"cloudInit": {"secretRef": {"name": "web-cloud-init"}}}}})
+	some note, denied in {"may": set(), "may not": {"spec.runtime.kubevirt.create.cloudInit.secretRef.name"}}
+	policy.facts.readable.access.name == "web-cloud-init" with input.request as named
+	world := {"request": named, "facts": {"readable": note == "may"}}
+	policy.valid_input with input as world
+	fields := {denial.details.field | some denial in policy.deny} with input as world
+	fields == denied
+}
+
 # A machine that is a Pod may name another Secret later. An unchanged runtime is not evaluated again.
 _snapshots(operation, name, old) := object.union(
 	_runtime({"pod": {"snapshotSecretRef": {"name": name}}}),
@@ -67,7 +77,8 @@ test_nothing_named[note] if {
 		"no cloud-init": _request({"folder": "/dc/vm/a"}),
 		"cloud-init of nothing": _request({"cloudInit": null}),
 		"an adopted machine": _runtime({"vsphere": {"inventoryPath": "/dc/vm/a/b"}}),
-		"another runtime": _runtime({"kubevirt": {}}),
+		"a machine of KubeVirt": _runtime({"kubevirt": {"create": {"disks": []}}}),
+		"an adopted machine of KubeVirt": _runtime({"kubevirt": {}}),
 		"a Pod": _runtime({"pod": {"image": "a"}}),
 		"snapshots of nothing": _runtime({"pod": {"snapshotSecretRef": null}}),
 	}
@@ -87,8 +98,16 @@ _broken_pods := array.concat(
 	),
 )
 
+_broken_kubevirt := array.concat(
+	[_runtime({"kubevirt": value}) | some value in _wrong],
+	array.concat(
+		[_runtime({"kubevirt": {"create": value}}) | some value in _wrong],
+		[_runtime({"kubevirt": {"create": {"cloudInit": {"secretRef": {"name": value}}}}}) | some value in _wrong],
+	),
+)
+
 _broken := array.concat(
-	[_runtime({"vsphere": value}) | some value in _wrong],
+	array.concat([_runtime({"vsphere": value}) | some value in _wrong], _broken_kubevirt),
 	array.concat(
 		[_request(value) | some value in _wrong],
 		array.concat(
