@@ -140,9 +140,9 @@ type KubeVirtNetwork struct {
 // KubeVirtCloudInit is the data for cloud-init in the guest of a machine that is
 // created.
 type KubeVirtCloudInit struct {
-	// The Secret with the data, in the namespace of the VirtualMachine, under the keys
-	// of KubeVirt: userdata, and networkdata if needed. KubeVirt reads it at each
-	// power-on. A user who creates the VirtualMachine needs the right to read it.
+	// The Secret with the user data, in the namespace of the VirtualMachine, under the
+	// key userdata. KubeVirt reads it at each power-on. A user who creates the
+	// VirtualMachine needs the right to read it.
 	// +required
 	SecretRef CloudInitSecretReference `json:"secretRef"`
 }
