@@ -129,11 +129,12 @@ type KubeVirtNetwork struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// A NetworkAttachmentDefinition of Multus, as NAME or NAMESPACE/NAME, to which the
-	// machine is bridged. Default: the Pod network, with address translation.
+	// A NetworkAttachmentDefinition of Multus, in the namespace of the VirtualMachine,
+	// to which the machine is bridged. Default: the Pod network, with address
+	// translation.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=507
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	NetworkAttachmentDefinition string `json:"networkAttachmentDefinition,omitempty"`
 }
 

@@ -8,6 +8,7 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -54,6 +55,10 @@ type Reconciler struct {
 	// Owned are the kinds of objects in this cluster that implement machines, by their controller references: a
 	// change of one reconciles its machine.
 	Owned []client.Object
+	// Followed are the kinds of other objects in this cluster that implement machines of KubeVirt. InstanceOf returns the instance of one, in
+	// its namespace: a change reconciles the machine with that instance.
+	Followed   []client.Object
+	InstanceOf func(client.Object) string
 	// AdmitsMove evaluates the policies for a move of a machine from the node in its status to another one. An empty
 	// reason admits the move; any other is that of the denial. An error means that the policies could not be
 	// evaluated. Nil admits every move.
@@ -69,6 +74,9 @@ type Reconciler struct {
 
 // byInstance indexes VirtualMachines by their VSphereServer, and by server and instance.
 const byInstance = "instance"
+
+// byKubeVirt indexes VirtualMachines by the name of their instance on KubeVirt.
+const byKubeVirt = "kubevirt"
 
 // byDisk indexes VirtualMachines by the VirtualDisks that their specs name.
 const byDisk = "disk"
@@ -88,6 +96,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	if err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their machines: %w", err)
+	}
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byKubeVirt, func(o client.Object) []string {
+		vm, is := o.(*v1alpha1.VirtualMachine)
+		if !is || vm.Spec.Runtime.KubeVirt == nil {
+			return nil
+		}
+		return []string{cmp.Or(vm.Status.InstanceID, vm.Spec.Runtime.KubeVirt.Name, vm.Name)}
+	})
+	if err != nil {
+		return fmt.Errorf("indexing VirtualMachines by their machines on KubeVirt: %w", err)
 	}
 	err = mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byDisk, func(o client.Object) (names []string) {
 		if vm, is := o.(*v1alpha1.VirtualMachine); is {
@@ -113,6 +131,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	for _, kind := range r.Owned {
 		b = b.Owns(kind)
 	}
+	for _, kind := range r.Followed {
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.machinesOfInstance), builder.OnlyMetadata)
+	}
 	return b.
 		For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfDisk), builder.WithPredicates(diskChanged)).
@@ -134,6 +155,20 @@ func (r *Reconciler) machinesOfChange(ctx context.Context, of runtime.Change) []
 		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a change", "VSphereServer", of.Server)
 		return nil
 	}
+	return requestsOf(&list)
+}
+
+// machinesOfInstance returns requests for the machine of KubeVirt that an object implements, from the cache.
+func (r *Reconciler) machinesOfInstance(ctx context.Context, o client.Object) []reconcile.Request {
+	var list v1alpha1.VirtualMachineList
+	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{byKubeVirt: r.InstanceOf(o)}); err != nil {
+		log.FromContext(ctx).Error(err, "finding the VirtualMachine of an object of KubeVirt", "namespace", o.GetNamespace(), "name", o.GetName())
+		return nil
+	}
+	return requestsOf(&list)
+}
+
+func requestsOf(list *v1alpha1.VirtualMachineList) []reconcile.Request {
 	requests := make([]reconcile.Request, 0, len(list.Items))
 	for i := range list.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})

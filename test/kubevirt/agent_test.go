@@ -149,6 +149,10 @@ func (a *agent) step(ctx context.Context) {
 func (a *agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
 	_, isTarget := pod.Labels[virtv1.MigrationJobLabel]
 	over := vmi == nil || vmi.IsFinal()
+	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left
+		move := vmi.Status.MigrationState
+		over = move.Completed && !move.Failed && move.SourcePod == pod.Name
+	}
 	switch {
 	case over && pod.Status.Phase == corev1.PodRunning:
 		pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodSucceeded, nil
@@ -166,7 +170,8 @@ func (a *agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.Virtua
 		pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
 		for _, c := range pod.Spec.Containers {
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+				Name: c.Name, Image: c.Image, ImageID: "registry.test/image@sha256:" + strings.Repeat("0", 64), // a migration needs the digest
+				Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
 			})
 		}
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
@@ -210,14 +215,14 @@ func (a *agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 		state.Phase = virtv1.Succeeded
 		return true
 	case state.Phase == virtv1.Scheduled && held != runtime.TaskPowerOn:
-		a.run(vmi)
+		run(vmi)
 		return true
 	}
 	return state.Phase == virtv1.Running && migrate(vmi, held == runtime.TaskRelocate)
 }
 
 // run has the guest boot.
-func (a *agent) run(vmi *virtv1.VirtualMachineInstance) {
+func run(vmi *virtv1.VirtualMachineInstance) {
 	state := &vmi.Status
 	state.Phase, state.SelinuxContext = virtv1.Running, "none"
 	state.MigrationMethod, state.MigrationTransport = virtv1.LiveMigration, virtv1.MigrationTransportUnix
@@ -226,11 +231,6 @@ func (a *agent) run(vmi *virtv1.VirtualMachineInstance) {
 		virtv1.VirtualMachineInstanceIsMigratable, virtv1.VirtualMachineInstanceIsStorageLiveMigratable, virtv1.VirtualMachineInstanceAgentConnected,
 	} {
 		setCondition(vmi, condition, true)
-	}
-	for _, i := range vmi.Spec.Domain.Devices.Interfaces {
-		state.Interfaces = append(state.Interfaces, virtv1.VirtualMachineInstanceNetworkInterface{
-			Name: i.Name, InterfaceName: "eth0", IP: "10.0.0.7", IPs: []string{"10.0.0.7"}, InfoSource: "domain, guest-agent", PodInterfaceName: "eth0",
-		})
 	}
 }
 

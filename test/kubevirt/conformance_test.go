@@ -50,6 +50,17 @@ func (f *fault) set(next func(context.Context, func() error) error) {
 	f.next = next
 }
 
+// lose has the next request that is accepted lose its reply.
+func (f *fault) lose() {
+	f.set(func(_ context.Context, request func() error) error {
+		if err := request(); err != nil {
+			f.lose()
+			return err
+		}
+		return errReplyLost
+	})
+}
+
 func (f *fault) befall(ctx context.Context, request func() error) error {
 	f.mu.Lock()
 	next := f.next
@@ -158,7 +169,7 @@ func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {
 		},
 		Foreign: func(t *testing.T) (runtime.Machine, func() error) { return foreign(t, s, namespace, creates) },
 		LoseReply: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) {
-			f.of(verb).set(func(_ context.Context, request func() error) error { return errors.Join(request(), errReplyLost) })
+			f.of(verb).lose()
 		},
 		Stall: func(_ *testing.T, _ runtime.Machine, _ runtime.Verb) <-chan struct{} {
 			reached := make(chan struct{})
@@ -205,7 +216,7 @@ func foreign(t *testing.T, s *site, namespace string, creates bool) (runtime.Mac
 	theirs.Labels = map[string]string{kubevirt.LabelMachine: "another"}
 	s.in(t).Must(s.Create(t.Context(), theirs))
 	of := func(vm *virtv1.VirtualMachine) any {
-		return []any{vm.Labels, vm.Annotations, vm.Spec.RunStrategy, vm.DeletionTimestamp}
+		return []any{vm.Labels, vm.Spec.RunStrategy, vm.DeletionTimestamp}
 	}
 	return m, func() error {
 		now := &virtv1.VirtualMachine{}

@@ -88,7 +88,7 @@ metadata: {namespace: team-a, name: poison}
 spec:
   replicas: 0
   scaleDownPolicy: NewestFirst
-  virtualMachineTemplate: {spec: {memory: "1e.5", runtime: {kubevirt: {}}}}
+  virtualMachineTemplate: {spec: {memory: "1e.5", runtime: {pod: {}}}}
 `
 	operation = `
 apiVersion: sallyport.dev/v1alpha1

@@ -21,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
@@ -214,8 +215,12 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
+	followed, err := o.followed(mgr)
+	if err != nil {
+		return err
+	}
 	machines := &virtualmachine.Reconciler{
-		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
+		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Followed: followed, InstanceOf: kubevirt.InstanceOf, Resync: o.ResyncInterval, AdmitsMove: moves(gate),
 		Metrics: ctrlmetrics.Registry,
 	}
 	if err := machines.SetupWithManager(mgr); err != nil {

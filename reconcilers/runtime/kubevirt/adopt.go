@@ -70,12 +70,7 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine, vm *virtv1.Vir
 		return "", runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s was %s; it cannot be taken over otherwise", vm.Name,
 			map[bool]string{true: "adopted", false: "created"}[adopted])
 	}
-	return vm.Name, r.change(ctx, vm, "taking over", func(vm *virtv1.VirtualMachine) {
-		mark(vm, m)
-		if !adopted {
-			vm.OwnerReferences = ownedBy(m)
-		}
-	})
+	return vm.Name, r.change(ctx, vm, "taking over", func(vm *virtv1.VirtualMachine) { mark(vm, m) })
 }
 
 // change patches a KubeVirt VirtualMachine with its resourceVersion, and updates vm.

@@ -44,11 +44,12 @@ func nameOf(m runtime.Machine) string {
 	return m.Name
 }
 
-// newVM returns the KubeVirt VirtualMachine for a machine to create.
+// newVM returns the KubeVirt VirtualMachine for a machine to create. It has no owner reference: when a VirtualMachine is lost, as before a
+// restore, the garbage collector would delete its machine.
 func newVM(m runtime.Machine) *virtv1.VirtualMachine {
 	create := m.Spec.Runtime.KubeVirt.Create
 	vm := &virtv1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: nameOf(m), Labels: maps.Clone(m.Labels), OwnerReferences: ownedBy(m)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: nameOf(m), Labels: maps.Clone(m.Labels)},
 		Spec: virtv1.VirtualMachineSpec{
 			RunStrategy: new(virtv1.RunStrategyManual),
 			Template:    &virtv1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(m.Labels)}},
@@ -95,13 +96,6 @@ func annotate(o metav1.Object, key, value string) {
 	}
 	annotations[key] = value
 	o.SetAnnotations(annotations)
-}
-
-// ownedBy returns the controller reference of a machine that is created.
-func ownedBy(m runtime.Machine) []metav1.OwnerReference {
-	return []metav1.OwnerReference{
-		*metav1.NewControllerRef(&metav1.ObjectMeta{Name: m.Name, UID: m.UID}, v1alpha1.GroupVersion.WithKind("VirtualMachine")),
-	}
 }
 
 // kind returns the kind of an instance type or a preference.

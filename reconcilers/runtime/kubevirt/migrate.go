@@ -28,6 +28,11 @@ func (r *Runtime) moves(ctx context.Context, instance types.NamespacedName) ([]v
 	return slices.DeleteFunc(list.Items, func(v virtv1.VirtualMachineInstanceMigration) bool { return v.IsFinal() }), nil
 }
 
+// InstanceOf returns the name of the instance that an object of KubeVirt is, has or moves.
+func InstanceOf(o client.Object) string {
+	return cmp.Or(o.GetLabels()[virtv1.MigrationSelectorLabel], o.GetName())
+}
+
 // moving returns the task of a migration. KubeVirt begins some on its own: to empty a node, and to update virt-launcher.
 func moving(move *virtv1.VirtualMachineInstanceMigration, machine string) runtime.Task {
 	task := runtime.Task{ID: string(move.UID), Kind: runtime.TaskRelocate, Ours: move.Labels[LabelMachine] == machine}
@@ -40,13 +45,17 @@ func moving(move *virtv1.VirtualMachineInstanceMigration, machine string) runtim
 	case updates:
 		task.By = "KubeVirt, which updates its workloads"
 	default:
-		task.By = "another client of KubeVirt"
+		task.By = others
 	}
 	return task
 }
 
 // Migrate creates a migration. KubeVirt moves an instance only to another node than its own.
 func (r *Runtime) Migrate(ctx context.Context, m runtime.Machine, target runtime.Target) error {
+	return decide(func() error { return r.migrate(ctx, m, target) })
+}
+
+func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime.Target) error {
 	s, err := r.existing(ctx, m)
 	if err != nil {
 		return err

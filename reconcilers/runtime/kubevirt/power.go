@@ -87,14 +87,9 @@ func reason(err error) string {
 
 // withdraw removes a request to start an instance that KubeVirt has not begun to carry out. There is no subresource for that.
 func (r *Runtime) withdraw(ctx context.Context, s *sight) error {
-	patch, err := json.Marshal([]map[string]any{
-		{"op": "test", "path": "/metadata/resourceVersion", "value": s.vm.ResourceVersion},
-		{"op": "remove", "path": "/status/stateChangeRequests"},
-	})
-	if err != nil {
-		return err
-	}
-	if err := r.Client.Status().Patch(ctx, s.vm.DeepCopy(), client.RawPatch(types.JSONPatchType, patch)); err != nil {
+	changed := s.vm.DeepCopy()
+	changed.Status.StateChangeRequests = nil
+	if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(s.vm, client.MergeFromWithOptimisticLock{})); err != nil {
 		return runtime.APIFailure(err, "withdrawing the start of KubeVirt VirtualMachine %s", s.vm.Name)
 	}
 	return nil

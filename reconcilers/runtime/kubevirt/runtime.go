@@ -34,6 +34,20 @@ var (
 	_ runtime.Migrator = (*Runtime)(nil)
 )
 
+// attempts is how often a call begins anew. virt-controller writes its objects several times when a machine is created, started or stopped.
+const attempts = 5
+
+// decide calls begin, which reads the machine and begins what is due, again while the API server rejects that because the machine has changed
+// since it was read: nothing was done then.
+func decide(begin func() error) (err error) {
+	for range attempts {
+		if err = begin(); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return err
+}
+
 // find returns what exists of the machine, nil if there is nothing with its mark. It reads what is in flight before what that changes.
 func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	if m.UID == "" {
@@ -52,7 +66,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	case vm.Labels[LabelMachine] == "" && m.Spec.Adopts(), isEarlier(vm, m): // Ensure decides about it
 		return nil, nil
 	default:
-		return nil, runtime.NewOwnedByAnother(nil, "KubeVirt VirtualMachine %s is not a machine of VirtualMachine %s", vm.Name, m.Name)
+		return nil, runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s exists and is not the machine of VirtualMachine %s", vm.Name, m.Name)
 	}
 	s := &sight{vm: vm, moves: moves}
 	vmi := &virtv1.VirtualMachineInstance{}
@@ -99,7 +113,15 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 }
 
 // Ensure creates the KubeVirt VirtualMachine, or adopts it.
-func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error) {
+func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
+	err = decide(func() (err error) {
+		instanceID, err = r.ensure(ctx, m)
+		return err
+	})
+	return instanceID, err
+}
+
+func (r *Runtime) ensure(ctx context.Context, m runtime.Machine) (string, error) {
 	s, err := r.find(ctx, m)
 	switch {
 	case err != nil:
@@ -131,6 +153,10 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 
 // PowerOn starts the machine with the size and the placement of its spec, or resumes a paused one.
 func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error { return r.powerOn(ctx, m) })
+}
+
+func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 	s, err := r.existing(ctx, m)
 	if err != nil {
 		return err
@@ -154,6 +180,10 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 // PowerOff has KubeVirt shut the guest down, or end the instance at once. KubeVirt powers a guest off that does not shut down within the
 // grace period of its instance.
 func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
+	return decide(func() error { return r.powerOff(ctx, m, mode) })
+}
+
+func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
 	s, err := r.existing(ctx, m)
 	if err != nil {
 		return err
@@ -181,6 +211,10 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 
 // Cancel ends an instance that is being started, withdraws a request to start one, or deletes the migration.
 func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
+	return decide(func() error { return r.cancel(ctx, m, task) })
+}
+
+func (r *Runtime) cancel(ctx context.Context, m runtime.Machine, task string) error {
 	s, err := r.find(ctx, m)
 	if s == nil || err != nil {
 		return err
@@ -202,6 +236,10 @@ func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) er
 
 // Delete deletes the KubeVirt VirtualMachine, or releases one that was adopted.
 func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error { return r.remove(ctx, m) })
+}
+
+func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 	s, err := r.find(ctx, m)
 	if s == nil || err != nil {
 		return err

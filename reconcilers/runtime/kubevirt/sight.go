@@ -13,6 +13,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
+// others is who begins what this runtime did not announce.
+const others = "KubeVirt or another of its clients"
+
 // sight is what exists of a machine.
 type sight struct {
 	vm *virtv1.VirtualMachine
@@ -108,7 +111,7 @@ func (s *sight) sent(kind runtime.TaskKind) runtime.Task {
 	if was == string(kind) && id != "" {
 		return runtime.Task{ID: id, Kind: kind, Ours: true}
 	}
-	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: "another client of KubeVirt"}
+	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: others}
 }
 
 // unusable returns why Sallyport cannot change the power of the machine, and what to do.
