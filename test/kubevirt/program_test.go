@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -39,7 +40,7 @@ func TestProgram(t *testing.T) {
 	namespace := s.namespace()
 	t.Run("created", func(t *testing.T) { s.in(t).created(namespace) })
 	t.Run("adopted", func(t *testing.T) { s.in(t).adopted(namespace) })
-	t.Run("refused by KubeVirt", func(t *testing.T) { s.in(t).refused(namespace) })
+	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
 }
 
 // created is the life of a machine that is created.
@@ -94,17 +95,21 @@ func (s *site) adopted(namespace string) {
 	}
 }
 
-// refused is a machine that KubeVirt's webhook refuses.
-func (s *site) refused(namespace string) {
+// waiting are machines that lack something: an instance type, which KubeVirt names, and is waited for until the machine is deleted; and a
+// machine to adopt.
+func (s *site) waiting(namespace string) {
 	spec := machine(namespace, "", true).Spec
 	spec.CPU, spec.Memory = nil, nil
 	spec.Runtime.KubeVirt.Create.Instancetype = &v1alpha1.KubeVirtReference{Name: "no-such"}
-	vm := s.virtualMachine(namespace, "refused", spec)
+	vm := s.virtualMachine(namespace, "waiting", spec)
 	s.Until("condition Ready has the message of KubeVirt", func() (string, bool) {
 		s.Must(s.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		ready := v1alpha1.ConditionReady.In(vm.Status.Conditions)
-		return fmt.Sprintf("%+v", vm.Status), ready != nil && ready.Reason == string(v1alpha1.ReasonInvalidSpec)
+		return fmt.Sprintf("%+v", vm.Status), ready != nil && strings.Contains(ready.Message, `"no-such" not found`)
 	})
+	s.Must(s.Delete(s.Context(), vm))
+	s.gone(vm)
+	s.gone(&virtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "waiting"}})
 	missing := s.virtualMachine(namespace, "missing", &v1alpha1.VirtualMachineSpec{
 		Runtime: v1alpha1.VirtualMachineRuntime{KubeVirt: &v1alpha1.KubeVirtRuntime{}},
 	})

@@ -40,9 +40,9 @@ func newRuntime(t *testing.T, objects ...client.Object) (*kubevirt.Runtime, *sen
 	return &kubevirt.Runtime{Client: api, Live: api, Subresources: puts}, puts
 }
 
-func adopted(name string) runtime.Machine {
+func adopted() runtime.Machine {
 	return runtime.Machine{
-		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}, UID: types.UID("uid-" + name),
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: "web"}, UID: "uid-web",
 		Spec: &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{KubeVirt: &v1alpha1.KubeVirtRuntime{Name: "vm"}}},
 	}
 }
@@ -94,7 +94,7 @@ func TestReleased(t *testing.T) {
 				objects = append(objects, instance())
 			}
 			r, puts := newRuntime(t, objects...)
-			m := adopted("web")
+			m := adopted()
 			id, err := r.Ensure(t.Context(), m)
 			seen, seeing := r.Observe(t.Context(), m)
 			if err := errors.Join(err, seeing); err != nil || id != "vm" || !seen.Adopted || seen.Unusable != "" || (seen.Power == v1alpha1.PowerRunning) != tc.on || tc.on != (strings.Join(seen.Guest.Addresses, " ") == "10.0.0.7 fd00::7") {
@@ -122,11 +122,11 @@ func TestNotAdopted(t *testing.T) {
 		vm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "pool.kubevirt.io/v1beta1", Kind: "VirtualMachinePool", Name: "p", UID: "p", Controller: new(true)}}
 	})
 	r, _ := newRuntime(t, controlled)
-	if _, err := r.Ensure(t.Context(), adopted("web")); !runtime.IsOwnedByAnother(err) || !strings.Contains(err.Error(), "VirtualMachinePool p") {
+	if _, err := r.Ensure(t.Context(), adopted()); !runtime.IsOwnedByAnother(err) || !strings.Contains(err.Error(), "VirtualMachinePool p") {
 		t.Errorf("one of a pool: got %v", err)
 	}
 	r, _ = newRuntime(t)
-	if _, err := r.Ensure(t.Context(), adopted("web")); !runtime.IsNotFound(err) {
+	if _, err := r.Ensure(t.Context(), adopted()); !runtime.IsNotFound(err) {
 		t.Errorf("one that does not exist: got %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestNotAdopted(t *testing.T) {
 // Another client may change the run strategy. Sallyport does not change it back, and a release leaves it.
 func TestAnotherRunStrategy(t *testing.T) {
 	r, puts := newRuntime(t, newVM(func(*virtv1.VirtualMachine) {}), instance())
-	m := adopted("web")
+	m := adopted()
 	if _, err := r.Ensure(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +166,10 @@ func TestLostNode(t *testing.T) {
 	vmi := instance()
 	vmi.Status.Phase = virtv1.Unknown
 	r, _ := newRuntime(t, newVM(func(*virtv1.VirtualMachine) {}), vmi)
-	if _, err := r.Ensure(t.Context(), adopted("web")); err != nil {
+	if _, err := r.Ensure(t.Context(), adopted()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Observe(t.Context(), adopted("web")); !runtime.IsDisconnected(err) {
+	if _, err := r.Observe(t.Context(), adopted()); !runtime.IsDisconnected(err) {
 		t.Errorf("got %v", err)
 	}
 }
