@@ -130,6 +130,12 @@ test-cdi: ## Have images imported, used and deleted by the real controllers of C
 	$(GO) run ./test/env/build -cdi
 	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
 
+# KubeVirt has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag kubevirt.
+.PHONY: test-kubevirt
+test-kubevirt: ## Run machines with the real virt-api and virt-controller of KubeVirt, which it builds first
+	$(GO) run ./test/env/build -kubevirt
+	$(gotest) -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
+
 # It writes some 50,000 objects and statuses into an API server, which takes some minutes.
 MACHINES ?= 10000
 IMAGES ?= 500

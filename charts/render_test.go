@@ -30,7 +30,7 @@ image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234567
 imagePullSecrets: [ours]
 shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
-runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry, tokenHosts: [auth.example.com, "sso.example.com:8443"]}}}
+runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, kubevirt: {enabled: true}, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry, tokenHosts: [auth.example.com, "sso.example.com:8443"]}}}
 decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
@@ -260,6 +260,22 @@ func TestRightsAreNarrow(t *testing.T) {
 					t.Errorf("%s %s is about %s of every namespace", role.kind, role.name, local)
 				}
 			}
+		}
+	}
+}
+
+// By default, machines of KubeVirt are enabled if the cluster serves its API, and no rights are granted without them.
+func TestRightsOnKubeVirt(t *testing.T) {
+	for values, want := range map[string]bool{
+		"": false, "runtimes: {kubevirt: {enabled: auto}}": false, "runtimes: {kubevirt: {enabled: false}}": false, "runtimes: {kubevirt: {enabled: true}}": true,
+	} {
+		all := render(t, values)
+		granted := slices.ContainsFunc(rules(t, all, "ClusterRole", "sallyport"), func(r rbacv1.PolicyRule) bool {
+			return slices.ContainsFunc(r.APIGroups, func(group string) bool { return strings.HasSuffix(group, "kubevirt.io") })
+		})
+		args := rendered[appsv1.Deployment](t, all, "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args
+		if enabled := slices.Contains(args, "--kubevirt-runtime=true"); granted != want || enabled != want {
+			t.Errorf("with %q granted %v, enabled %v, want %v", values, granted, enabled, want)
 		}
 	}
 }

@@ -24,7 +24,3 @@ type SnapshotSecretReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
-
-// KubeVirtRuntime describes a machine that KubeVirt runs. It has no fields: it
-// refers to the KubeVirt VirtualMachine of the same name and namespace.
-type KubeVirtRuntime struct{}

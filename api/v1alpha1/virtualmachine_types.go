@@ -150,7 +150,9 @@ const (
 // writes it, except pools, which write the spec of their members.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.blockDeviceRefs) || size(self.blockDeviceRefs) == 0 || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.blockDeviceRefs is not allowed for an adopted machine: it keeps its own disks"
-// +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.cpu and spec.memory are not allowed for an adopted machine: it keeps its own size"
+// +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || (!has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)) && (!has(self.runtime.kubevirt) || has(self.runtime.kubevirt.create))",message="spec.cpu and spec.memory are not allowed for an adopted machine: it keeps its own size"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeSelector) || !has(self.runtime.kubevirt) || has(self.runtime.kubevirt.create)",message="spec.nodeSelector is not allowed for an adopted machine of KubeVirt: set spec.template.spec.nodeSelector of the KubeVirt VirtualMachine"
+// +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.kubevirt) || !has(self.runtime.kubevirt.create) || (has(self.runtime.kubevirt.create.instancetype) ? !has(self.cpu) && !has(self.memory) : has(self.memory))",message="spec.runtime.kubevirt.create needs either spec.memory or instancetype: an instance type sets both spec.cpu and spec.memory"
 // +kubebuilder:validation:XValidation:rule="!has(self.diskImage) || !has(self.runtime.vsphere)",message="spec.diskImage is not allowed for a machine on a vCenter: it is cloned from a template, see VSphereTemplate and spec.runtime.vsphere.clone.template.templateRef"
 // +kubebuilder:validation:XValidation:rule="has(self.diskImage) == has(oldSelf.diskImage)",message="spec.diskImage cannot be added or removed once the VirtualMachine exists: create another VirtualMachine instead"
 type VirtualMachineSpec struct {
@@ -472,8 +474,8 @@ func (m *VirtualMachine) Busy() bool {
 // Adopts reports whether the spec names a machine that already exists on its
 // runtime, and not one to create.
 func (s *VirtualMachineSpec) Adopts() bool {
-	v := s.Runtime.VSphere
-	return v != nil && v.Clone == nil
+	v, k := s.Runtime.VSphere, s.Runtime.KubeVirt
+	return v != nil && v.Clone == nil || k != nil && k.Create == nil
 }
 
 // TemplateRef is the VSphereTemplate that the machine is made from, and nil if the spec names none.

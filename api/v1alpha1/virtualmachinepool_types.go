@@ -177,6 +177,7 @@ type ScaleDownTarget struct {
 // VirtualMachineTemplate is the template of a VirtualMachine.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || has(self.spec.runtime.vsphere.clone)",message="spec.virtualMachineTemplate.spec.runtime.vsphere needs clone: a pool creates its machines and adopts none"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.kubevirt) || has(self.spec.runtime.kubevirt.create)",message="spec.virtualMachineTemplate.spec.runtime.kubevirt needs create: a pool creates its machines and adopts none"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || !has(self.spec.runtime.vsphere.clone) || !has(self.spec.runtime.vsphere.clone.hostname)",message="spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname is not allowed because all members would have it: without it, each is named after its VirtualMachine"
 type VirtualMachineTemplate struct {
 	// Labels and annotations of the members. A change is applied to existing members.

@@ -8,6 +8,7 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -52,6 +53,10 @@ type Reconciler struct {
 	// Owned are the kinds of objects in this cluster that implement machines, by their controller references: a
 	// change of one reconciles its machine.
 	Owned []client.Object
+	// Followed are the kinds of other objects in this cluster that implement machines of KubeVirt. InstanceOf returns the instance of one, in
+	// its namespace: a change reconciles the machine with that instance.
+	Followed   []client.Object
+	InstanceOf func(client.Object) string
 	// AdmitsMove evaluates the policies for a move of a machine from the node in its status to another one. An empty
 	// reason admits the move; any other is that of the denial. An error means that the policies could not be
 	// evaluated. Nil admits every move.
@@ -68,6 +73,9 @@ type Reconciler struct {
 // byInstance indexes VirtualMachines by their VSphereServer, and by server and instance.
 const byInstance = "instance"
 
+// byKubeVirt indexes VirtualMachines by the name of their instance on KubeVirt.
+const byKubeVirt = "kubevirt"
+
 // byDisk indexes VirtualMachines by the VirtualDisks that their specs name.
 const byDisk = "disk"
 
@@ -83,6 +91,14 @@ func instanceKeys(o client.Object) []string {
 	return slices.Compact([]string{instanceKey(all), instanceKey(this)})
 }
 
+func kubeVirtKeys(o client.Object) []string {
+	vm, is := o.(*v1alpha1.VirtualMachine)
+	if !is || vm.Spec.Runtime.KubeVirt == nil {
+		return nil
+	}
+	return []string{cmp.Or(vm.Status.InstanceID, vm.Spec.Runtime.KubeVirt.Name, vm.Name)}
+}
+
 func diskKeys(o client.Object) (names []string) {
 	if vm, is := o.(*v1alpha1.VirtualMachine); is {
 		for _, ref := range vm.BlockDevices() {
@@ -95,7 +111,7 @@ func diskKeys(o client.Object) (names []string) {
 // SetupWithManager registers the reconciler and its indexes.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := watch.Index(mgr, &v1alpha1.VirtualMachine{}, map[string]client.IndexerFunc{
-		byInstance: instanceKeys, byDisk: diskKeys, byTemplate: templateKeys, byImage: imageKeys,
+		byInstance: instanceKeys, byKubeVirt: kubeVirtKeys, byDisk: diskKeys, byTemplate: templateKeys, byImage: imageKeys,
 	}); err != nil {
 		return err
 	}
@@ -105,6 +121,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr)
 	for _, kind := range r.Owned {
 		b = b.Owns(kind)
+	}
+	for _, kind := range r.Followed {
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.machinesOfInstance), builder.OnlyMetadata)
 	}
 	return b.
 		For(&v1alpha1.VirtualMachine{}).
@@ -121,6 +140,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 func (r *Reconciler) machinesOfChange(ctx context.Context, of runtime.Change) []reconcile.Request {
 	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachineList{}, client.MatchingFields{byInstance: instanceKey(of)})
+}
+
+// machinesOfInstance returns requests for the machine of KubeVirt that an object implements.
+func (r *Reconciler) machinesOfInstance(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualMachineList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{byKubeVirt: r.InstanceOf(o)})
 }
 
 // Reconcile advances one machine until nothing is due or the pass has reached its limit of actions.

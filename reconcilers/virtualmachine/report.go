@@ -40,7 +40,7 @@ func (r *Reconciler) report(ctx context.Context, l *view) (bool, error) {
 // resync returns the interval at which a ready machine is observed. The caller adds jitter.
 func (r *Reconciler) resync(l *view) time.Duration {
 	every := cmp.Or(r.Resync, defaultResync)
-	if !runtime.Can[runtime.Watcher](l.Runtime()) && len(r.Owned) == 0 {
+	if !runtime.Can[runtime.Watcher](l.Runtime()) && len(r.Owned)+len(r.Followed) == 0 {
 		every = min(every, blindResync)
 	}
 	return every

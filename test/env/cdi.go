@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // for the module graphs below
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,15 +82,26 @@ func CDI(ctx context.Context, logf func(format string, args ...any), build bool)
 		if err != nil {
 			return nil, err
 		}
-		if build {
-			if err := b.ensure(ctx, of.programs); err != nil {
-				return nil, err
-			}
+		found, err := b.paths(ctx, of.programs, build)
+		if found == nil || err != nil {
+			return nil, err
 		}
-		for _, p := range of.programs {
-			if paths[p.name] = b.cached(p); paths[p.name] == "" {
-				return nil, nil
-			}
+		maps.Copy(paths, found)
+	}
+	return paths, nil
+}
+
+// paths returns the paths of programs by their names, none if one is missing. If build is set, it builds those.
+func (b *builder) paths(ctx context.Context, programs []program, build bool) (map[string]string, error) {
+	if build {
+		if err := b.ensure(ctx, programs); err != nil {
+			return nil, err
+		}
+	}
+	paths := map[string]string{}
+	for _, p := range programs {
+		if paths[p.name] = b.cached(p); paths[p.name] == "" {
+			return nil, nil
 		}
 	}
 	return paths, nil

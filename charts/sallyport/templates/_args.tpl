@@ -81,6 +81,9 @@
 - --pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt
 {{- end }}
 {{- end }}
+{{- if include "sallyport.kubevirt" . }}
+- --kubevirt-runtime=true
+{{- end }}
 - --template-forbidden-ranges={{ join "," .Values.templates.forbiddenRanges }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration

@@ -152,3 +152,12 @@ server-side apply would conflict over another number.
 {{- .clientCAConfigMap | default (ternary (printf "%s-clients" (include "sallyport.fullname" $)) "" (not (empty (trim .clientCA)))) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether machines of kind kubevirt are enabled; empty if not. */}}
+{{- define "sallyport.kubevirt" -}}
+{{- $value := (.Values.runtimes.kubevirt).enabled -}}
+{{- $enabled := kindIs "invalid" $value | ternary "auto" (toString $value) -}}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "kubevirt.io/v1")) -}}
+true
+{{- end -}}
+{{- end -}}

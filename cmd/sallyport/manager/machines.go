@@ -22,6 +22,10 @@ type machines struct {
 	vcenters vcenters
 	// pods is that of machines that are Pods, and nil where there are none.
 	pods *runtime.Client
+	// kubeVirt is that of machines of KubeVirt, and nil where there are none.
+	kubeVirt *runtime.Client
+	// kubeVirtEnabled says that there are none because the cluster did not have KubeVirt when the manager started.
+	kubeVirtEnabled bool
 }
 
 func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
@@ -31,7 +35,7 @@ func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 	case vm.Spec.Runtime.Pod != nil:
 		return m.podRuntime()
 	}
-	return nil, runtime.NewNotSupported(nil, "this release does not support machines of kind %s", kindOfMachine(vm))
+	return m.kubeVirtRuntime()
 }
 
 func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {

@@ -13,6 +13,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	virtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -122,7 +123,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		if err != nil {
 			return err
 		}
-		all := machines{vcenters: connected, pods: pods}
+		kubeVirt, err := o.kubeVirtRuntime(mgr)
+		if err != nil {
+			return err
+		}
+		all := machines{vcenters: connected, pods: pods, kubeVirt: kubeVirt, kubeVirtEnabled: o.KubeVirtRuntime}
 		runtimes = &Runtimes{Machine: all.runtime, Disk: all.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), changed, locks); err != nil {
@@ -135,7 +140,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, served webhook.Server, left *undecodable) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, virtv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, limits, err
 		}

@@ -58,6 +58,8 @@ type Options struct {
 	PodSnapshotRepository, PodSnapshotCAFile string
 	PodSnapshotTokenHosts                    []string
 
+	KubeVirtRuntime bool
+
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	CallTimeout                               time.Duration
@@ -114,6 +116,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")
 	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "PEM `file` with authorities to trust for the snapshot registry, in addition to those of the system; read once at startup")
 	flags.StringSliceVar(&o.PodSnapshotTokenHosts, "pod-snapshot-token-hosts", nil, "`hosts` that may be sent the credentials for the snapshot registry, if it names them as the source of its tokens; its own host always may")
+	flags.BoolVar(&o.KubeVirtRuntime, "kubevirt-runtime", false, "enable the runtime kubevirt: VirtualMachines are VirtualMachines of KubeVirt, if the cluster has it at startup")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how often to reconcile a machine that is in its desired state and has no new events from its runtime")
 }
 

@@ -21,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
@@ -192,8 +193,12 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
+	followed, err := o.followed(mgr)
+	if err != nil {
+		return err
+	}
 	machines := &virtualmachine.Reconciler{
-		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Resync: o.ResyncInterval, Metrics: ctrlmetrics.Registry,
+		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Followed: followed, InstanceOf: kubevirt.InstanceOf, Resync: o.ResyncInterval, Metrics: ctrlmetrics.Registry,
 		AdmitsMove: func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
 			return denialOf(gate.AdmitsMove(ctx, vm, node))
 		},

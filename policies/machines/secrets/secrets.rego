@@ -2,8 +2,8 @@
 # title: Which Secrets a machine may use
 # description: >-
 #   A VirtualMachine may name a Secret only if the requester may get that Secret, whether or not it exists. Secrets are named for
-#   cloud-init of a machine in a vCenter, and for the snapshots of a machine that is a Pod. The same applies to the template of a
-#   VirtualMachinePool. The policy evaluates creations, and updates that change the runtime.
+#   cloud-init of a machine in a vCenter or of KubeVirt, and for the snapshots of a machine that is a Pod. The same applies to the template
+#   of a VirtualMachinePool. The policy evaluates creations, and updates that change the runtime.
 package sallyport.machines.secrets
 
 import data.sallyport.lib.machines
@@ -56,6 +56,8 @@ _runtime := machines.spec(input.request, "object").runtime
 # The fields that name a Secret. A machine has one runtime, and so it names at most one Secret.
 _named contains {"field": "runtime.vsphere.clone.cloudInit.secretRef.name", "name": _runtime.vsphere.clone.cloudInit.secretRef.name}
 
+_named contains {"field": "runtime.kubevirt.create.cloudInit.secretRef.name", "name": _runtime.kubevirt.create.cloudInit.secretRef.name}
+
 _named contains {"field": "runtime.pod.snapshotSecretRef.name", "name": _runtime.pod.snapshotSecretRef.name}
 
 _secret := [named | some named in _named][0]
@@ -73,9 +75,14 @@ _unchanged if {
 
 # A Secret without a name would not be noticed.
 
-_known_cloud_init if not _runtime.vsphere.clone.cloudInit
+_known_cloud_init if {
+	not _runtime.vsphere.clone.cloudInit
+	not _runtime.kubevirt.create.cloudInit
+}
 
 _known_cloud_init if _runtime.vsphere.clone.cloudInit.secretRef.name != ""
+
+_known_cloud_init if _runtime.kubevirt.create.cloudInit.secretRef.name != ""
 
 _known_snapshots if not _runtime.pod.snapshotSecretRef
 

@@ -38,6 +38,16 @@ test_denied if {
 	}} with input as world
 }
 
+test_kubevirt[note] if {
+	named := _runtime({"kubevirt": {"create": {"cloudInit": {"secretRef": {"name": "web-cloud-init"}}}}})
+	some note, denied in {"may": set(), "may not": {"spec.runtime.kubevirt.create.cloudInit.secretRef.name"}}
+	policy.facts.readable.access.name == "web-cloud-init" with input.request as named
+	world := {"request": named, "facts": {"readable": note == "may"}}
+	policy.valid_input with input as world
+	fields := {denial.details.field | some denial in policy.deny} with input as world
+	fields == denied
+}
+
 # A machine that is a Pod may name another Secret later. An unchanged runtime is not evaluated again.
 _snapshots(operation, name, old) := object.union(
 	_runtime({"pod": {"snapshotSecretRef": {"name": name}}}),
@@ -66,7 +76,8 @@ test_nothing_named[note] if {
 	some note, request in {
 		"no cloud-init": _request({"folder": "/dc/vm/a"}),
 		"an adopted machine": _runtime({"vsphere": {"inventoryPath": "/dc/vm/a/b"}}),
-		"another runtime": _runtime({"kubevirt": {}}),
+		"a machine of KubeVirt": _runtime({"kubevirt": {"create": {"disks": []}}}),
+		"an adopted machine of KubeVirt": _runtime({"kubevirt": {}}),
 		"a Pod": _runtime({"pod": {"image": "a"}}),
 	}
 	policy.facts == {"readable": null} with input.request as request
@@ -82,6 +93,7 @@ test_not_understood[note] if {
 		"cloud-init from nowhere": _request({"cloudInit": {}}),
 		"no name for cloud-init": _request({"cloudInit": {"secretRef": {}}}),
 		"an empty name for cloud-init": _request({"cloudInit": {"secretRef": {"name": ""}}}),
+		"no name for cloud-init of KubeVirt": _runtime({"kubevirt": {"create": {"cloudInit": {"secretRef": {"name": ""}}}}}),
 		"two runtimes": _runtime(object.union(_named.object.spec.runtime, {"pod": {"snapshotSecretRef": {"name": "registry"}}})),
 		"no object": object.remove(_named, ["object"]),
 	}

@@ -268,17 +268,7 @@ func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error
 	return nil
 }
 
-// failed converts an error of the API server. An error that does not prove that nothing was done leaves that open.
+// failed converts an error of the API server.
 func failed(err error, format string, args ...any) error {
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return runtime.NewInvalidState(err, format+": the object has changed", args...)
-	case apierrors.IsNotFound(err):
-		return runtime.NewNotFound(err, format+": the object does not exist", args...)
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return runtime.NewPermission(err, format+": %s", append(args, err.Error())...)
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return runtime.NewInvalidSpec(err, format+": %s", append(args, err.Error())...)
-	}
-	return runtime.NewUnavailable(err, format+": the API server is temporarily unreachable", args...)
+	return runtime.APIFailure(err, format, args...)
 }

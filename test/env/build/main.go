@@ -14,6 +14,7 @@ import (
 func main() {
 	old := flag.Bool("old", false, "build the API server of an older Kubernetes, too")
 	cdi := flag.Bool("cdi", false, "build CDI and the controllers of CSI, too")
+	kubeVirt := flag.Bool("kubevirt", false, "build virt-api and virt-controller of KubeVirt, too")
 	certManager := flag.Bool("cert-manager", false, "build cert-manager's controllers, too")
 	checksums := flag.Bool("checksums", false, "print lookup/sha256.txt, as the release sites publish it, and build nothing")
 	flag.Parse()
@@ -32,6 +33,9 @@ func main() {
 	}
 	if err == nil && *cdi {
 		_, err = env.CDI(ctx, say, true)
+	}
+	if err == nil && *kubeVirt {
+		_, err = env.KubeVirt(ctx, say, true)
 	}
 	if err == nil && *certManager {
 		_, err = env.CertManager(ctx, say, true)

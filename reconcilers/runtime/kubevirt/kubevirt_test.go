@@ -1,0 +1,242 @@
+package kubevirt_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeapi "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
+)
+
+// The rest of the contract is tested with the real virt-api and virt-controller, in test/kubevirt.
+
+// sent records the requests to subresources.
+type sent []string
+
+func (s *sent) Put(_ context.Context, resource string, object types.NamespacedName, subresource string, _ any) error {
+	*s = append(*s, resource+"/"+object.Name+"/"+subresource)
+	return nil
+}
+
+func newRuntime(t *testing.T, objects ...client.Object) (*kubevirt.Runtime, *sent) {
+	t.Helper()
+	scheme := kruntime.NewScheme()
+	if err := virtv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), &sent{}
+	return &kubevirt.Runtime{Client: api, Live: api, Subresources: puts}, puts
+}
+
+func adopted() runtime.Machine {
+	return runtime.Machine{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: "web"}, UID: "uid-web",
+		Spec: &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{KubeVirt: &v1alpha1.KubeVirtRuntime{Name: "vm"}}},
+	}
+}
+
+func newVM(edit func(*virtv1.VirtualMachine)) *virtv1.VirtualMachine {
+	vm := &virtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "vm-uid"}}
+	vm.Spec.RunStrategy, vm.Spec.Template = new(virtv1.RunStrategyAlways), &virtv1.VirtualMachineInstanceTemplateSpec{}
+	edit(vm)
+	return vm
+}
+
+// instance returns an instance of the KubeVirt VirtualMachine that runs.
+func instance() *virtv1.VirtualMachineInstance {
+	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "incarnation", OwnerReferences: []metav1.OwnerReference{
+		*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "vm", UID: "vm-uid"}, virtv1.VirtualMachineGroupVersionKind),
+	}}}
+	vmi.Status.Phase, vmi.Status.NodeName = virtv1.Running, "node-1"
+	vmi.Status.Interfaces = []virtv1.VirtualMachineInstanceNetworkInterface{{IPs: []string{"10.0.0.7", "fd00::7"}}, {IPs: []string{"10.0.0.7"}}}
+	return vmi
+}
+
+// A machine that is released stays on or off as it is, and has the former run strategy if that leaves it so.
+func TestReleased(t *testing.T) {
+	was := func(s virtv1.VirtualMachineRunStrategy) func(*virtv1.VirtualMachine) {
+		return func(vm *virtv1.VirtualMachine) { vm.Spec.RunStrategy = &s }
+	}
+	running := func(is bool) func(*virtv1.VirtualMachine) {
+		return func(vm *virtv1.VirtualMachine) { vm.Spec.RunStrategy, vm.Spec.Running = nil, &is }
+	}
+	for what, tc := range map[string]struct {
+		was  func(*virtv1.VirtualMachine)
+		on   bool
+		want virtv1.VirtualMachineRunStrategy
+	}{
+		"Always, on":               {was(virtv1.RunStrategyAlways), true, virtv1.RunStrategyAlways},
+		"Always, off":              {was(virtv1.RunStrategyAlways), false, virtv1.RunStrategyHalted},
+		"Halted, on":               {was(virtv1.RunStrategyHalted), true, virtv1.RunStrategyAlways},
+		"Halted, off":              {was(virtv1.RunStrategyHalted), false, virtv1.RunStrategyHalted},
+		"Manual, on":               {was(virtv1.RunStrategyManual), true, virtv1.RunStrategyManual},
+		"Manual, off":              {was(virtv1.RunStrategyManual), false, virtv1.RunStrategyManual},
+		"RerunOnFailure, on":       {was(virtv1.RunStrategyRerunOnFailure), true, virtv1.RunStrategyRerunOnFailure},
+		"RerunOnFailure, off":      {was(virtv1.RunStrategyRerunOnFailure), false, virtv1.RunStrategyHalted},
+		"running: true, then off":  {running(true), false, virtv1.RunStrategyHalted},
+		"running: false, then off": {running(false), false, virtv1.RunStrategyHalted},
+	} {
+		t.Run(what, func(t *testing.T) {
+			objects := []client.Object{newVM(tc.was)}
+			if tc.on {
+				objects = append(objects, instance())
+			}
+			r, puts := newRuntime(t, objects...)
+			m := adopted()
+			id, err := r.Ensure(t.Context(), m)
+			seen, seeing := r.Observe(t.Context(), m)
+			if err := errors.Join(err, seeing); err != nil || id != "vm" || !seen.Adopted || seen.Unusable != "" || (seen.Power == v1alpha1.PowerRunning) != tc.on || tc.on != (strings.Join(seen.Guest.Addresses, " ") == "10.0.0.7 fd00::7") {
+				t.Fatalf("adopted as %q, %+v, %v", id, seen, err)
+			}
+			if err := r.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			vm := &virtv1.VirtualMachine{}
+			if err := r.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "vm"}, vm); err != nil {
+				t.Fatal(err)
+			}
+			if now, err := vm.RunStrategy(); now != tc.want || err != nil || len(vm.Labels)+len(vm.Annotations) > 0 {
+				t.Errorf("released with run strategy %s, %v, %v %v, want %s", now, err, vm.Labels, vm.Annotations, tc.want)
+			}
+			if len(*puts) > 0 {
+				t.Errorf("sent %v", *puts)
+			}
+		})
+	}
+}
+
+func TestNotAdopted(t *testing.T) {
+	controlled := newVM(func(vm *virtv1.VirtualMachine) {
+		vm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "pool.kubevirt.io/v1beta1", Kind: "VirtualMachinePool", Name: "p", UID: "p", Controller: new(true)}}
+	})
+	r, _ := newRuntime(t, controlled)
+	if _, err := r.Ensure(t.Context(), adopted()); !runtime.IsOwnedByAnother(err) || !strings.Contains(err.Error(), "VirtualMachinePool p") {
+		t.Errorf("one of a pool: got %v", err)
+	}
+	r, _ = newRuntime(t)
+	if _, err := r.Ensure(t.Context(), adopted()); !runtime.IsNotFound(err) {
+		t.Errorf("one that does not exist: got %v", err)
+	}
+}
+
+// Another client may change the run strategy. Sallyport does not change it back, and a release leaves it.
+func TestAnotherRunStrategy(t *testing.T) {
+	r, puts := newRuntime(t, newVM(func(*virtv1.VirtualMachine) {}), instance())
+	m := adopted()
+	if _, err := r.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	vm := &virtv1.VirtualMachine{}
+	if err := r.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "vm"}, vm); err != nil {
+		t.Fatal(err)
+	}
+	vm.Spec.RunStrategy = new(virtv1.RunStrategyHalted)
+	if err := r.Client.Update(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := r.Observe(t.Context(), m)
+	if err != nil || !strings.Contains(seen.Unusable, "Halted") || !strings.Contains(seen.Unusable, "kubectl patch virtualmachines.kubevirt.io vm -n ns") {
+		t.Errorf("got %+v, %v", seen, err)
+	}
+	if err := r.PowerOff(t.Context(), m, runtime.Forced); !runtime.IsInvalidState(err) || len(*puts) > 0 {
+		t.Errorf("powering off: got %v, sent %v", err, *puts)
+	}
+	if err := r.Delete(t.Context(), m); err != nil {
+		t.Errorf("releasing: got %v", err)
+	}
+	if err := r.Live.Get(t.Context(), client.ObjectKeyFromObject(vm), vm); err != nil || *vm.Spec.RunStrategy != virtv1.RunStrategyHalted || len(vm.Labels) > 0 {
+		t.Errorf("released as %v %v, %v", vm.Labels, vm.Spec, err)
+	}
+}
+
+// A node that is lost is not a machine that is off.
+func TestLostNode(t *testing.T) {
+	vmi := instance()
+	vmi.Status.Phase = virtv1.Unknown
+	r, _ := newRuntime(t, newVM(func(*virtv1.VirtualMachine) {}), vmi)
+	if _, err := r.Ensure(t.Context(), adopted()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Observe(t.Context(), adopted()); !runtime.IsDisconnected(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCreated(t *testing.T) {
+	r, _ := newRuntime(t)
+	m := runtime.Machine{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: "web"}, UID: "uid", Labels: map[string]string{"app": "web"},
+		Spec: &v1alpha1.VirtualMachineSpec{
+			CPU: new(int32(2)), Memory: new(resource.MustParse("1001Mi")), NodeName: "node-1", NodeSelector: map[string]v1alpha1.LabelValue{"zone": "a"},
+			Runtime: v1alpha1.VirtualMachineRuntime{KubeVirt: &v1alpha1.KubeVirtRuntime{Create: &v1alpha1.KubeVirtMachine{
+				Preference: &v1alpha1.KubeVirtReference{Scope: v1alpha1.KubeVirtScopeNamespace, Name: "linux"},
+				Disks:      []v1alpha1.KubeVirtDisk{{Name: "root", DataVolume: "root"}, {Name: "data", PersistentVolumeClaim: "data"}},
+				Networks:   []v1alpha1.KubeVirtNetwork{{Name: "default"}, {Name: "storage", NetworkAttachmentDefinition: "vlan-10"}},
+				CloudInit:  &v1alpha1.KubeVirtCloudInit{SecretRef: v1alpha1.CloudInitSecretReference{Name: "user-data"}},
+			}}},
+		},
+	}
+	if _, err := r.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	vm := &virtv1.VirtualMachine{}
+	if err := r.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web"}, vm); err != nil {
+		t.Fatal(err)
+	}
+	spec := vm.Spec.Template.Spec
+	var disks []string
+	for i, d := range spec.Domain.Devices.Disks {
+		order := uint(0)
+		if d.BootOrder != nil {
+			order = *d.BootOrder
+		}
+		if order != 0 && order != uint(i+1) || spec.Volumes[i].Name != d.Name {
+			t.Errorf("disk %d has boot order %d, and volume %s", i, order, spec.Volumes[i].Name)
+		}
+		disks = append(disks, d.Name)
+	}
+	if diff := cmp.Diff([]string{"root", "data", "cloud-init"}, disks); diff != "" {
+		t.Errorf("disks (-want +got):\n%s", diff)
+	}
+	if v := spec.Volumes[2].CloudInitNoCloud; v == nil || v.UserDataSecretRef.Name != "user-data" {
+		t.Errorf("cloud-init: %+v", v)
+	}
+	if n := spec.Networks; len(n) != 2 || n[0].Pod == nil || n[1].Multus.NetworkName != "vlan-10" || spec.Domain.Devices.Interfaces[1].Bridge == nil {
+		t.Errorf("networks: %+v", n)
+	}
+	if vm.Spec.Preference.Kind != "VirtualMachinePreference" || *vm.Spec.RunStrategy != virtv1.RunStrategyManual || spec.NodeSelector["zone"] != "a" {
+		t.Errorf("spec: %+v", vm.Spec)
+	}
+	if got := spec.Domain.Memory.Guest.String(); got != "1004Mi" || spec.Domain.CPU.Sockets != 2 {
+		t.Errorf("memory %s, CPU %+v", got, spec.Domain.CPU)
+	}
+	seen, err := r.Observe(t.Context(), m)
+	if err != nil || !seen.Exists || seen.Adopted || len(seen.Differences) > 0 || vm.Labels["app"] != "web" || vm.Labels[kubevirt.LabelMachine] != "uid" {
+		t.Errorf("got %+v, %v", seen, err)
+	}
+	m.Spec.CPU = new(int32(4))
+	if seen, err := r.Observe(t.Context(), m); err != nil || len(seen.Differences) != 1 || seen.Differences[0] != (runtime.Difference{Field: "spec.cpu", Is: "2", Wanted: "4"}) {
+		t.Errorf("another size: got %+v, %v", seen.Differences, err)
+	}
+}
+
+func TestInstanceOf(t *testing.T) {
+	move := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "move", Labels: map[string]string{virtv1.MigrationSelectorLabel: "vm"}}}
+	for what, o := range map[string]client.Object{"instance": instance(), "migration": move} {
+		if got := kubevirt.InstanceOf(o); got != "vm" {
+			t.Errorf("%s: got %q", what, got)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+// Package kubevirt runs machines as VirtualMachines of KubeVirt, in this cluster. The KubeVirt VirtualMachine is all the state there is: a
+// label has the owner mark, and its run strategy is Manual, so that KubeVirt neither starts nor stops the machine on its own.
+//
+// A machine is on while its VirtualMachineInstance runs, the UID of which is the incarnation. Power goes through the subresources that
+// virtctl uses, too; admission webhooks of Sallyport do not see those.
+package kubevirt
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Runtime is a runtime whose machines are VirtualMachines of KubeVirt.
+type Runtime struct {
+	// Client writes.
+	Client client.Client
+	// Live reads from the API server, without a cache.
+	Live client.Reader
+	// Subresources starts and stops machines.
+	Subresources Subresources
+}
+
+var (
+	_ runtime.Runtime  = (*Runtime)(nil)
+	_ runtime.Migrator = (*Runtime)(nil)
+)
+
+// attempts is how often a call begins anew. virt-controller writes its objects several times when a machine is created, started or stopped.
+const attempts = 5
+
+// decide calls begin, which reads the machine and begins what is due, again while the API server rejects that because the machine has changed
+// since it was read: nothing was done then.
+func decide(begin func() error) (err error) {
+	for range attempts {
+		if err = begin(); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return err
+}
+
+// find returns what exists of the machine, nil if there is nothing with its mark. It reads what is in flight before what that changes.
+func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
+	if m.UID == "" {
+		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
+	}
+	key := types.NamespacedName{Namespace: m.Namespace, Name: nameOf(m)}
+	moves, err := r.moves(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	vm, err := r.get(ctx, key)
+	switch {
+	case vm == nil || err != nil:
+		return nil, err
+	case vm.Labels[LabelMachine] == string(m.UID):
+	case vm.Labels[LabelMachine] == "" && m.Spec.Adopts(), isEarlier(vm, m): // Ensure decides about it
+		return nil, nil
+	default:
+		return nil, runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s exists and is not the machine of VirtualMachine %s", vm.Name, m.Name)
+	}
+	s := &sight{vm: vm, moves: moves}
+	vmi := &virtv1.VirtualMachineInstance{}
+	switch err := r.Live.Get(ctx, key, vmi); {
+	case err == nil && metav1.IsControlledBy(vmi, vm):
+		s.vmi = vmi
+	case client.IgnoreNotFound(err) != nil:
+		return nil, runtime.APIFailure(err, "reading VirtualMachineInstance %s", key.Name)
+	}
+	return s, nil
+}
+
+// get returns a KubeVirt VirtualMachine, nil if there is none.
+func (r *Runtime) get(ctx context.Context, key types.NamespacedName) (*virtv1.VirtualMachine, error) {
+	vm := &virtv1.VirtualMachine{}
+	switch err := r.Live.Get(ctx, key, vm); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, runtime.APIFailure(err, "reading KubeVirt VirtualMachine %s", key.Name)
+	}
+	return vm, nil
+}
+
+// existing is find for calls that need an existing machine.
+func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, error) {
+	s, err := r.find(ctx, m)
+	if s == nil && err == nil {
+		err = runtime.NewNotFound(nil, "the machine of VirtualMachine %s does not exist", m)
+	}
+	return s, err
+}
+
+// Observe reads the KubeVirt VirtualMachine, its instance and its migrations.
+func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
+	s, err := r.find(ctx, m)
+	if s == nil || err != nil {
+		return runtime.Observation{}, err
+	}
+	if s.vmi != nil && s.vmi.Status.Phase == virtv1.Unknown {
+		return runtime.Observation{}, runtime.NewDisconnected("KubeVirt has lost the connection to node %s of VirtualMachineInstance %s", s.vmi.Status.NodeName, s.vmi.Name)
+	}
+	return s.observation(m), nil
+}
+
+// Ensure creates the KubeVirt VirtualMachine, or adopts it.
+func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
+	err = decide(func() (err error) {
+		instanceID, err = r.ensure(ctx, m)
+		return err
+	})
+	return instanceID, err
+}
+
+func (r *Runtime) ensure(ctx context.Context, m runtime.Machine) (string, error) {
+	s, err := r.find(ctx, m)
+	switch {
+	case err != nil:
+		return "", err
+	case s != nil && !s.vm.DeletionTimestamp.IsZero():
+		return "", runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s is being deleted", s.vm.Name)
+	case s != nil:
+		return s.vm.Name, nil
+	}
+	vm, err := r.get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: nameOf(m)})
+	switch {
+	case err != nil:
+		return "", err
+	case vm != nil && !vm.DeletionTimestamp.IsZero():
+		return "", runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s is being deleted", vm.Name)
+	case vm != nil && isEarlier(vm, m):
+		return r.succeed(ctx, m, vm)
+	case vm == nil && m.Spec.Adopts():
+		return "", runtime.NewNotFound(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s does not exist", nameOf(m))
+	case vm != nil:
+		return r.adopt(ctx, m, vm)
+	}
+	vm = newVM(m)
+	if err := r.Client.Create(ctx, vm); err != nil {
+		return "", runtime.APIFailure(err, "creating KubeVirt VirtualMachine %s", vm.Name)
+	}
+	return vm.Name, nil
+}
+
+// PowerOn starts the machine with the size and the placement of its spec, or resumes a paused one.
+func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error { return r.powerOn(ctx, m) })
+}
+
+func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.starting(), s.power() == v1alpha1.PowerRunning && !s.stopping():
+		return nil
+	case s.busy() != nil:
+		return s.conflict()
+	case s.power() == v1alpha1.PowerPaused:
+		return r.put(ctx, s, instances, "unpause", &virtv1.UnpauseOptions{})
+	case s.unusable() != "":
+		return runtime.NewInvalidState(nil, "%s", s.unusable())
+	}
+	if err := r.announce(ctx, s, runtime.TaskPowerOn, func(vm *virtv1.VirtualMachine) { configure(vm, m) }); err != nil {
+		return err
+	}
+	return r.put(ctx, s, machines, "start", &virtv1.StartOptions{})
+}
+
+// PowerOff has KubeVirt shut the guest down, or end the instance at once. KubeVirt powers a guest off that does not shut down within the
+// grace period of its instance.
+func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
+	return decide(func() error { return r.powerOff(ctx, m, mode) })
+}
+
+func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	options := &virtv1.StopOptions{}
+	switch {
+	case s.stopping(), s.power() == v1alpha1.PowerStopped && s.busy() == nil:
+		return nil
+	case s.busy() != nil:
+		return s.conflict()
+	case s.unusable() != "":
+		return runtime.NewInvalidState(nil, "%s", s.unusable())
+	case mode == runtime.Forced:
+		options.GracePeriod = new(int64(0))
+	case s.power() == v1alpha1.PowerPaused:
+		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down: start it first, or use --force", m)
+	case s.leaving(): // the guest has been asked
+		return nil
+	}
+	if err := r.announce(ctx, s, runtime.TaskPowerOff, nil); err != nil {
+		return err
+	}
+	return r.put(ctx, s, machines, "stop", options)
+}
+
+// Cancel ends an instance that is being started, withdraws a request to start one, or deletes the migration.
+func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
+	return decide(func() error { return r.cancel(ctx, m, task) })
+}
+
+func (r *Runtime) cancel(ctx context.Context, m runtime.Machine, task string) error {
+	s, err := r.find(ctx, m)
+	if s == nil || err != nil {
+		return err
+	}
+	tasks := s.tasks()
+	i := slices.IndexFunc(tasks, func(t runtime.Task) bool { return t.ID == task && t.Ours })
+	switch {
+	case i < 0:
+		return nil
+	case tasks[i].Kind == runtime.TaskRelocate:
+		return r.cancelMove(ctx, s, task)
+	case tasks[i].Kind != runtime.TaskPowerOn:
+		return nil
+	case s.vmi == nil || s.vmi.IsFinal():
+		return r.withdraw(ctx, s)
+	}
+	return r.put(ctx, s, machines, "stop", &virtv1.StopOptions{GracePeriod: new(int64(0))})
+}
+
+// Delete deletes the KubeVirt VirtualMachine, or releases one that was adopted.
+func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error { return r.remove(ctx, m) })
+}
+
+func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
+	s, err := r.find(ctx, m)
+	if s == nil || err != nil {
+		return err
+	}
+	_, adopted := s.vm.Annotations[annotationAdopted]
+	switch {
+	case !s.vm.DeletionTimestamp.IsZero():
+		return nil
+	case s.busy() != nil:
+		return s.conflict()
+	case adopted:
+		return r.release(ctx, s)
+	case s.unusable() != "":
+		return runtime.NewInvalidState(nil, "%s", s.unusable())
+	case s.power() != v1alpha1.PowerStopped:
+		return runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
+	}
+	same := client.Preconditions{UID: &s.vm.UID, ResourceVersion: &s.vm.ResourceVersion}
+	if err := r.Client.Delete(ctx, s.vm, same); client.IgnoreNotFound(err) != nil {
+		return runtime.APIFailure(err, "deleting KubeVirt VirtualMachine %s", s.vm.Name)
+	}
+	return nil
+}

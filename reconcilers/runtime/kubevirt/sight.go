@@ -1,0 +1,211 @@
+package kubevirt
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	virtv1 "kubevirt.io/api/core/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// others is who begins what this runtime did not announce.
+const others = "KubeVirt or another of its clients"
+
+// sight is what exists of a machine.
+type sight struct {
+	vm *virtv1.VirtualMachine
+	// vmi is its instance, nil if there is none.
+	vmi *virtv1.VirtualMachineInstance
+	// moves are the migrations of the instance that have not ended.
+	moves []virtv1.VirtualMachineInstanceMigration
+}
+
+// on reports whether the instance runs, or ran when its node was last heard of.
+func (s *sight) on() bool {
+	return s.vmi != nil && (s.vmi.Status.Phase == virtv1.Running || s.vmi.Status.Phase == virtv1.Unknown)
+}
+
+// power returns the power state.
+func (s *sight) power() v1alpha1.PowerState {
+	switch {
+	case !s.on():
+		return v1alpha1.PowerStopped
+	case s.is(virtv1.VirtualMachineInstancePaused):
+		return v1alpha1.PowerPaused
+	}
+	return v1alpha1.PowerRunning
+}
+
+// is reports whether the instance has a condition.
+func (s *sight) is(condition virtv1.VirtualMachineInstanceConditionType) bool {
+	return slices.ContainsFunc(s.vmi.Status.Conditions, func(c virtv1.VirtualMachineInstanceCondition) bool {
+		return c.Type == condition && c.Status == corev1.ConditionTrue
+	})
+}
+
+// requested reports whether KubeVirt has accepted a request that is not carried out yet.
+func (s *sight) requested(action virtv1.StateChangeRequestAction) bool {
+	return slices.ContainsFunc(s.vm.Status.StateChangeRequests, func(r virtv1.VirtualMachineStateChangeRequest) bool { return r.Action == action })
+}
+
+// leaving reports whether the instance is being stopped. Its guest may still run.
+func (s *sight) leaving() bool {
+	return s.vmi != nil && (!s.vmi.DeletionTimestamp.IsZero() || s.requested(virtv1.StopRequest))
+}
+
+// starting reports whether an instance is about to be created or to run.
+func (s *sight) starting() bool {
+	return s.requested(virtv1.StartRequest) || s.vmi != nil && !s.on() && !s.vmi.IsFinal() && !s.leaving()
+}
+
+// stopping reports whether an instance ends without its guest being asked, or has ended and is being removed. A guest that is asked to
+// shut down is not in flight: it may take until the grace period of the instance ends.
+func (s *sight) stopping() bool {
+	switch {
+	case s.requested(virtv1.StartRequest):
+		return false
+	case s.vmi == nil:
+		return s.requested(virtv1.StopRequest)
+	}
+	grace := s.vmi.Spec.TerminationGracePeriodSeconds
+	return s.leaving() && (!s.on() || grace != nil && *grace == 0)
+}
+
+// tasks returns what is in flight.
+func (s *sight) tasks() (all []runtime.Task) {
+	switch {
+	case !s.vm.DeletionTimestamp.IsZero():
+		all = append(all, runtime.Task{ID: "delete-" + string(s.vm.UID), Kind: runtime.TaskDelete, Ours: true})
+	case s.starting():
+		all = append(all, s.sent(runtime.TaskPowerOn))
+	case s.stopping():
+		all = append(all, s.sent(runtime.TaskPowerOff))
+	}
+	for i := range s.moves {
+		all = append(all, moving(&s.moves[i], s.vm.Labels[LabelMachine]))
+	}
+	return all
+}
+
+// busy returns the first task in flight, nil if there is none.
+func (s *sight) busy() *runtime.Task {
+	if all := s.tasks(); len(all) > 0 {
+		return &all[0]
+	}
+	return nil
+}
+
+// conflict returns the error of a call that conflicts with the task in flight.
+func (s *sight) conflict() error {
+	return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, s.busy().Doing())
+}
+
+// sent returns a change of power in flight. It is ours if it is the last one that this runtime announced.
+func (s *sight) sent(kind runtime.TaskKind) runtime.Task {
+	was, id, _ := strings.Cut(s.vm.Annotations[annotationSent], "/")
+	if was == string(kind) && id != "" {
+		return runtime.Task{ID: id, Kind: kind, Ours: true}
+	}
+	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: others}
+}
+
+// unusable returns why Sallyport cannot change the power of the machine, and what to do.
+func (s *sight) unusable() string {
+	now, err := s.vm.RunStrategy()
+	if err != nil || now == virtv1.RunStrategyManual {
+		return ""
+	}
+	return "another client has set the run strategy of KubeVirt VirtualMachine " + s.vm.Name + " to " + string(now) + "; Sallyport needs Manual: " +
+		commands.Line("kubectl", "patch", "virtualmachines.kubevirt.io", s.vm.Name, "-n", s.vm.Namespace, "--type=merge", "-p", manual)
+}
+
+// manual is a patch with the run strategy of machines.
+const manual = `{"spec":{"running":null,"runStrategy":"Manual"}}`
+
+// observation returns the observation of an existing machine.
+func (s *sight) observation(m runtime.Machine) runtime.Observation {
+	_, adopted := s.vm.Annotations[annotationAdopted]
+	seen := runtime.Observation{
+		Exists: true, InstanceID: s.vm.Name, Power: s.power(), Adopted: adopted, InFlight: s.tasks(), LastFailure: s.failure(), Unusable: s.unusable(),
+	}
+	if !adopted {
+		seen.Differences = differences(s.vm, m)
+	}
+	if s.vmi != nil {
+		seen.Incarnation = string(s.vmi.UID)
+		if !s.vmi.IsFinal() {
+			seen.NodeName = s.vmi.Status.NodeName
+		}
+	}
+	if seen.Power == v1alpha1.PowerRunning {
+		seen.Guest = s.guest()
+	}
+	return seen
+}
+
+// failure returns the message of what KubeVirt could not do last.
+func (s *sight) failure() string {
+	for _, c := range s.vm.Status.Conditions {
+		if c.Type == virtv1.VirtualMachineFailure && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	if s.vmi == nil {
+		return ""
+	}
+	for _, c := range s.vmi.Status.Conditions {
+		failed := c.Type == virtv1.VirtualMachineInstanceSynchronized || string(c.Type) == string(corev1.PodScheduled)
+		if failed && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	if move := s.vmi.Status.MigrationState; move != nil && move.Failed {
+		return move.FailureReason
+	}
+	return ""
+}
+
+// guest returns what the guest agent and the network report. KubeVirt does not say whether a missing agent was there before.
+func (s *sight) guest() (g runtime.Guest) {
+	for _, i := range s.vmi.Status.Interfaces {
+		for _, ip := range i.IPs {
+			if len(g.Addresses) < runtime.MaxAddresses && ip != "" && !slices.Contains(g.Addresses, ip) {
+				g.Addresses = append(g.Addresses, ip)
+			}
+		}
+	}
+	if s.is(virtv1.VirtualMachineInstanceAgentConnected) {
+		g.Tools = v1alpha1.ToolsRunning
+	}
+	return g
+}
+
+// differences returns the differences in size between the KubeVirt VirtualMachine and the spec. Fields that the spec does not set are ignored.
+func differences(vm *virtv1.VirtualMachine, m runtime.Machine) (all []runtime.Difference) {
+	domain := &vm.Spec.Template.Spec.Domain
+	if wanted := m.Spec.CPU; wanted != nil {
+		is := uint32(0)
+		if domain.CPU != nil {
+			is = domain.CPU.Sockets * max(domain.CPU.Cores, 1) * max(domain.CPU.Threads, 1)
+		}
+		if is != uint32(*wanted) {
+			all = append(all, runtime.Difference{Field: "spec.cpu", Is: strconv.Itoa(int(is)), Wanted: strconv.Itoa(int(*wanted))})
+		}
+	}
+	if wanted := memoryOf(m); wanted != nil {
+		is := "the default of KubeVirt"
+		if domain.Memory != nil && domain.Memory.Guest != nil {
+			if domain.Memory.Guest.Cmp(*wanted) == 0 {
+				return all
+			}
+			is = domain.Memory.Guest.String()
+		}
+		all = append(all, runtime.Difference{Field: "spec.memory", Is: is, Wanted: wanted.String()})
+	}
+	return all
+}

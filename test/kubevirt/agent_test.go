@@ -1,0 +1,301 @@
+//go:build kubevirt
+
+package kubevirt
+
+import (
+	"context"
+	"crypto/tls"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// nodeNames are the nodes of the agent.
+var nodeNames = []string{"node-1", "node-2"}
+
+// agent plays the scheduler, the kubelet and virt-handler of all nodes.
+type agent struct {
+	*site
+	handler client.Client // as virt-handler: nobody else may change the status of an instance
+	port    int           // of its API, which resumes instances
+
+	mu       sync.Mutex
+	ignoring map[types.NamespacedName]bool
+	held     map[types.NamespacedName]runtime.TaskKind
+}
+
+// newAgent starts an agent, which runs until the test ends.
+func newAgent(s *site) *agent {
+	a := &agent{site: s, ignoring: map[types.NamespacedName]bool{}, held: map[types.NamespacedName]runtime.TaskKind{}}
+	config := rest.CopyConfig(s.plane.Config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + installed + ":kubevirt-handler",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + installed, "system:authenticated"},
+	}
+	var err error
+	a.handler, err = client.New(config, client.Options{Scheme: s.scheme})
+	s.Must(err)
+	a.serve()
+	for _, name := range nodeNames {
+		a.addNode(name)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			a.step(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	s.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return a
+}
+
+// serve serves the API of virt-handler.
+func (a *agent) serve() {
+	crt, key := a.pair("kubevirt-virt-handler-server-certs")
+	pair, err := tls.LoadX509KeyPair(crt, key)
+	a.Must(err)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert})
+	a.Must(err)
+	a.port = listener.Addr().(*net.TCPAddr).Port
+	routes := http.NewServeMux()
+	routes.HandleFunc("PUT /v1/namespaces/{namespace}/virtualmachineinstances/{name}/unpause", func(w http.ResponseWriter, r *http.Request) {
+		key := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+		if err := a.setPaused(r.Context(), key, false); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }()
+	a.Cleanup(func() { _ = server.Close() })
+}
+
+// addNode creates a node as virt-handler labels it, and virt-handler's Pod there.
+func (a *agent) addNode(name string) {
+	ctx := a.Context()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", virtv1.NodeSchedulable: "true",
+		"machine-type.node.kubevirt.io/q35": "true", "host-model-cpu.node.kubevirt.io/Skylake": "true",
+		"cpu-model.node.kubevirt.io/Skylake": "true", "cpu-model-migration.node.kubevirt.io/Skylake": "true",
+	}, Annotations: map[string]string{"kubevirt.io/heartbeat": `"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`}}}
+	a.Must(a.Create(ctx, node))
+	ready := node.DeepCopy()
+	ready.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	ready.Status.Capacity = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("1Ti"),
+		"devices.kubevirt.io/kvm": resource.MustParse("1k"), "devices.kubevirt.io/tun": resource.MustParse("1k"),
+	}
+	ready.Status.Allocatable = ready.Status.Capacity
+	a.Must(a.Status().Patch(ctx, ready, client.MergeFrom(node)))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: installed, Name: "virt-handler-" + name, Labels: map[string]string{virtv1.AppLabel: "virt-handler"}},
+		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "virt-handler", Image: "virt-handler"}}},
+	}
+	a.Eventually("the ServiceAccount of Pods exists", func() bool { return a.Create(ctx, pod) == nil })
+	runs := pod.DeepCopy()
+	runs.Status.Phase, runs.Status.PodIP = corev1.PodRunning, "127.0.0.1"
+	runs.Status.PodIPs = []corev1.PodIP{{IP: runs.Status.PodIP}}
+	runs.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	a.Must(a.Status().Patch(ctx, runs, client.MergeFrom(pod)))
+}
+
+// step lets all Pods and instances go on. What fails is tried again in the next step.
+func (a *agent) step(ctx context.Context) {
+	var pods corev1.PodList
+	var instances virtv1.VirtualMachineInstanceList
+	if a.List(ctx, &pods, client.MatchingLabels{virtv1.AppLabel: "virt-launcher"}) != nil || a.List(ctx, &instances) != nil {
+		return
+	}
+	of := map[types.UID]*virtv1.VirtualMachineInstance{}
+	for i := range instances.Items {
+		of[instances.Items[i].UID] = &instances.Items[i]
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		a.stepPod(ctx, pod, of[types.UID(pod.Labels[virtv1.CreatedByLabel])])
+	}
+	for i := range instances.Items {
+		vmi := &instances.Items[i]
+		if a.stepInstance(vmi) {
+			_ = a.handler.Update(ctx, vmi)
+		}
+	}
+}
+
+func (a *agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
+	_, isTarget := pod.Labels[virtv1.MigrationJobLabel]
+	over := vmi == nil || vmi.IsFinal()
+	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left
+		move := vmi.Status.MigrationState
+		over = move.Completed && !move.Failed && move.SourcePod == pod.Name
+	}
+	switch {
+	case over && pod.Status.Phase == corev1.PodRunning:
+		pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodSucceeded, nil
+		_ = a.Status().Update(ctx, pod)
+	case !pod.DeletionTimestamp.IsZero():
+		migrates := vmi != nil && vmi.Status.MigrationState != nil && !vmi.Status.MigrationState.Completed
+		if over || pod.Spec.NodeName != vmi.Status.NodeName && !migrates || pod.Spec.NodeName == "" || isTarget && !migrates && vmi.Status.NodeName != pod.Spec.NodeName {
+			_ = a.Delete(ctx, pod, client.GracePeriodSeconds(0))
+		}
+	case pod.Spec.NodeName == "":
+		a.schedule(ctx, pod, isTarget, vmi)
+	case pod.Status.Phase == corev1.PodPending && !over:
+		now := metav1.Now()
+		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.7"
+		pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
+		for _, c := range pod.Spec.Containers {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: c.Name, Image: c.Image, ImageID: "registry.test/image@sha256:" + strings.Repeat("0", 64), // a migration needs the digest
+				Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+			})
+		}
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+		_ = a.Status().Update(ctx, pod)
+	}
+}
+
+// schedule binds a Pod to a node that its node selector allows. A target of a migration gets another node than the instance has.
+func (a *agent) schedule(ctx context.Context, pod *corev1.Pod, isTarget bool, vmi *virtv1.VirtualMachineInstance) {
+	for _, name := range nodeNames {
+		node := &corev1.Node{}
+		if a.Get(ctx, client.ObjectKey{Name: name}, node) != nil || isTarget && vmi != nil && vmi.Status.NodeName == name {
+			continue
+		}
+		labels := maps.Clone(node.Labels)
+		maps.Copy(labels, pod.Spec.NodeSelector)
+		if !maps.Equal(labels, node.Labels) {
+			continue
+		}
+		_ = a.SubResource("binding").Create(ctx, pod, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: name}})
+		return
+	}
+}
+
+// stepInstance lets an instance go on, and reports whether it has changed.
+func (a *agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
+	key := client.ObjectKeyFromObject(vmi)
+	a.mu.Lock()
+	ignores, held := a.ignoring[key], a.held[key]
+	a.mu.Unlock()
+	grace := vmi.Spec.TerminationGracePeriodSeconds
+	forced := grace != nil && *grace == 0
+	state := &vmi.Status
+	switch {
+	case state.NodeName == "" || vmi.IsFinal():
+		return false
+	case !vmi.DeletionTimestamp.IsZero():
+		if forced && held == runtime.TaskPowerOff || !forced && ignores {
+			return false
+		}
+		state.Phase = virtv1.Succeeded
+		return true
+	case state.Phase == virtv1.Scheduled && held != runtime.TaskPowerOn:
+		run(vmi)
+		return true
+	}
+	return state.Phase == virtv1.Running && migrate(vmi, held == runtime.TaskRelocate)
+}
+
+// run has the guest boot.
+func run(vmi *virtv1.VirtualMachineInstance) {
+	state := &vmi.Status
+	state.Phase, state.SelinuxContext = virtv1.Running, "none"
+	state.MigrationMethod, state.MigrationTransport = virtv1.LiveMigration, virtv1.MigrationTransportUnix
+	state.Machine = &virtv1.Machine{Type: "q35"}
+	for _, condition := range []virtv1.VirtualMachineInstanceConditionType{
+		virtv1.VirtualMachineInstanceIsMigratable, virtv1.VirtualMachineInstanceIsStorageLiveMigratable, virtv1.VirtualMachineInstanceAgentConnected,
+	} {
+		setCondition(vmi, condition, true)
+	}
+}
+
+// migrate lets a migration go on, and reports whether it has changed.
+func migrate(vmi *virtv1.VirtualMachineInstance, held bool) bool {
+	move, now := vmi.Status.MigrationState, metav1.Now()
+	switch {
+	case move == nil || move.Completed || move.TargetNode == "":
+		return false
+	case move.AbortRequested && move.StartTimestamp != nil:
+		move.AbortStatus, move.Failed, move.Completed, move.EndTimestamp = virtv1.MigrationAbortSucceeded, true, true, &now
+		move.FailureReason = "the migration was aborted"
+	case move.TargetNodeAddress == "":
+		move.TargetNodeAddress, move.TargetNodeDomainDetected = "127.0.0.1", true
+		move.TargetDirectMigrationNodePorts = map[string]int{"1": 0}
+	case move.StartTimestamp == nil:
+		move.StartTimestamp = &now
+	case held:
+		return false
+	default:
+		move.EndTimestamp, move.Completed, move.TargetNodeDomainReadyTimestamp = &now, true, &now
+		vmi.Status.NodeName, vmi.Labels[virtv1.NodeNameLabel] = move.TargetNode, move.TargetNode
+	}
+	return true
+}
+
+func setCondition(vmi *virtv1.VirtualMachineInstance, condition virtv1.VirtualMachineInstanceConditionType, is bool) {
+	vmi.Status.Conditions = slices.DeleteFunc(vmi.Status.Conditions, func(c virtv1.VirtualMachineInstanceCondition) bool { return c.Type == condition })
+	if is {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, virtv1.VirtualMachineInstanceCondition{
+			Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
+		})
+	}
+}
+
+// setPaused pauses or resumes an instance.
+func (a *agent) setPaused(ctx context.Context, key types.NamespacedName, paused bool) (err error) {
+	for range 20 { // virt-controller writes the instance, too
+		vmi := &virtv1.VirtualMachineInstance{}
+		if err = a.Get(ctx, key, vmi); err != nil {
+			return err
+		}
+		setCondition(vmi, virtv1.VirtualMachineInstancePaused, paused)
+		if err = a.handler.Update(ctx, vmi); err == nil || !strings.Contains(err.Error(), "the object has been modified") {
+			return err
+		}
+	}
+	return err
+}
+
+// ignore has the guest of an instance ignore requests to shut down.
+func (a *agent) ignore(key types.NamespacedName, ignores bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ignoring[key] = ignores
+}
+
+// hold keeps a task of an instance from ending until release is called.
+func (a *agent) hold(key types.NamespacedName, kind runtime.TaskKind) (release func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held[key] = kind
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.held, key)
+	}
+}
