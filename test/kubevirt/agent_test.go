@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -267,18 +268,22 @@ func setCondition(vmi *virtv1.VirtualMachineInstance, condition virtv1.VirtualMa
 }
 
 // setPaused pauses or resumes an instance.
-func (a *agent) setPaused(ctx context.Context, key types.NamespacedName, paused bool) (err error) {
-	for range 20 { // virt-controller writes the instance, too
-		vmi := &virtv1.VirtualMachineInstance{}
-		if err = a.Get(ctx, key, vmi); err != nil {
-			return err
-		}
+func (a *agent) setPaused(ctx context.Context, key types.NamespacedName, paused bool) error {
+	return a.edit(ctx, key, func(vmi *virtv1.VirtualMachineInstance) {
 		setCondition(vmi, virtv1.VirtualMachineInstancePaused, paused)
-		if err = a.handler.Update(ctx, vmi); err == nil || !strings.Contains(err.Error(), "the object has been modified") {
+	})
+}
+
+// edit changes an instance as virt-handler does.
+func (a *agent) edit(ctx context.Context, key types.NamespacedName, change func(*virtv1.VirtualMachineInstance)) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // virt-controller writes the instance, too
+		vmi := &virtv1.VirtualMachineInstance{}
+		if err := a.Get(ctx, key, vmi); err != nil {
 			return err
 		}
-	}
-	return err
+		change(vmi)
+		return a.handler.Update(ctx, vmi)
+	})
 }
 
 // ignore has the guest of an instance ignore requests to shut down.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,9 +32,34 @@ func TestConformance(t *testing.T) {
 	t.Run("created", func(t *testing.T) {
 		conformance.Run(t, func(t *testing.T) conformance.Harness { return newHarness(t, s, true) })
 	})
+	t.Run("a move that KubeVirt refuses", func(t *testing.T) { moveRefused(t, s) })
 	t.Run("adopted", func(t *testing.T) {
 		conformance.Run(t, func(t *testing.T) conformance.Harness { return newHarness(t, s, false) })
 	})
+}
+
+// moveRefused has virt-api refuse a migration, whose reason is the message.
+func moveRefused(t *testing.T, s *site) {
+	s = s.in(t)
+	rt, m := connect(t, s, &faults{}), machine(s.namespace(), "disks", true)
+	s.Eventually("the machine is on", func() bool {
+		_, err := rt.Ensure(t.Context(), m)
+		s.Must(err)
+		s.Must(rt.PowerOn(t.Context(), m))
+		seen, err := rt.Observe(t.Context(), m)
+		s.Must(err)
+		return seen.Power == v1alpha1.PowerRunning && seen.Quiet()
+	})
+	s.Must(s.agent.edit(t.Context(), m.NamespacedName, func(vmi *virtv1.VirtualMachineInstance) {
+		setCondition(vmi, virtv1.VirtualMachineInstanceIsMigratable, false)
+		vmi.Status.Conditions = append(vmi.Status.Conditions, virtv1.VirtualMachineInstanceCondition{
+			Type: virtv1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse,
+			Reason: virtv1.VirtualMachineInstanceReasonDisksNotMigratable, Message: "PVC root is not shared", LastTransitionTime: metav1.Now(),
+		})
+	}))
+	if err := rt.Migrate(t.Context(), m, runtime.Target{}); !runtime.IsInvalidState(err) || !strings.Contains(runtime.Message(err), "PVC root is not shared") {
+		t.Errorf("got %v", err)
+	}
 }
 
 var errReplyLost = errors.New("the reply was lost")
