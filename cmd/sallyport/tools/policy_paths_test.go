@@ -110,7 +110,7 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 			"\n" + item + "operations-supersede/supersede.rego:24:1: a fact must be written", "\n" + item + "rule valid_input is missing",
 		}},
 		"a matrix":         {"matrix --policies " + source, 2, []string{"policy operations-supersede has errors:\n", "\n" + rego + ":24:1: a fact"}},
-		"a test":           {"policy test " + source, 1, []string{"FAIL  operations-supersede\n", source + "/operations/supersede/supersede_test.rego:530:6: "}},
+		"a test":           {"policy test " + source, 1, []string{"FAIL  operations-supersede\n", source + "/operations/supersede/supersede_test.rego:477:6: "}},
 		"no folder":        {"policy check no/such/folder", 2, []string{"no/such/folder: no such file"}},
 		"an empty folder":  {"policy check empty", 2, []string{"empty: no file in it ends in"}},
 		"a file of Rego":   {"policy check a.rego", 2, []string{"a.rego: a policy is read together with its policy.yaml; name the folder ."}},
