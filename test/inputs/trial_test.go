@@ -170,6 +170,9 @@ func (tr *trial) check(errorsPass bool) *finding {
 	refused, warned := said(refusals), said(tr.response.Warnings)
 	for _, policy := range slices.Sorted(maps.Keys(tr.expected)) {
 		want := tr.expected[policy]
+		if want.problem == "" && tr.mistyped(policy, slices.Concat(refusals, tr.response.Warnings)) {
+			want.problem = "a field is not of its type"
+		}
 		if f := want.against(refused[policy], warned[policy], errorsPass); f != nil {
 			f.text = fmt.Sprintf("%s: it refuses for %v and warns of %v, %s", policy, refused[policy], warned[policy], f.text)
 			return f
@@ -182,6 +185,19 @@ func (tr *trial) check(errorsPass bool) *finding {
 		return &finding{text: "no change that could do this turned the denial into an allow", hole: true}
 	}
 	return nil
+}
+
+var ofAnotherType = regexp.MustCompile(`^\[([a-z-]+)/InputNotUnderstood\] .*?(\w+): must be `)
+
+// mistyped reports whether a policy names a field that was changed to another type. It may also name one that it does not need: what it
+// reads is not always known in detail, and no API server has such an object.
+func (tr *trial) mistyped(policy string, texts []string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool {
+		m := ofAnotherType.FindStringSubmatch(text)
+		return m != nil && m[1] == policy && slices.ContainsFunc(tr.changes, func(c change) bool {
+			return !c.remove && slices.Contains(c.path, any(m[2]))
+		})
+	})
 }
 
 // turned tells whether the request is allowed, with nothing to be said against it, and would not be without the changes.
