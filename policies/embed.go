@@ -24,6 +24,10 @@ import (
 // ManifestFile is the name of the file in the directory of a policy that contains everything except its Rego.
 const ManifestFile = "policy.yaml"
 
+// OptIn is the annotation of a policy that the chart ships only if policies.NAME.enabled is true, because it matches or reads kinds that a
+// cluster need not have.
+const OptIn = "sallyport.dev/opt-in"
+
 //go:embed */policy.yaml */*.rego */*/policy.yaml */*/*.rego
 var shipped embed.FS
 

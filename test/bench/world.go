@@ -54,7 +54,7 @@ func newWorld(ctx context.Context, at site) (*world, error) {
 		return nil, err
 	}
 	// The table compares what two policies on operations cost. The third is about moves.
-	w.policies = without(w.policies, "placement-migration")
+	w.policies = slices.DeleteFunc(without(w.policies, "placement-migration"), func(p v1alpha1.RegoPolicy) bool { return p.Annotations[policies.OptIn] == "true" })
 	if err := w.fillCaches(ctx, at); err != nil {
 		return nil, err
 	}

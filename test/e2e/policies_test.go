@@ -66,15 +66,8 @@ func tested(t *testing.T, name string) (policy *v1alpha1.RegoPolicy, message str
 	return policy, message
 }
 
-// installed returns the shipped policies that the chart installs by default, without that of imports of images.
-func installed(t *testing.T) []v1alpha1.RegoPolicy {
-	t.Helper()
-	all := shipped.Policies(t)
-	return slices.DeleteFunc(all, func(p v1alpha1.RegoPolicy) bool { return p.Name == "images-children" })
-}
-
 func TestShippedPoliciesPassTheirOwnTests(t *testing.T) {
-	all := installed(t)
+	all := shipped.Default(t)
 	for i := range all {
 		policy, message := tested(t, all[i].Name)
 		result := policy.Status.Tests
@@ -88,7 +81,7 @@ func TestShippedPoliciesPassTheirOwnTests(t *testing.T) {
 // tried.
 func TestEditedShippedPoliciesPassTheirOwnTests(t *testing.T) {
 	depth.Only(t)
-	all := installed(t)
+	all := shipped.Default(t)
 	length := func(p v1alpha1.RegoPolicy) (n int) {
 		for _, test := range p.Spec.Tests {
 			n += len(test.Source)

@@ -83,7 +83,7 @@ type site struct {
 
 func shippedPolicies(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
-	objects := shipped.Policies(t)
+	objects := shipped.Default(t)
 	for i := range objects {
 		objects[i].Spec.TimeoutMilliseconds = 60_000 // nothing here is about time
 	}

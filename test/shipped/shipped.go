@@ -4,6 +4,7 @@ package shipped
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -37,6 +38,14 @@ func Policies(t testing.TB) []v1alpha1.RegoPolicy {
 		t.Fatal(err)
 	}
 	return objects
+}
+
+// Default returns the policies that the chart ships with its default values.
+func Default(t testing.TB) []v1alpha1.RegoPolicy {
+	t.Helper()
+	return slices.DeleteFunc(Policies(t), func(p v1alpha1.RegoPolicy) bool {
+		return p.Name == "images-children" || p.Annotations[policies.OptIn] == "true"
+	})
 }
 
 // Set returns the compiled policies that ship.
