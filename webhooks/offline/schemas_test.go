@@ -121,7 +121,7 @@ func TestGoDecodesWhatSchemasAdmit(t *testing.T) {
 // never are fields that no valid object has: what a pool's members cannot have.
 var never = []string{
 	"spec.virtualMachineTemplate.spec.runtime.vsphere.inventoryPath", "spec.virtualMachineTemplate.spec.runtime.vsphere.instanceUUID",
-	"spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname",
+	"spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname", "spec.virtualMachineTemplate.spec.runtime.kubevirt.name",
 }
 
 // makeBases makes valid objects that have every field between them: those that it meets by chance, and then one after another those that
