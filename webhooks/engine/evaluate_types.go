@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -160,7 +159,11 @@ func (c *typeChecks) mistyped(r *projection, of *Type, term *ast.Term, own bool)
 			return wrong != nil
 		}
 		if r.each() == nil {
-			slices.ContainsFunc(r.keys, func(key *ast.Term) bool { return check(r.members[text(key)], key, v.Get(key)) })
+			for _, key := range r.keys {
+				if check(r.members[text(key)], key, v.Get(key)) {
+					break
+				}
+			}
 			return wrong
 		}
 		v.Until(func(key, value *ast.Term) bool {
