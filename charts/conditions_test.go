@@ -145,3 +145,59 @@ func TestMatchConditionsGrowNoFasterThanTheirLists(t *testing.T) {
 		}
 	}
 }
+
+// The policies on KubeVirt are evaluated for nothing else than what they can deny.
+func TestMatchConditionsOfThePoliciesOnKubeVirt(t *testing.T) {
+	compiler := cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	all := matchConditionsOf(t)
+	spec := func(fields map[string]any) map[string]any { return map[string]any{"spec": fields} }
+	asks := func(actions ...string) map[string]any {
+		requests := make([]any, len(actions))
+		for i, action := range actions {
+			requests[i] = map[string]any{"action": action}
+		}
+		return map[string]any{"status": map[string]any{"stateChangeRequests": requests}}
+	}
+	const machines, definitions = "kubevirt-machines.policies.sallyport.dev match-0.sallyport.dev/may-end-a-machine", "kubevirt-definitions.policies.sallyport.dev match-0.sallyport.dev/is-of-kubevirt"
+	always, manual := spec(map[string]any{"runStrategy": "Always"}), spec(map[string]any{"runStrategy": "Manual"})
+	for name, tc := range map[string]struct {
+		condition, resource, part string
+		object, old               map[string]any // a deletion without the object
+		want                      bool
+	}{
+		"a deletion":                     {machines, "virtualmachines", "", nil, always, true},
+		"halted":                         {machines, "virtualmachines", "", spec(map[string]any{"runStrategy": "Halted"}), always, true},
+		"halted by the older field":      {machines, "virtualmachines", "", spec(map[string]any{"running": false}), spec(map[string]any{"running": true}), true},
+		"started":                        {machines, "virtualmachines", "", always, spec(map[string]any{"running": false}), false},
+		"another strategy":               {machines, "virtualmachines", "", manual, always, false},
+		"halted before":                  {machines, "virtualmachines", "", spec(map[string]any{"running": false}), spec(map[string]any{"running": false}), false},
+		"a stop":                         {machines, "virtualmachines", "status", asks("Stop"), map[string]any{}, true},
+		"a restart":                      {machines, "virtualmachines", "status", asks("Stop", "Start"), asks(), true},
+		"a start":                        {machines, "virtualmachines", "status", asks("Start"), map[string]any{}, false},
+		"a restart whose stop is done":   {machines, "virtualmachines", "status", asks("Start"), asks("Stop", "Start"), false},
+		"a stop that is done":            {machines, "virtualmachines", "status", asks(), asks("Stop"), false},
+		"another change of the status":   {machines, "virtualmachines", "status", asks("Stop"), asks("Stop"), false},
+		"a definition of KubeVirt":       {definitions, "customresourcedefinitions", "", nil, spec(map[string]any{"group": "kubevirt.io"}), true},
+		"a definition of CDI":            {definitions, "customresourcedefinitions", "", nil, spec(map[string]any{"group": "cdi.kubevirt.io"}), true},
+		"a definition of another domain": {definitions, "customresourcedefinitions", "", nil, spec(map[string]any{"group": "notkubevirt.io"}), false},
+		"the KubeVirt object":            {definitions, "kubevirts", "", nil, spec(map[string]any{}), true},
+	} {
+		operation := "UPDATE"
+		var object any = tc.object
+		if tc.object == nil {
+			operation, object = "DELETE", nil
+		}
+		compiled := compiler.CompileCELExpression(
+			&matchconditions.MatchCondition{Expression: all[tc.condition]}, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
+		if compiled.Error != nil {
+			t.Fatalf("%s: %v", tc.condition, compiled.Error)
+		}
+		got, _, err := compiled.Program.Eval(map[string]any{
+			"object": object, "oldObject": tc.old, "authorizer": nil,
+			"request": map[string]any{"operation": operation, "subResource": tc.part, "resource": map[string]any{"resource": tc.resource}},
+		})
+		if err != nil || got.Value() != tc.want {
+			t.Errorf("%s: evaluated is %v, %v, want %v", name, got, err, tc.want)
+		}
+	}
+}

@@ -230,7 +230,7 @@ func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error
 	if c.has[ruleOutcome] {
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
-	p.types = newTypeChecks(src.Types, p)
+	p.types = newTypeChecks(src, p)
 	p.fast.linked(modules)
 	return err
 }

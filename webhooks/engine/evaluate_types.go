@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -72,25 +73,32 @@ func isWhole(n ast.Number) bool {
 type typeChecks struct {
 	typeOf func(apiVersion, kind string) *Type
 	read   *projection // of the input
-	// names are the constants of the policy. A field whose name is none of them is not read, although all of its object counts as read.
+	// names are the words in the constants of the policy and in its parameters. A field whose name is none of them is not read, although
+	// all of its object counts as read.
 	names map[string]bool
 }
 
 // newTypeChecks returns nil if no types are known.
-func newTypeChecks(typeOf func(apiVersion, kind string) *Type, p *Policy) *typeChecks {
-	if typeOf == nil {
+func newTypeChecks(src Source, p *Policy) *typeChecks {
+	if src.Types == nil {
 		return nil
 	}
 	names := map[string]bool{}
+	add := func(words string) {
+		for _, word := range strings.FieldsFunc(words, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			names[word] = true
+		}
+	}
 	for _, m := range p.compiler.Modules {
 		ast.WalkTerms(m, func(t *ast.Term) bool {
-			if constant := text(t); constant != "" {
-				names[constant] = true
-			}
+			constant := text(t)
+			names[constant] = true
+			add(constant) // as of a path, "spec.running"
 			return false
 		})
 	}
-	return &typeChecks{typeOf, follow(p.compiler, p.ruleRefs(ruleFacts, ruleValid, admit.fires(), mutate.fires(), ruleOutcome)...), names}
+	add(string(src.Parameters))
+	return &typeChecks{src.Types, follow(p.compiler, p.ruleRefs(ruleFacts, ruleValid, admit.fires(), mutate.fires(), ruleOutcome)...), names}
 }
 
 // keyed adds what type checks of the request depend on to what cached decisions depend on. Nil means more than the request.
@@ -142,30 +150,31 @@ func (c *typeChecks) mistyped(r *projection, of *Type, term *ast.Term, own bool)
 	if !of.allows(term) {
 		return &typeError{want: of.Kind, is: term}
 	}
-	check := func(read *projection, of *Type, step string, term *ast.Term) bool {
-		if wrong = c.mistyped(read, of, term, own); wrong != nil {
-			wrong.path = step + wrong.path
-		}
-		return wrong != nil
-	}
 	switch v := term.Value.(type) {
 	case ast.Object:
+		check := func(read *projection, key, value *ast.Term) bool {
+			if wrong = c.mistyped(read, of.field(key), value, own); wrong != nil {
+				wrong.path = of.step(key, own) + wrong.path
+			}
+			return wrong != nil
+		}
 		if r.each() == nil {
 			for _, key := range r.keys {
-				if check(r.members[text(key)], of.field(key), of.step(key, own), v.Get(key)) {
+				if check(r.members[text(key)], key, v.Get(key)) {
 					break
 				}
 			}
 			return wrong
 		}
 		v.Until(func(key, value *ast.Term) bool {
-			if of.Each == nil && !c.names[text(key)] {
-				return false
-			}
-			return check(r.members[text(key)], of.field(key), of.step(key, own), value) || check(r.each(), of.field(key), of.step(key, own), value)
+			return (of.Each != nil || c.names[text(key)]) && (check(r.members[text(key)], key, value) || check(r.each(), key, value))
 		})
 	case *ast.Array:
-		for i := 0; r.each() != nil && i < v.Len() && !check(r.each(), of.Each, fmt.Sprintf("[%d]", i), v.Elem(i)); i++ {
+		for i := 0; r.each() != nil && i < v.Len(); i++ {
+			if wrong = c.mistyped(r.each(), of.Each, v.Elem(i), own); wrong != nil {
+				wrong.path = fmt.Sprintf("[%d]", i) + wrong.path
+				break
+			}
 		}
 	}
 	return wrong

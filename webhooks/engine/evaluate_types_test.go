@@ -161,3 +161,23 @@ patch contains {"op": "add", "path": "/lent", "value": true} if {
 	_, err := p.Patch(t.Context(), in, &shelf{cached: map[string]any{"right": 1}})
 	wantCause(t, err, InputNotUnderstood, "facts.right: must be a boolean, is a number")
 }
+
+// A policy may read fields whose names are only in its parameters, or in paths.
+func TestTypesOfFieldsWithoutTheirNameInTheRulesAreChecked(t *testing.T) {
+	for name, rule := range map[string]string{
+		"parameters": `value := input.request.object.shelf[data.parameters.field]`,
+		"a path":     `value := object.get(input.request.object, split("shelf.height", "."), 0)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := policy("valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m"} if {` + "\n\t" + rule + `
+	value == 3
+}
+`)
+			src.Types, src.Parameters = toyTypes, []byte(`{"field": "height"}`)
+			p := mustCompile(t, src)
+			in := input(t, `{"kind": {"group": "toy", "version": "v1", "kind": "Book"}, "object": {"shelf": {"height": [], "tags": 1}}}`)
+			_, err := p.Decide(t.Context(), in, &shelf{})
+			wantCause(t, err, InputNotUnderstood, "shelf.height: must be a string or a number, is a list")
+		})
+	}
+}

@@ -1,10 +1,11 @@
 # METADATA
 # title: Machines of KubeVirt are not ended while they run, are copied or are moved
 # description: >-
-#   KubeVirt deletes a VirtualMachine while it runs, and stops one while a snapshot, a restore or a live migration of it is in progress.
-#   The policy denies both, and stopping a machine with the label sallyport.dev/deletion-protection: enabled by its run strategy. It
-#   applies to kubectl, clients of the API and virtctl, whose requests virt-api carries out by writes of the VirtualMachine. The policy
-#   allows requests of KubeVirt's controllers, deletions by the garbage collector and those in a namespace that is being deleted.
+#   KubeVirt deletes a VirtualMachine while it runs, also during a snapshot, a restore or a live migration of it. It stops one during a
+#   live migration, and during a snapshot unless that changes the run strategy. The policy denies these, and stopping a machine with the
+#   label sallyport.dev/deletion-protection: enabled by its run strategy. It applies to kubectl, clients of the API and virtctl, whose
+#   requests virt-api carries out by writes of the VirtualMachine. The policy allows requests of KubeVirt's controllers, deletions by the
+#   garbage collector and those in a namespace that is being deleted.
 package sallyport.kubevirt.machines
 
 import data.sallyport.lib.override
