@@ -57,12 +57,9 @@ deny contains {
 } if {
 	count(_places) > 0
 	not _metadata.deletionTimestamp
-	not _by_the_operator
 }
 
 _metadata := input.request.oldObject.metadata
-
-_by_the_operator if input.request.userInfo.username in data.parameters.operators
 
 # A machine and its instance have one name.
 _places := {{"namespace": of.metadata.namespace, "name": of.metadata.name} |

@@ -5,8 +5,6 @@ import data.sallyport.kubevirt.definitions as policy
 # The text of a denial, as the user sees it.
 _text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
 
-_parameters := {"operators": ["operator"]}
-
 _named(names) := [{"metadata": {"namespace": "shop", "name": name}} | some name in names]
 
 _definition := {
@@ -50,10 +48,6 @@ test_verdicts[note] if {
 		"instances without a machine": {"world": _world(_kubevirt, [], _named(["a"])), "verdict": "MachinesExist"},
 		"none": {"world": _world(_kubevirt, [], []), "verdict": ""},
 		"no definitions": {"world": _world(_definition, null, null), "verdict": ""},
-		"the operator": {
-			"world": _world(object.union(_definition, {"userInfo": {"username": "operator"}}), _named(["a"]), []),
-			"verdict": "",
-		},
 		"a second deletion": {
 			"world": _world(
 				object.union(_kubevirt, {"oldObject": {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}}),
@@ -63,7 +57,7 @@ test_verdicts[note] if {
 		},
 		"a name that is no text": {"world": _world(_definition, _named([1]), []), "verdict": "not understood"},
 	}
-	_verdict == tc.verdict with input as tc.world with data.parameters as _parameters
+	_verdict == tc.verdict with input as tc.world
 }
 
 test_texts[note] if {
@@ -88,6 +82,6 @@ test_texts[note] if {
 			]),
 		},
 	}
-	denials := policy.deny with input as tc.world with data.parameters as _parameters
+	denials := policy.deny with input as tc.world
 	{_text(denial) | some denial in denials} == {tc.text}
 }

@@ -4,8 +4,8 @@
 #   KubeVirt deletes a VirtualMachine while it runs, also during a snapshot, a restore or a live migration of it. It stops one during a
 #   live migration, and during a snapshot unless that changes the run strategy. The policy denies these, and stopping a machine with the
 #   label sallyport.dev/deletion-protection: enabled by its run strategy. It applies to kubectl, clients of the API and virtctl, whose
-#   requests virt-api carries out by writes of the VirtualMachine. The policy allows requests of KubeVirt's controllers, deletions by the
-#   garbage collector and those in a namespace that is being deleted.
+#   requests virt-api carries out by writes of the VirtualMachine. The policy allows deletions by the garbage collector and those in a
+#   namespace that is being deleted.
 package sallyport.kubevirt.machines
 
 import data.sallyport.lib.override
@@ -214,8 +214,6 @@ _node(field) := object.get(_instance.status.migrationState, field, "another")
 # Allowed requesters.
 
 _who := _request.userInfo.username
-
-_exempt if _who in data.parameters.controllers
 
 _exempt if {
 	_request.operation == "DELETE"

@@ -2,13 +2,11 @@ package sallyport.kubevirt.machines_test
 
 import data.sallyport.kubevirt.machines as policy
 
-_controller := "system:serviceaccount:kubevirt:kubevirt-controller"
-
 _gc := "system:serviceaccount:kube-system:generic-garbage-collector"
 
 _nc := "system:serviceaccount:kube-system:namespace-controller"
 
-_parameters := {"controllers": [_controller], "garbageCollectors": [_gc], "namespaceControllers": [_nc]}
+_parameters := {"garbageCollectors": [_gc], "namespaceControllers": [_nc]}
 
 # The text of a denial, as the user sees it.
 _text(denial) := concat("", [concat("", [mark, denial[key]]) | some [key, mark] in [["message", ""], ["cause", " because "], ["remedy", "; "]]])
@@ -139,7 +137,6 @@ _cases := {
 		"world": _world(_delete(object.union(_always, {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})), {"instance": _migrating}),
 		"verdict": "",
 	},
-	"KubeVirt itself": {"world": _world(_by(_controller, _delete(_always)), {"instance": _migrating}), "verdict": ""},
 	"the garbage collector, without an owner": {"world": _world(_by(_gc, _delete(_always)), {"instance": _running}), "verdict": "MachineRunning"},
 	"the garbage collector": {
 		"world": _world(
