@@ -121,7 +121,11 @@ _known_leases if {
 	every lease in input.facts.leases { _known_lease(lease) }
 }
 
-_known_lease(lease) if _known_mark(object.get(lease.metadata, ["labels", _mark], ""), lease)
+_known_lease(lease) if {
+	labels := object.get(lease.metadata, "labels", {}) # the API allows null
+	is_object(labels)
+	_known_mark(object.get(labels, _mark, ""), lease)
+}
 
 # A Lease that does not mark a member may have any values.
 _known_mark("", _)

@@ -304,8 +304,15 @@ _known_members if {
 
 _known_members if {
 	_removes
-	every member in input.facts.members {
-		member.metadata.name != ""
-		member.metadata.uid != ""
+	every member in input.facts.members { _known_member(member.metadata) }
+}
+
+# Without its owner, a member would not count. The API allows null here.
+_known_member(metadata) if {
+	metadata.name != ""
+	metadata.uid != ""
+	every owner in object.get(metadata, "ownerReferences", []) {
+		owner.uid
+		object.get(owner, "controller", false) != null
 	}
 }

@@ -429,12 +429,14 @@ test_not_understood[note] if {
 	_verdict == "not understood" with input as world
 }
 
-# The API allows null in metadata.
-test_null_is_absent if {
+test_null_is_no_time_of_deletion if {
 	member := object.union(_member(1), {"metadata": {"deletionTimestamp": null}})
 	before := object.union(_before, {"metadata": {"deletionTimestamp": null}})
 	_verdict == "ScaleDownNotNamed" with input as _edit(before, _spec(4, []), [member])
 	_verdict == "allow" with input as _edit(before, _spec(4, [1]), [member])
-	orphan := object.union(_member(1), {"metadata": {"ownerReferences": null}})
-	_verdict == "TargetNotMember" with input as _edit(before, _spec(5, [1]), [orphan])
+}
+
+test_not_understood_owners[note] if {
+	some note, owners in {"null": null, "no uid": [{"controller": true}], "null for controller": [{"uid": "u", "controller": null}]}
+	_verdict == "not understood" with input as _one(object.union(_member(2).metadata, {"ownerReferences": owners}))
 }
