@@ -76,11 +76,8 @@ facts["instances"] := null if not _defines
 
 valid_input if {
 	input.request.operation == "DELETE"
-	is_string(input.request.resource.group)
-	input.request.resource.resource in {"namespaces", "customresourcedefinitions"}
-	is_string(object.get(input.request, "namespace", ""))
-	_known_metadata(input.request.oldObject.metadata)
-	_known_definition
+	_name != ""
+	_known_kind
 	_known_facts
 }
 
@@ -258,29 +255,11 @@ _used_images := concat(", ", array.concat(
 	[$"and {count(_used_names) - 5} more" | count(_used_names) > 5],
 ))
 
-# The fields that the rules above read have the expected types.
+_known_kind if _of_namespaces
 
-_known_metadata(metadata) if {
-	_known_place(metadata)
-	is_string(object.get(metadata, "uid", ""))
-}
-
-_known_place(metadata) if {
-	is_object(metadata)
-	_text(metadata.name)
-	is_string(object.get(metadata, "namespace", ""))
-	_known_time(object.get(metadata, "deletionTimestamp", null))
-}
-
-_known_time(null)
-
-_known_time(time) if _text(time)
-
-_known_definition if _of_namespaces
-
-_known_definition if {
+_known_kind if {
 	_of_definitions
-	_text(input.request.oldObject.spec.group)
+	input.request.oldObject.spec.group != ""
 }
 
 # Facts are present exactly where the policy asked for them.
@@ -288,7 +267,7 @@ _known_facts if {
 	_empties
 	every fact in _kept { _known_list(fact.objects) }
 	_known_list(input.facts.borrowers)
-	every disk in input.facts.borrowers { _text(disk.status.image.name) }
+	every disk in input.facts.borrowers { disk.status.image.name != "" }
 	input.facts.instances == null
 }
 
@@ -307,11 +286,5 @@ _known_facts if {
 }
 
 _known_list(list) if {
-	is_array(list)
-	every held in list { _known_place(held.metadata) }
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
+	every held in list { held.metadata.name != "" }
 }

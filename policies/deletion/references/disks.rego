@@ -14,14 +14,10 @@ facts["holder"] := null if not _disk_judged
 valid_input if {
 	_of_disks
 	input.request.operation == "DELETE"
-	_text(input.request.namespace)
-	_text(input.request.userInfo.username)
-	_text(_metadata.name)
-	_known_time(_metadata)
+	input.request.namespace != ""
+	input.request.userInfo.username != ""
+	_metadata.name != ""
 	_known_holder(_holder)
-	data.parameters.disks in {"Deny", "Defer"}
-	is_array(data.parameters.garbageCollectors)
-	every user in data.parameters.garbageCollectors { _text(user) }
 	_known_disk_facts
 }
 
@@ -81,21 +77,20 @@ _released if input.facts.holder == null
 
 _released if input.facts.holder.metadata.uid != _holder.uid
 
-_released if _text(input.facts.holder.metadata.deletionTimestamp)
+_released if input.facts.holder.metadata.deletionTimestamp != null
 
 _known_holder(null)
 
 _known_holder(holder) if {
-	_text(holder.name)
-	_text(holder.uid)
+	holder.name != ""
+	holder.uid != ""
 }
 
 _known_machine(null)
 
 _known_machine(vm) if {
 	vm.metadata.name == _holder.name
-	_text(vm.metadata.uid)
-	_known_time(vm.metadata)
+	vm.metadata.uid != ""
 }
 
 _known_disk_facts if {

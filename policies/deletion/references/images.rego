@@ -17,11 +17,9 @@ facts["disks"] := null if not _image_judged
 valid_input if {
 	input.request.resource.resource == "vmdiskimages"
 	input.request.operation == "DELETE"
-	_text(input.request.namespace)
-	_text(_metadata.name)
-	_text(_metadata.uid)
-	_known_time(_metadata)
-	data.parameters.images in {"Deny", "Defer"}
+	input.request.namespace != ""
+	_metadata.name != ""
+	_metadata.uid != ""
 	input.facts.holder == null
 	_known_image_facts
 }
@@ -98,13 +96,12 @@ _known_image_facts if {
 	_image_judged
 	input.facts.machines == null
 	input.facts.pools == null
-	is_array(input.facts.disks)
 	every disk in input.facts.disks { _known_disk(disk) }
 	_known_namespace(input.facts.namespace)
 }
 
 _known_disk(disk) if {
-	_text(disk.metadata.name)
-	_text(disk.metadata.namespace)
+	disk.metadata.name != ""
+	disk.metadata.namespace != ""
 	disk.status.image.uid == _metadata.uid
 }

@@ -47,9 +47,8 @@ valid_input if {
 	input.facts.disks == null
 	input.facts.holder == null
 	input.request.operation in {"UPDATE", "DELETE"}
-	_text(input.request.namespace)
-	_text(_metadata.name)
-	_known_time(_metadata)
+	input.request.namespace != ""
+	_metadata.name != ""
 	_known_domains(input.request.oldObject.spec)
 	_known_change
 	_known_facts
@@ -136,7 +135,7 @@ _loses(ref) if {
 
 _still_meant(ref) if templates.meant(input.request.object.spec, ref)
 
-_emptied if _text(input.facts.namespace.metadata.deletionTimestamp)
+_emptied if input.facts.namespace.metadata.deletionTimestamp != null
 
 _machines := [{"kind": "VirtualMachine", "name": vm.metadata.name, "ref": _ref(vm.spec)} |
 	some vm in input.facts.machines
@@ -144,7 +143,7 @@ _machines := [{"kind": "VirtualMachine", "name": vm.metadata.name, "ref": _ref(v
 	not _made(vm)
 ]
 
-_made(vm) if _text(vm.status.instanceID)
+_made(vm) if vm.status.instanceID != ""
 
 _pools := [{"kind": "VirtualMachinePool", "name": pool.metadata.name, "ref": _ref(pool.spec.virtualMachineTemplate.spec)} |
 	some pool in input.facts.pools
@@ -169,15 +168,8 @@ _domain(ref) := "no failureDomain" if not ref.failureDomain
 
 _way_out := $"to override this policy once: {override.command("deletion-references", input.request, _metadata)}"
 
-# Types.
-
-_known_time(metadata) if object.get(metadata, "deletionTimestamp", null) == null
-
-_known_time(metadata) if _text(metadata.deletionTimestamp)
-
 _known_domains(spec) if {
-	is_array(spec.failureDomains)
-	every domain in spec.failureDomains { _text(domain.name) }
+	every domain in spec.failureDomains { domain.name != "" }
 }
 
 _known_change if input.request.operation == "DELETE"
@@ -193,27 +185,16 @@ _known_facts if {
 
 _known_facts if {
 	_judged
-	is_array(input.facts.machines)
 	every vm in input.facts.machines { _known_user(vm.metadata, vm.spec) }
-	is_array(input.facts.pools)
 	every pool in input.facts.pools { _known_user(pool.metadata, pool.spec.virtualMachineTemplate.spec) }
 	_known_namespace(input.facts.namespace)
 }
 
 _known_user(metadata, spec) if {
-	_text(metadata.name)
-	_known_time(metadata)
+	metadata.name != ""
 	_ref(spec).name == _metadata.name
 }
 
 _known_namespace(null)
 
-_known_namespace(namespace) if {
-	namespace.metadata.name == input.request.namespace
-	_known_time(namespace.metadata)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
-}
+_known_namespace(namespace) if namespace.metadata.name == input.request.namespace

@@ -2,7 +2,7 @@
 # title: Tenants of a vCenter
 # description: >-
 #   Which entries in spec.tenants of a VSphereServer match a namespace, and which places in the vCenter an entry allows. The functions
-#   are undefined for entries of an unexpected shape, so call known first.
+#   need fields of the right types, which the engine checks, and entries that known accepts.
 package sallyport.lib.tenants
 
 # METADATA
@@ -18,10 +18,7 @@ entries(tenants, namespace, labels) := [tenant |
 # description: Whether an entry matches a namespace with these labels.
 includes(tenant, namespace, _) if namespace in tenant.namespaces.names
 
-includes(tenant, _, labels) if {
-	is_object(labels)
-	_selects(tenant.namespaces.selector, labels)
-}
+includes(tenant, _, labels) if _selects(tenant.namespaces.selector, labels)
 
 # METADATA
 # description: >-
@@ -33,6 +30,7 @@ members(tenant, labels_of) := {name | some name in tenant.namespaces.names} | {n
 }
 
 _selects(selector, labels) if {
+	labels != null
 	every key, value in object.get(selector, "matchLabels", {}) { labels[key] == value }
 	every term in object.get(selector, "matchExpressions", []) { _meets(term, labels) }
 }
@@ -81,19 +79,18 @@ places(clone) := array.concat(
 _policies(clone) := [{"field": "storagePolicy", "name": name, "allowed": "storagePolicies"} | name := clone.storagePolicy]
 
 _templates(template) := [{"field": "template.inventoryPath", "path": template.inventoryPath, "allowed": "templates"}] if {
-	is_object(template)
 	not "templateRef" in object.keys(template)
 }
 
 _templates(template) := [{"field": "template.templateRef", "path": path, "allowed": "templates"} | path := template.inventoryPath] if {
-	_text(template.templateRef.name)
+	template.templateRef.name != ""
 }
 
 _storage(clone) := {"field": "datastore", "path": clone.datastore, "allowed": "datastores"}
 
 _storage(clone) := {"field": "datastore", "path": "/", "any": true, "allowed": "datastores"} if {
 	not "datastore" in object.keys(clone)
-	_text(clone.storagePolicy)
+	clone.storagePolicy != ""
 }
 
 # METADATA
@@ -147,101 +144,64 @@ _elements(path) := [regex.replace(regex.replace(element, "%2F", "%2f"), "%5C", "
 ]
 
 # METADATA
-# description: Whether a value is a valid spec.tenants of a VSphereServer.
+# description: Whether all entries in spec.tenants of a VSphereServer have the fields that policies read, and valid places and selectors.
 known(tenants) if {
-	is_array(tenants)
 	every tenant in tenants { _known_tenant(tenant) }
 }
 
 _known_tenant(tenant) if {
-	_text(tenant.name)
+	tenant.name != ""
 	_known_namespaces(tenant.namespaces)
-	is_boolean(object.get(tenant, "adopt", false))
 	every field in ["folders", "resourcePools", "datastores", "networks", "templates"] {
-		_known_places(object.get(tenant, field, []))
+		every place in object.get(tenant, field, []) { _known_place(place) }
 	}
 	every field in ["storagePolicies", "libraries"] { _known_names(object.get(tenant, field, [])) }
-	_known_tags(object.get(tenant, "tags", []))
-}
-
-_known_tags(tags) if {
-	is_array(tags)
-	every tag in tags { known_tag(tag) }
+	every tag in object.get(tenant, "tags", []) { known_tag(tag) }
 }
 
 # METADATA
-# description: Whether a value is a tag, with a category and a name and nothing else.
+# description: Whether a tag has a category and a name and nothing else.
 known_tag(tag) if {
-	is_object(tag)
 	object.keys(tag) == {"category", "name"}
-	every text in tag { _text(text) }
+	every text in tag { text != "" }
 }
 
 _known_names(names) if {
-	is_array(names)
-	every name in names { _text(name) }
-}
-
-_known_places(places) if {
-	is_array(places)
-	every place in places { _known_place(place) }
+	every name in names { name != "" }
 }
 
 # A path without elements would allow the whole vCenter.
-_known_place(place) if {
-	is_string(place)
-	regex.match(`^(/[^/]+)+$`, place)
-}
+_known_place(place) if regex.match(`^(/[^/]+)+$`, place)
 
 _known_namespaces(namespaces) if {
-	is_object(namespaces)
 	_known_names(object.get(namespaces, "names", []))
-	_known_selector(object.get(namespaces, "selector", {}))
-}
-
-_known_selector(selector) if {
-	is_object(selector)
-	known_labels(object.get(selector, "matchLabels", {}))
-	terms := object.get(selector, "matchExpressions", [])
-	is_array(terms)
-	every term in terms { _known_term(term) }
+	every term in object.get(namespaces, ["selector", "matchExpressions"], []) { _known_term(term) }
 }
 
 _known_term(term) if {
 	term.operator in {"Exists", "DoesNotExist"}
-	_text(term.key)
+	term.key != ""
 }
 
 _known_term(term) if {
 	term.operator in {"In", "NotIn"}
-	_text(term.key)
-	is_array(term.values)
+	term.key != ""
 	count(term.values) > 0
-	every value in term.values { is_string(value) }
 }
 
 # METADATA
-# description: Whether a value is a valid set of labels.
-known_labels(labels) if {
-	is_object(labels)
-	every value in labels { is_string(value) }
-}
-
-# METADATA
-# description: Whether a value is a spec.runtime.vsphere.clone with valid places.
+# description: Whether a spec.runtime.vsphere.clone has networks and valid places.
 known_clone(clone) if {
-	is_object(clone)
-	is_array(clone.networks)
 	count(clone.networks) > 0
 	every place in places(clone) { _known_place_of(place) }
 }
 
 _known_place_of(place) if known_path(place.path)
 
-_known_place_of(place) if _text(place.name)
+_known_place_of(place) if place.name != ""
 
 # METADATA
-# description: Whether a value is the spec.runtime.vsphere of a cloned machine or a disk, with valid places.
+# description: Whether the spec.runtime.vsphere of a cloned machine or a disk has valid places.
 known_made(vsphere) if known_clone(vsphere.clone)
 
 known_made(vsphere) if known_path(vsphere.datastore)
@@ -251,9 +211,4 @@ known_made(vsphere) if known_path(vsphere.datastore)
 known_path(path) if {
 	is_string(path)
 	startswith(path, "/")
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
 }

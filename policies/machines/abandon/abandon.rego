@@ -29,11 +29,9 @@ facts["override"] := null if not _asks
 
 valid_input if {
 	_kind
-	_known_annotations(input.request.object)
+	input.request.object.metadata
 	_known_old
-	_known_finalizers(input.request.object)
-	_known_finalizers(_old)
-	_text(input.request.userInfo.username)
+	_who != ""
 	_known_override
 }
 
@@ -115,7 +113,7 @@ _needed contains "its instance still exists on the runtime" if {
 	held != []
 }
 
-_terminating if _text(object.get(_metadata(_old), "deletionTimestamp", null))
+_terminating if object.get(_metadata(_old), "deletionTimestamp", null) != null
 
 _abandoned if _value(_old, "sallyport.dev/abandon-instance") == object.get(_metadata(_old), "uid", "")
 
@@ -153,31 +151,15 @@ _old := input.request.oldObject if input.request.operation == "UPDATE"
 
 _old := {} if input.request.operation != "UPDATE"
 
-_value(of, key) := object.get(object.get(_metadata(of), "annotations", {}), key, null)
+_value(of, key) := object.get(of, ["metadata", "annotations", key], null)
 
 _metadata(of) := object.get(of, "metadata", {})
-
-# Types.
 
 _known_old if input.request.operation == "CREATE"
 
 _known_old if {
 	input.request.operation == "UPDATE"
-	_known_annotations(input.request.oldObject)
-}
-
-_known_annotations(of) if {
-	is_object(of)
-	is_object(_metadata(of))
-	annotations := object.get(_metadata(of), "annotations", {})
-	is_object(annotations)
-	every value in annotations { is_string(value) }
-}
-
-_known_finalizers(of) if {
-	finalizers := _finalizers(of)
-	is_array(finalizers)
-	every finalizer in finalizers { is_string(finalizer) }
+	input.request.oldObject.metadata
 }
 
 _known_override if {
@@ -188,9 +170,4 @@ _known_override if {
 _known_override if {
 	_asks
 	is_boolean(input.facts.override)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
 }

@@ -8,11 +8,7 @@ package sallyport.operations.copies
 
 import data.sallyport.lib.shell
 
-valid_input if {
-	is_object(input.request.object.spec)
-	is_string(object.get(input.request.object.spec, "requestedAt", ""))
-	is_string(object.get(input.request.object.spec, "virtualMachineName", ""))
-}
+valid_input if input.request.object.spec
 
 # METADATA
 # title: The operation is a copy

@@ -28,12 +28,6 @@ test_copied[note] if {
 	[endswith(denial.remedy, tc.command) | some denial in copies.deny] == [true] with input as world
 }
 
-test_not_understood[note] if {
-	some note, world in {
-		"no spec": {"request": {"object": {}}},
-		"an odd spec": {"request": {"object": {"spec": "x"}}},
-		"an odd time": _create({"requestedAt": 1}),
-		"an odd machine": _create({"virtualMachineName": 1}),
-	}
-	not copies.valid_input with input as world
+test_not_understood if {
+	not copies.valid_input with input as {"request": {"object": {}}}
 }

@@ -205,28 +205,14 @@ _excluded(spec, field) := {value | some value in object.get(_match(spec), field,
 
 _known_enforcement(spec) if {
 	every field, rank in _rank { rank[_value(spec, field)] >= 0 }
-	every entry in _list(spec, "namespaceModes") { _known_mode(entry) }
-	_known_match(_match(spec))
+	every entry in _modes(spec) { _known_mode(entry) }
+	_match(spec).resources
+	every condition in _conditions(spec) { condition.name }
 	is_object(_parameters(spec))
 	is_object(_parameters_schema(spec))
 }
 
 _known_mode(entry) if {
-	is_object(entry.namespaceSelector)
+	entry.namespaceSelector
 	_rank.mode[entry.mode] >= 0
-}
-
-_known_match(match) if {
-	every entry in match.resources { _known_resources(entry) }
-	every field, _ in _selecting { is_object(object.get(match, field, {})) }
-	every condition in _list(match, "conditions") { _text(condition.name) }
-	every field in ["excludeNamespaces", "excludeUsers", "excludeGroups"] {
-		every value in _list(match, field) { _text(value) }
-	}
-}
-
-_known_resources(entry) if {
-	every field in ["apiGroups", "apiVersions", "resources", "operations"] {
-		every value in _list(entry, field) { is_string(value) }
-	}
 }

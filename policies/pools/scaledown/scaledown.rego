@@ -37,9 +37,8 @@ facts["members"] := null if not _removes
 
 valid_input if {
 	input.request.operation == "UPDATE"
-	is_string(object.get(input.request, "subResource", ""))
-	_text(input.request.namespace)
-	_text(_uid)
+	input.request.namespace != ""
+	_uid != ""
 	_known_spec(input.request.object)
 	_known_spec(input.request.oldObject)
 	_known_pool
@@ -129,7 +128,7 @@ _pool := input.facts.parent if {
 
 _judged if {
 	_removes
-	object.get(_pool.metadata, "deletionTimestamp", "") == ""
+	object.get(_pool.metadata, "deletionTimestamp", null) == null
 }
 
 # The members that the request names. A Scale names none.
@@ -158,7 +157,7 @@ _called := {metadata.uid: metadata.name | some metadata in _members}
 # The newest first.
 _live := array.reverse([metadata |
 	some metadata in _members
-	object.get(metadata, "deletionTimestamp", "") == ""
+	object.get(metadata, "deletionTimestamp", null) == null
 ])
 
 _can_go := {metadata.uid: metadata.name | some metadata in _live}
@@ -259,15 +258,10 @@ _details(field) := {
 	"name": _pool.metadata.name, "field": field,
 }
 
-# Types.
-
 _known_spec(of) if {
-	is_object(of.spec)
-	is_number(_replicas(of))
-	is_array(_targets(of))
 	every target in _targets(of) {
-		_text(target.name)
-		_text(target.uid)
+		target.name != ""
+		target.uid != ""
 	}
 }
 
@@ -299,9 +293,8 @@ _known_parts if {
 }
 
 _known_as_pool if {
-	_text(_pool.metadata.name)
-	is_string(object.get(_pool.metadata, "deletionTimestamp", ""))
-	_text(_pool.spec.scaleDownPolicy)
+	_pool.metadata.name != ""
+	_pool.spec.scaleDownPolicy != ""
 }
 
 _known_members if {
@@ -311,23 +304,15 @@ _known_members if {
 
 _known_members if {
 	_removes
-	is_array(input.facts.members)
 	every member in input.facts.members { _known_member(member.metadata) }
 }
 
+# Without its owner, a member would not count. The API allows null here.
 _known_member(metadata) if {
-	_text(metadata.name)
-	_text(metadata.uid)
-	is_string(object.get(metadata, "deletionTimestamp", ""))
-	owners := object.get(metadata, "ownerReferences", [])
-	is_array(owners)
-	every owner in owners {
-		is_string(owner.uid)
-		is_boolean(object.get(owner, "controller", false))
+	metadata.name != ""
+	metadata.uid != ""
+	every owner in object.get(metadata, "ownerReferences", []) {
+		owner.uid
+		object.get(owner, "controller", false) != null
 	}
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
 }

@@ -47,9 +47,7 @@ facts["namespaces"] := null if not _judged
 
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}
-	is_object(input.request.object.spec)
-	is_object(input.request.object.spec.runtime)
-	is_object(object.get(input.request.object.spec.runtime, "vsphere", {}))
+	input.request.object.spec.runtime
 	_known_sizes(input.request.object.spec)
 	_known_sizes(_old_spec)
 	_known
@@ -106,7 +104,7 @@ _judged if {
 # Sallyport evaluates what is being deleted, as a creation. The API server asks about it only if its spec changes, which counts.
 _leaving if {
 	input.request.operation == "CREATE"
-	_text(_object.metadata.deletionTimestamp)
+	_object.metadata.deletionTimestamp != null
 }
 
 _rejudged if input.request.userInfo.username == "system:sallyport"
@@ -114,7 +112,7 @@ _rejudged if input.request.userInfo.username == "system:sallyport"
 _made if {
 	_rejudged
 	input.request.operation == "CREATE"
-	_text(_object.status.instanceID)
+	_object.status.instanceID != ""
 }
 
 # The resources that the request adds.
@@ -313,19 +311,16 @@ _gibi := 1024 * _mebi
 
 _namespace := $"namespace {input.request.namespace}"
 
-# Types.
-
 _known if not _judged
 
 _known if {
 	_judged
-	_text(input.request.namespace)
-	_text(_server)
+	input.request.namespace != ""
+	_server != ""
 	tenants.known_clone(_clone)
 	_known_age
 	_known_server
-	is_array(input.facts.namespaces)
-	every namespace in input.facts.namespaces { _known_namespace(namespace) }
+	every namespace in input.facts.namespaces { namespace.metadata.name }
 	_known_machines
 }
 
@@ -333,52 +328,39 @@ _known_machines if not _limited
 
 _known_machines if {
 	_limited
-	is_array(input.facts.machines)
 	every machine in input.facts.machines { _known_machine(machine) }
 }
 
 # Only what the API server vouches for. What else a machine of another namespace is costs the entries that it counts in.
 _known_machine(machine) if {
-	_text(machine.metadata.namespace)
-	_text(machine.metadata.creationTimestamp)
-	_text(machine.metadata.uid)
+	machine.metadata.namespace != ""
+	machine.metadata.creationTimestamp != null
+	machine.metadata.uid != ""
 	machine.spec.runtime.vsphere.serverRef.name == _server
 }
 
 _sizes(spec) := [size | some resource in ["cpu", "memory"]; size := spec[resource]]
 
 _known_sizes(spec) if {
-	is_object(spec)
 	every size in _sizes(spec) { quantity.known(size) }
 }
 
 _known_age if not _rejudged
 
 _known_age if {
-	_text(_object.metadata.creationTimestamp)
-	_text(_object.metadata.uid)
+	_object.metadata.creationTimestamp != null
+	_object.metadata.uid != ""
 }
 
 _known_server if input.facts.server == null
 
 _known_server if {
 	input.facts.server.metadata.name == _server
-	is_object(input.facts.server.spec)
+	input.facts.server.spec
 	tenants.known(_tenants)
 	every tenant in _tenants { _known_quota(_quota(tenant)) }
 }
 
 _known_quota(quota) if {
-	is_object(quota)
 	every limit in quota { quantity.known(limit) }
-}
-
-_known_namespace(namespace) if {
-	_text(namespace.metadata.name)
-	tenants.known_labels(object.get(namespace.metadata, "labels", {}))
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
 }

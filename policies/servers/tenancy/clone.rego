@@ -159,7 +159,7 @@ _places := [place | some place in tenants.made_at(_located); not _applied(place)
 _applied(place) if {
 	_found
 	place.allowed == "storagePolicies"
-	_text(input.request.object.status.instanceID)
+	input.request.object.status.instanceID != ""
 }
 
 # A name has no path that could be ambiguous.

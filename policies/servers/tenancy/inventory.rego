@@ -102,22 +102,12 @@ _choice(place) := [path |
 	tenants.allows(tenant, object.union(place, {"path": path}))
 ]
 
-_known_status if {
-	is_object(_status)
-	is_array(object.get(_status, "conditions", []))
-	_known_inventory
-	is_string(_node)
-	every host in object.get(_status, "hosts", []) { is_string(host.name) }
-}
-
-_known_inventory if not "inventory" in object.keys(_status)
+_known_inventory if not _status.inventory
 
 _known_inventory if {
-	every kind in object.keys(_kinds) { _known_list(_status.inventory[kind]) }
+	every kind in object.keys(_kinds) { is_boolean(_status.inventory[kind].complete) }
 }
 
-_known_list(list) if {
-	is_boolean(list.complete)
-	is_array(object.get(list, "paths", []))
-	every path in object.get(list, "paths", []) { is_string(path) }
+_known_hosts if {
+	every host in object.get(_status, "hosts", []) { host.name }
 }

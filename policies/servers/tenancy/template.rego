@@ -57,7 +57,6 @@ _template_ref := _vsphere.clone.template.templateRef
 _refers if {
 	_judged
 	not _found
-	is_object(_vsphere.clone.template)
 	"templateRef" in object.keys(_vsphere.clone.template)
 }
 
@@ -91,7 +90,7 @@ _template_here if {
 	not _template_elsewhere
 }
 
-_template_going if _text(_template.metadata.deletionTimestamp)
+_template_going if _template.metadata.deletionTimestamp != null
 
 _template_elsewhere if _template.spec.serverRef.name != _vsphere.serverRef.name
 
@@ -112,11 +111,11 @@ _known_template if input.facts.template == null
 
 _known_template if {
 	_template.metadata.name == _template_ref.name
-	_text(_template.spec.serverRef.name)
-	_text(_template.spec.name)
-	is_array(_template.spec.failureDomains)
+	_template.spec.serverRef.name != ""
+	_template.spec.name != ""
+	_template.spec.failureDomains
 	every domain in _template.spec.failureDomains {
-		_text(domain.name)
+		domain.name != ""
 		tenants.known_path(domain.folder)
 	}
 }

@@ -44,9 +44,7 @@ facts["namespace"] := null if not _judged
 
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}
-	_text(input.request.namespace)
-	is_object(_machine.runtime)
-	is_object(object.get(_machine.runtime, "vsphere", {}))
+	_machine.runtime
 	_known
 }
 
@@ -150,7 +148,7 @@ _unchanged if {
 # that is being deleted only if its spec changes.
 _leaving if {
 	input.request.operation == "CREATE"
-	_text(input.request.object.metadata.deletionTimestamp)
+	input.request.object.metadata.deletionTimestamp != null
 }
 
 _judged if {
@@ -232,8 +230,8 @@ _known if not _judged
 
 _known if {
 	_judged
-	_text(_vsphere.serverRef.name)
-	_text(object.get(_vsphere, "instanceUUID", "none"))
+	_vsphere.serverRef.name != ""
+	object.get(_vsphere, "instanceUUID", "none") != ""
 	tenants.known_path(object.get(_vsphere, "inventoryPath", "/none"))
 	_known_clone
 	_known_template
@@ -249,20 +247,13 @@ _known_server if input.facts.server == null
 
 _known_server if {
 	input.facts.server.metadata.name == _vsphere.serverRef.name
-	is_object(input.facts.server.spec)
+	input.facts.server.spec
 	tenants.known(object.get(input.facts.server.spec, "tenants", []))
-	_known_status
+	_known_inventory
+	_known_hosts
 }
 
 # A namespace that does not exist, or is not in the cache yet, can match an entry by its name.
 _known_namespace if input.facts.namespace == null
 
-_known_namespace if {
-	input.facts.namespace.metadata.name == input.request.namespace
-	tenants.known_labels(_labels)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
-}
+_known_namespace if input.facts.namespace.metadata.name == input.request.namespace

@@ -82,7 +82,7 @@ _spec := input.request.object.spec
 
 _old := input.request.oldObject
 
-_leaving if _text(input.request.object.metadata.deletionTimestamp)
+_leaving if input.request.object.metadata.deletionTimestamp != null
 
 _source_judged if {
 	_spec.source.url
@@ -154,24 +154,21 @@ _list(entries) := concat(", ", sort(entries)) if {
 
 _list(entries) := $"{concat(", ", array.slice(sort(entries), 0, 10))} and {count(entries) - 10} more" if count(entries) > 10
 
-# Types.
-
 _known if _leaving
 
 _known if {
 	not _leaving
 	_known_source(_spec.source)
-	_text(_spec.release)
+	_spec.release != ""
 	_known_old
-	_known_parameters
+	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
 }
 
-_known_source(source) if _text(source.url)
+_known_source(source) if source.url != ""
 
 _known_source(source) if {
-	is_object(source)
-	not "url" in object.keys(source)
-	_text(source.libraryItem.library)
+	not source.url
+	source.libraryItem.library != ""
 }
 
 _known_old if input.request.operation == "CREATE"
@@ -179,29 +176,8 @@ _known_old if input.request.operation == "CREATE"
 _known_old if {
 	input.request.operation == "UPDATE"
 	_known_source(_old.spec.source)
-	_text(_old.spec.release)
-	is_object(object.get(_old, "status", {}))
-	is_array(_domains)
-	every domain in _domains { _known_domain(domain) }
-}
-
-_known_domain(domain) if {
-	is_object(domain)
-	is_string(object.get(domain, "release", ""))
-	versions := object.get(domain, "versions", [])
-	is_array(versions)
-	every version in versions { _text(version.release) }
-}
-
-_known_parameters if {
-	is_array(data.parameters.allowedHosts)
-	every host in data.parameters.allowedHosts { _text(host) }
-	is_array(data.parameters.forbiddenRanges)
-	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
-	is_boolean(data.parameters.allowDowngrade)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
+	_old.spec.release != ""
+	every domain in _domains {
+		every version in object.get(domain, "versions", []) { version.release != "" }
+	}
 }

@@ -35,7 +35,7 @@ facts["namespace"] := null if not _judged
 
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}
-	_text(input.request.namespace)
+	input.request.namespace != ""
 	_known
 }
 
@@ -142,7 +142,7 @@ _tags(spec) := object.get(spec, "tags", [])
 # The API server asks about an update of what is being deleted only if its spec changes.
 _leaving if {
 	input.request.operation == "CREATE"
-	_text(input.request.object.metadata.deletionTimestamp)
+	input.request.object.metadata.deletionTimestamp != null
 }
 
 _judged if {
@@ -258,27 +258,25 @@ _known if not _judged
 
 _known if {
 	_judged
-	_text(_spec.serverRef.name)
+	_spec.serverRef.name != ""
 	_known_domains
 	_known_item
-	is_array(_tags(_spec))
 	every tag in _tags(_spec) { tenants.known_tag(tag) }
 	_known_server
 	_known_namespace
 }
 
 _known_domains if {
-	is_array(_spec.failureDomains)
 	count(_spec.failureDomains) > 0
 	every domain in _spec.failureDomains {
-		_text(domain.name)
+		domain.name != ""
 		every field, _ in _allowing { _known_place(domain[field]) }
 	}
 }
 
 _known_item if _item(_spec) == null
 
-_known_item if _text(_item(_spec).library)
+_known_item if _item(_spec).library != ""
 
 _known_place(path) if tenants.known_path(path)
 
@@ -291,19 +289,11 @@ _known_server if input.facts.server == null
 
 _known_server if {
 	input.facts.server.metadata.name == _spec.serverRef.name
-	is_object(input.facts.server.spec)
+	input.facts.server.spec
 	tenants.known(object.get(input.facts.server.spec, "tenants", []))
 }
 
 # A namespace that does not exist, or is not in the cache yet, can match an entry by its name.
 _known_namespace if input.facts.namespace == null
 
-_known_namespace if {
-	input.facts.namespace.metadata.name == input.request.namespace
-	tenants.known_labels(_labels)
-}
-
-_text(value) if {
-	is_string(value)
-	value != ""
-}
+_known_namespace if input.facts.namespace.metadata.name == input.request.namespace

@@ -226,19 +226,14 @@ test_messages if {
 	endswith(cut, "/dc/n10 and 1 more")
 }
 
-_wrong := {"null": null, "a number": 0, "an empty text": "", "a list": [], "an object": {}}
-
 test_not_understood[note] if {
 	good := _request([_domain({})])
-	some note, change in object.union_n([
-		{$"{field} is {what}": {"domains": [object.union(object.remove(_domain({}), [field]), {field: value})]} |
-			some field, _ in _domain({})
-			some what, value in _wrong
-		},
-		{$"{field} is missing": {"domains": [object.remove(_domain({}), [field])]} | some field, _ in _domain({})},
-		{$"failure domains {what}": {"domains": value} | some what, value in _wrong},
+	some note, domains in object.union_n([
+		{$"{field} is empty": [_domain({field: ""})] | some field, _ in _domain({})},
+		{$"{field} is missing": [object.remove(_domain({}), [field])] | some field, _ in _domain({})},
+		{"a relative path": [_domain({"folder": "Bogus"})], "no failure domains": []},
 	])
-	_verdict == "not understood" with input as {"request": object.union(good, {"object": {"spec": {"failureDomains": change.domains}}}), "facts": _facts([_tenant({})])}
+	_verdict == "not understood" with input as {"request": object.union(good, {"object": {"spec": {"failureDomains": domains}}}), "facts": _facts([_tenant({})])}
 }
 
 test_not_understood_otherwise[note] if {
@@ -246,15 +241,12 @@ test_not_understood_otherwise[note] if {
 	some note, world in {
 		"the operation": object.union(good, {"request": {"operation": "DELETE"}}),
 		"the namespace": object.union(good, {"request": {"namespace": ""}}),
-		"the tags": object.union(good, {"request": _tagged(good.request, "gold")}),
 		"a tag": object.union(good, {"request": _tagged(good.request, [{"category": "kind"}])}),
 		"the library": object.union(good, {"request": _of_item(good.request, "")}),
-		"the item": object.union(good, {"request": {"object": {"spec": {"source": {"libraryItem": "golden"}}}}}),
+		"the item": object.union(good, {"request": {"object": {"spec": {"source": {"libraryItem": {}}}}}}),
 		"the server's name": object.union(good, {"request": {"object": {"spec": {"serverRef": {"name": ""}}}}}),
 		"another server": object.union(good, {"facts": {"server": {"metadata": {"name": "vc-2"}}}}),
-		"the tenants": object.union(good, {"facts": {"server": {"spec": {"tenants": "all"}}}}),
 		"another namespace": object.union(good, {"facts": {"namespace": {"metadata": {"name": "team-b"}}}}),
-		"the labels": object.union(good, {"facts": {"namespace": {"metadata": {"labels": "all"}}}}),
 	}
 	_verdict == "not understood" with input as world
 }
