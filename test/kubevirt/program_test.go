@@ -28,7 +28,9 @@ func TestProgram(t *testing.T) {
 	s.Must(err)
 	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
 	s.Must(err)
-	release, err := install.Start(ctx, s.plane, install.Options{Binary: binary, Logs: logs}) // runtimes.kubevirt.enabled is auto
+	release, err := install.Start(ctx, s.plane, install.Options{Binary: binary, Logs: logs, Values: []string{ // runtimes.kubevirt.enabled is auto
+		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true",
+	}})
 	s.Must(err)
 	t.Cleanup(func() {
 		s.Must(release.Remove())
@@ -40,6 +42,7 @@ func TestProgram(t *testing.T) {
 	namespace := s.namespace()
 	t.Run("created", func(t *testing.T) { s.in(t).created(namespace) })
 	t.Run("adopted", func(t *testing.T) { s.in(t).adopted(namespace) })
+	t.Run("guarded", func(t *testing.T) { s.in(t).guarded(namespace) })
 	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
 }
 
