@@ -47,7 +47,12 @@ const (
 	fatalError = "cdi.kubevirt.io/storage.import.fatalError"
 	// podPhase is set on a claim to the phase of the importer's Pod.
 	podPhase = "cdi.kubevirt.io/storage.pod.phase"
+	// runningReason is set on a claim to the reason why the importer runs or not.
+	runningReason = "cdi.kubevirt.io/storage.condition.running.reason"
 )
+
+// notCreated are reasons for which CDI could not create the importer's Pod. It reports them as a Pod that has failed, and tries again.
+var notCreated = []string{"ErrStartingPod", "ErrExceededQuota"}
 
 // checksumError is the reason of a DataVolume condition if the checksum does not match.
 const checksumError = "ChecksumError"
@@ -269,7 +274,8 @@ func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
 		text += ", PersistentVolumeClaim: " + warning
 	}
 	switch {
-	case claim != nil && claim.Annotations[podPhase] == string(corev1.PodFailed) && claim.Annotations[fatalError] == "":
+	case claim != nil && claim.Annotations[podPhase] == string(corev1.PodFailed) && claim.Annotations[fatalError] == "" &&
+		!slices.Contains(notCreated, claim.Annotations[runningReason]):
 		// CDI neither deletes nor replaces such a Pod.
 		l.fail(v1alpha1.ReasonImportFailed, "the importer's Pod failed, as when it is evicted: "+text, false)
 	case l.overdue():

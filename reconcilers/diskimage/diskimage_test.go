@@ -221,6 +221,16 @@ func TestAttemptsFail(t *testing.T) {
 			claim.Annotations["cdi.kubevirt.io/storage.pod.phase"] = "Failed"
 			w.must(w.Update(w.Context(), &claim))
 		}, v1alpha1.ReasonImportFailed, "the importer's Pod failed", false},
+		"its Pod cannot be created at once": {func(w *world) {
+			w.cdi(progress("1%"))
+			claim := w.claims()[0]
+			claim.Annotations["cdi.kubevirt.io/storage.pod.phase"] = "Failed"
+			claim.Annotations["cdi.kubevirt.io/storage.condition.running.reason"] = "ErrStartingPod"
+			w.must(w.Update(w.Context(), &claim))
+			w.later(time.Second)
+			w.shows(v1alpha1.VMDiskImageImporting, v1alpha1.ReasonImporting)
+			w.now = w.now.Add(15 * time.Minute)
+		}, v1alpha1.ReasonImportStalled, "no progress for 15m", false},
 		"somebody writes a huge number of restarts": {func(w *world) {
 			status := progress("1%")
 			status.RestartCount = math.MaxInt32
