@@ -71,8 +71,9 @@ func newSite(t *testing.T) *site {
 	s.Must(err)
 	crds, err := charts.CRDs()
 	s.Must(err)
-	objects := s.manifests()
-	crds = append(append(crds, s.snapshotCRDs()...), definitions(t, objects)...)
+	objects, defined, err := env.Manifests(ctx, s.programs["cdi-manifests"])
+	s.Must(err)
+	crds = append(append(crds, s.snapshotCRDs()...), defined...)
 	s.plane, err = env.Start(ctx, env.Options{CRDs: crds, ControllerManager: true})
 	s.Must(err)
 	t.Cleanup(func() { s.Must(s.plane.Stop()) })
@@ -116,28 +117,6 @@ func (s *site) daemon(name string, environment []string, args ...string) *env.Da
 	s.Must(err)
 	s.Cleanup(func() { _ = process.Kill() })
 	return process
-}
-
-// manifests returns what CDI's operator would install.
-func (s *site) manifests() (objects []unstructured.Unstructured) {
-	out, err := exec.CommandContext(s.Context(), s.programs["cdi-manifests"]).Output()
-	s.Must(err)
-	list := unstructured.UnstructuredList{}
-	s.Must(json.Unmarshal(out, &list))
-	return list.Items
-}
-
-func definitions(t *testing.T, objects []unstructured.Unstructured) (crds []*apiextensionsv1.CustomResourceDefinition) {
-	for _, o := range objects {
-		if o.GetKind() == "CustomResourceDefinition" {
-			crd := &apiextensionsv1.CustomResourceDefinition{}
-			if err := kruntime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd); err != nil {
-				t.Fatal(err)
-			}
-			crds = append(crds, crd)
-		}
-	}
-	return crds
 }
 
 // snapshotCRDs returns the definitions that belong to the snapshot controller; it waits for those of groups, too.

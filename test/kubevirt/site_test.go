@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"math/big"
@@ -23,7 +22,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -61,11 +59,12 @@ func newSite(t *testing.T) *site {
 	var err error
 	s.programs, err = env.KubeVirt(ctx, t.Logf, true)
 	s.Must(err)
-	objects := s.manifests()
+	objects, defined, err := env.Manifests(ctx, s.programs["kubevirt-manifests"])
+	s.Must(err)
 	crds, err := charts.CRDs()
 	s.Must(err)
 	s.plane, err = env.Start(ctx, env.Options{
-		CRDs: append(crds, definitions(t, objects)...), ControllerManager: true, APIServerFlags: s.frontProxy(),
+		CRDs: append(crds, defined...), ControllerManager: true, APIServerFlags: s.frontProxy(),
 		// Nodes do not send heartbeats.
 		ControllerManagerFlags: map[string]string{"controllers": "*,-node-lifecycle-controller,-taint-eviction-controller"},
 	})
@@ -105,29 +104,6 @@ func (s *site) file(name string, content []byte) string {
 	path := filepath.Join(s.folder, name)
 	s.Must(os.WriteFile(path, content, 0o600))
 	return path
-}
-
-// manifests returns what KubeVirt's operator would install.
-func (s *site) manifests() []unstructured.Unstructured {
-	out, err := exec.CommandContext(s.Context(), s.programs["kubevirt-manifests"]).Output()
-	s.Must(err)
-	list := unstructured.UnstructuredList{}
-	s.Must(json.Unmarshal(out, &list))
-	return list.Items
-}
-
-func definitions(t *testing.T, objects []unstructured.Unstructured) (crds []*apiextensionsv1.CustomResourceDefinition) {
-	for _, o := range objects {
-		if o.GetKind() == "CustomResourceDefinition" {
-			crd := &apiextensionsv1.CustomResourceDefinition{}
-			if err := kruntime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd); err != nil {
-				t.Fatal(err)
-			}
-			crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
-			crds = append(crds, crd)
-		}
-	}
-	return crds
 }
 
 // kubevirt starts virt-api, virt-controller and the agent, with the roles of KubeVirt.

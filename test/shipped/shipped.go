@@ -58,8 +58,8 @@ func Set(t testing.TB) *catalog.Set {
 	return policies
 }
 
-// Arbiter gives the policies as operations are judged by them. It answers them from what the reconciler has read. For
-// all else they are in a cluster in which each node is there and ready, no other machine is moved, and no vCenter is declared.
+// Arbiter returns an arbiter that evaluates the policies for operations. Their facts are what the reconciler has read, and otherwise
+// those of a cluster in which each node exists and is ready, no other machine is moved, and no vCenter is declared.
 func Arbiter(t *testing.T) operation.Arbiter {
 	t.Helper()
 	policies := Set(t)

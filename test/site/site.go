@@ -170,7 +170,7 @@ func (s *Site) start(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// simulate serves a world in which machines do at once what they are told.
+// simulate serves a runtime in memory, which carries out each request at once.
 func (s *Site) simulate() error {
 	s.World = fake.New()
 	s.World.SetAuto(true)
