@@ -25,6 +25,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
 	"sallyport.dev/sallyport/test/double/conformance"
+	"sallyport.dev/sallyport/test/kubevirt/cluster"
 )
 
 func TestConformance(t *testing.T) {
@@ -50,8 +51,8 @@ func moveRefused(t *testing.T, s *site) {
 		s.Must(err)
 		return seen.Power == v1alpha1.PowerRunning && seen.Quiet()
 	})
-	s.Must(s.agent.edit(t.Context(), m.NamespacedName, func(vmi *virtv1.VirtualMachineInstance) {
-		setCondition(vmi, virtv1.VirtualMachineInstanceIsMigratable, false)
+	s.Must(s.Agent.Edit(t.Context(), m.NamespacedName, func(vmi *virtv1.VirtualMachineInstance) {
+		cluster.SetCondition(vmi, virtv1.VirtualMachineInstanceIsMigratable, false)
 		vmi.Status.Conditions = append(vmi.Status.Conditions, virtv1.VirtualMachineInstanceCondition{
 			Type: virtv1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse,
 			Reason: virtv1.VirtualMachineInstanceReasonDisksNotMigratable, Message: "PVC root is not shared", LastTransitionTime: metav1.Now(),
@@ -124,9 +125,9 @@ func (p putter) Put(ctx context.Context, resource string, object types.Namespace
 // connect returns a runtime whose requests meet with faults. It sends no more than some requests a second, since the suite observes in a loop.
 func connect(t *testing.T, s *site, f *faults) *kubevirt.Runtime {
 	t.Helper()
-	config := rest.CopyConfig(s.plane.Config)
+	config := rest.CopyConfig(s.Plane.Config)
 	config.QPS, config.Burst = 60, 20
-	api, err := client.NewWithWatch(config, client.Options{Scheme: s.scheme})
+	api, err := client.NewWithWatch(config, client.Options{Scheme: s.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +170,9 @@ func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {
 			s.in(t).Must(s.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{kubevirt.LabelMachine: string(m.UID)}))
 			return len(list.Items)
 		},
-		IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { s.agent.ignore(key(m), true) },
-		HeedShutdown:   func(_ *testing.T, m runtime.Machine) { s.agent.ignore(key(m), false) },
-		Pause:          func(t *testing.T, m runtime.Machine) { s.in(t).Must(s.agent.setPaused(t.Context(), key(m), true)) },
+		IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { s.Agent.Ignore(key(m), true) },
+		HeedShutdown:   func(_ *testing.T, m runtime.Machine) { s.Agent.Ignore(key(m), false) },
+		Pause:          func(t *testing.T, m runtime.Machine) { s.in(t).Must(s.Agent.SetPaused(t.Context(), key(m), true)) },
 		Spoil: func(t *testing.T, m runtime.Machine) (repair func()) {
 			set := func(strategy string) {
 				patch := fmt.Appendf(nil, `{"spec":{"running":null,"runStrategy":%q}}`, strategy)
@@ -185,7 +186,7 @@ func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {
 			if kind == runtime.TaskCreate {
 				t.Skip("a KubeVirt VirtualMachine exists when the request to create it returns")
 			}
-			return s.agent.hold(key(m), kind)
+			return s.Agent.Hold(key(m), kind)
 		},
 		BeginForeign: func(t *testing.T, m runtime.Machine, kind runtime.TaskKind) { begin(t, s, m, kind) },
 		OtherNode: func(t *testing.T, m runtime.Machine) string {
@@ -268,7 +269,7 @@ func begin(t *testing.T, s *site, m runtime.Machine, kind runtime.TaskKind) {
 		s.in(t).Must(s.Create(t.Context(), move))
 		return
 	}
-	subresources, err := kubevirt.NewSubresources(s.plane.Config)
+	subresources, err := kubevirt.NewSubresources(s.Plane.Config)
 	s.in(t).Must(err)
 	s.in(t).Must(subresources.Put(t.Context(), "virtualmachines", m.NamespacedName, "start", &virtv1.StartOptions{}))
 }

@@ -26,7 +26,7 @@ func (s *site) guarded(namespace string) {
 	vm.Spec.RunStrategy = new(virtv1.RunStrategyManual)
 	s.Must(s.Create(ctx, vm))
 	key := client.ObjectKeyFromObject(vm)
-	api, err := kubevirt.NewSubresources(s.plane.Config)
+	api, err := kubevirt.NewSubresources(s.Plane.Config)
 	s.Must(err)
 	put := func(subresource string, options any) func() error {
 		return func() error { return api.Put(ctx, "virtualmachines", key, subresource, options) }
@@ -45,7 +45,7 @@ func (s *site) guarded(namespace string) {
 	}
 	s.denied("kubevirt-definitions/MachinesExist", remove(s.kubevirtObject()))
 
-	release := s.agent.hold(key, runtime.TaskRelocate)
+	release := s.Agent.Hold(key, runtime.TaskRelocate)
 	begin(s.T.T, s, runtime.Machine{NamespacedName: key}, runtime.TaskRelocate)
 	s.Eventually("the machine is migrated", func() bool {
 		s.Must(s.Get(ctx, key, vmi))

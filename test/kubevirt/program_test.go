@@ -28,7 +28,7 @@ func TestProgram(t *testing.T) {
 	s.Must(err)
 	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
 	s.Must(err)
-	release, err := install.Start(ctx, s.plane, install.Options{Binary: binary, Logs: logs, Values: []string{ // runtimes.kubevirt.enabled is auto
+	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Values: []string{ // runtimes.kubevirt.enabled is auto
 		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true",
 	}})
 	s.Must(err)
@@ -83,7 +83,7 @@ func (s *site) adopted(namespace string) {
 	if s.shows(vm, v1alpha1.VirtualMachineRunning); vm.Status.Incarnation != string(vmi.UID) {
 		s.Errorf("instance %s was adopted as %s", vmi.UID, vm.Status.Incarnation)
 	}
-	subresources, err := kubevirt.NewSubresources(s.plane.Config)
+	subresources, err := kubevirt.NewSubresources(s.Plane.Config)
 	s.Must(err)
 	s.Must(subresources.Put(s.Context(), "virtualmachines", client.ObjectKeyFromObject(theirs), "stop", &virtv1.StopOptions{}))
 	s.Until("the machine is started again", func() (string, bool) {

@@ -1,6 +1,4 @@
-//go:build kubevirt
-
-package kubevirt
+package cluster
 
 import (
 	"context"
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -25,12 +24,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// nodeNames are the nodes of the agent.
-var nodeNames = []string{"node-1", "node-2"}
+// Nodes are the nodes of the agent.
+var Nodes = []string{"node-1", "node-2"}
 
-// agent plays the scheduler, the kubelet and virt-handler of all nodes.
-type agent struct {
-	*site
+// Agent plays the scheduler, the kubelet and virt-handler of all nodes.
+type Agent struct {
+	client.Client
 	handler client.Client // as virt-handler: nobody else may change the status of an instance
 	port    int           // of its API, which resumes instances
 
@@ -39,52 +38,57 @@ type agent struct {
 	held     map[types.NamespacedName]runtime.TaskKind
 }
 
-// newAgent starts an agent, which runs until the test ends.
-func newAgent(s *site) *agent {
-	a := &agent{site: s, ignoring: map[types.NamespacedName]bool{}, held: map[types.NamespacedName]runtime.TaskKind{}}
-	config := rest.CopyConfig(s.plane.Config)
+// newAgent starts an agent, which runs until Stop.
+func (c *Cluster) newAgent(ctx context.Context) (a *Agent, err error) {
+	a = &Agent{Client: c.Client, ignoring: map[types.NamespacedName]bool{}, held: map[types.NamespacedName]runtime.TaskKind{}}
+	config := rest.CopyConfig(c.Plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + installed + ":kubevirt-handler",
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + installed, "system:authenticated"},
+		UserName: "system:serviceaccount:" + Namespace + ":kubevirt-handler",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + Namespace, "system:authenticated"},
 	}
-	var err error
-	a.handler, err = client.New(config, client.Options{Scheme: s.scheme})
-	s.Must(err)
-	a.serve()
-	for _, name := range nodeNames {
-		a.addNode(name)
+	if a.handler, err = client.New(config, client.Options{Scheme: c.Scheme}); err != nil {
+		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
+	if err := c.serveAgent(ctx, a); err != nil {
+		return nil, err
+	}
+	for _, name := range Nodes {
+		if err := a.addNode(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			a.step(ctx)
-			select {
-			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
-			}
-		}
+		wait.UntilWithContext(ctx, a.step, 50*time.Millisecond)
 	}()
-	s.Cleanup(func() {
+	c.undo = append(c.undo, func() {
 		stop()
 		<-done
 	})
-	return a
+	return a, nil
 }
 
-// serve serves the API of virt-handler.
-func (a *agent) serve() {
-	crt, key := a.pair("kubevirt-virt-handler-server-certs")
+// serveAgent serves the API of virt-handler.
+func (c *Cluster) serveAgent(ctx context.Context, a *Agent) error {
+	crt, key, err := c.pair(ctx, "kubevirt-virt-handler-server-certs")
+	if err != nil {
+		return err
+	}
 	pair, err := tls.LoadX509KeyPair(crt, key)
-	a.Must(err)
+	if err != nil {
+		return err
+	}
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert})
-	a.Must(err)
+	if err != nil {
+		return err
+	}
 	a.port = listener.Addr().(*net.TCPAddr).Port
 	routes := http.NewServeMux()
 	routes.HandleFunc("PUT /v1/namespaces/{namespace}/virtualmachineinstances/{name}/unpause", func(w http.ResponseWriter, r *http.Request) {
 		key := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
-		if err := a.setPaused(r.Context(), key, false); err != nil {
+		if err := a.SetPaused(r.Context(), key, false); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -92,18 +96,20 @@ func (a *agent) serve() {
 	})
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }()
-	a.Cleanup(func() { _ = server.Close() })
+	c.undo = append(c.undo, func() { _ = server.Close() })
+	return nil
 }
 
 // addNode creates a node as virt-handler labels it, and virt-handler's Pod there.
-func (a *agent) addNode(name string) {
-	ctx := a.Context()
+func (a *Agent) addNode(ctx context.Context, name string) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", virtv1.NodeSchedulable: "true",
 		"machine-type.node.kubevirt.io/q35": "true", "host-model-cpu.node.kubevirt.io/Skylake": "true",
 		"cpu-model.node.kubevirt.io/Skylake": "true", "cpu-model-migration.node.kubevirt.io/Skylake": "true",
 	}, Annotations: map[string]string{"kubevirt.io/heartbeat": `"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`}}}
-	a.Must(a.Create(ctx, node))
+	if err := a.Create(ctx, node); err != nil {
+		return err
+	}
 	ready := node.DeepCopy()
 	ready.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	ready.Status.Capacity = corev1.ResourceList{
@@ -111,21 +117,26 @@ func (a *agent) addNode(name string) {
 		"devices.kubevirt.io/kvm": resource.MustParse("1k"), "devices.kubevirt.io/tun": resource.MustParse("1k"),
 	}
 	ready.Status.Allocatable = ready.Status.Capacity
-	a.Must(a.Status().Patch(ctx, ready, client.MergeFrom(node)))
+	if err := a.Status().Patch(ctx, ready, client.MergeFrom(node)); err != nil {
+		return err
+	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: installed, Name: "virt-handler-" + name, Labels: map[string]string{virtv1.AppLabel: "virt-handler"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "virt-handler-" + name, Labels: map[string]string{virtv1.AppLabel: "virt-handler"}},
 		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "virt-handler", Image: "virt-handler"}}},
 	}
-	a.Eventually("the ServiceAccount of Pods exists", func() bool { return a.Create(ctx, pod) == nil })
+	err := await(ctx, "the ServiceAccount of Pods exists", func(ctx context.Context) bool { return a.Create(ctx, pod) == nil })
+	if err != nil {
+		return err
+	}
 	runs := pod.DeepCopy()
 	runs.Status.Phase, runs.Status.PodIP = corev1.PodRunning, "127.0.0.1"
 	runs.Status.PodIPs = []corev1.PodIP{{IP: runs.Status.PodIP}}
 	runs.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	a.Must(a.Status().Patch(ctx, runs, client.MergeFrom(pod)))
+	return a.Status().Patch(ctx, runs, client.MergeFrom(pod))
 }
 
 // step lets all Pods and instances go on. What fails is tried again in the next step.
-func (a *agent) step(ctx context.Context) {
+func (a *Agent) step(ctx context.Context) {
 	var pods corev1.PodList
 	var instances virtv1.VirtualMachineInstanceList
 	if a.List(ctx, &pods, client.MatchingLabels{virtv1.AppLabel: "virt-launcher"}) != nil || a.List(ctx, &instances) != nil {
@@ -147,7 +158,7 @@ func (a *agent) step(ctx context.Context) {
 	}
 }
 
-func (a *agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
+func (a *Agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
 	_, isTarget := pod.Labels[virtv1.MigrationJobLabel]
 	over := vmi == nil || vmi.IsFinal()
 	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left
@@ -181,8 +192,8 @@ func (a *agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.Virtua
 }
 
 // schedule binds a Pod to a node that its node selector allows. A target of a migration gets another node than the instance has.
-func (a *agent) schedule(ctx context.Context, pod *corev1.Pod, isTarget bool, vmi *virtv1.VirtualMachineInstance) {
-	for _, name := range nodeNames {
+func (a *Agent) schedule(ctx context.Context, pod *corev1.Pod, isTarget bool, vmi *virtv1.VirtualMachineInstance) {
+	for _, name := range Nodes {
 		node := &corev1.Node{}
 		if a.Get(ctx, client.ObjectKey{Name: name}, node) != nil || isTarget && vmi != nil && vmi.Status.NodeName == name {
 			continue
@@ -198,7 +209,7 @@ func (a *agent) schedule(ctx context.Context, pod *corev1.Pod, isTarget bool, vm
 }
 
 // stepInstance lets an instance go on, and reports whether it has changed.
-func (a *agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
+func (a *Agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 	key := client.ObjectKeyFromObject(vmi)
 	a.mu.Lock()
 	ignores, held := a.ignoring[key], a.held[key]
@@ -231,7 +242,7 @@ func run(vmi *virtv1.VirtualMachineInstance) {
 	for _, condition := range []virtv1.VirtualMachineInstanceConditionType{
 		virtv1.VirtualMachineInstanceIsMigratable, virtv1.VirtualMachineInstanceIsStorageLiveMigratable, virtv1.VirtualMachineInstanceAgentConnected,
 	} {
-		setCondition(vmi, condition, true)
+		SetCondition(vmi, condition, true)
 	}
 }
 
@@ -258,7 +269,8 @@ func migrate(vmi *virtv1.VirtualMachineInstance, held bool) bool {
 	return true
 }
 
-func setCondition(vmi *virtv1.VirtualMachineInstance, condition virtv1.VirtualMachineInstanceConditionType, is bool) {
+// SetCondition adds a condition that is true, or removes it.
+func SetCondition(vmi *virtv1.VirtualMachineInstance, condition virtv1.VirtualMachineInstanceConditionType, is bool) {
 	vmi.Status.Conditions = slices.DeleteFunc(vmi.Status.Conditions, func(c virtv1.VirtualMachineInstanceCondition) bool { return c.Type == condition })
 	if is {
 		vmi.Status.Conditions = append(vmi.Status.Conditions, virtv1.VirtualMachineInstanceCondition{
@@ -267,15 +279,15 @@ func setCondition(vmi *virtv1.VirtualMachineInstance, condition virtv1.VirtualMa
 	}
 }
 
-// setPaused pauses or resumes an instance.
-func (a *agent) setPaused(ctx context.Context, key types.NamespacedName, paused bool) error {
-	return a.edit(ctx, key, func(vmi *virtv1.VirtualMachineInstance) {
-		setCondition(vmi, virtv1.VirtualMachineInstancePaused, paused)
+// SetPaused pauses or resumes an instance.
+func (a *Agent) SetPaused(ctx context.Context, key types.NamespacedName, paused bool) error {
+	return a.Edit(ctx, key, func(vmi *virtv1.VirtualMachineInstance) {
+		SetCondition(vmi, virtv1.VirtualMachineInstancePaused, paused)
 	})
 }
 
-// edit changes an instance as virt-handler does.
-func (a *agent) edit(ctx context.Context, key types.NamespacedName, change func(*virtv1.VirtualMachineInstance)) error {
+// Edit changes an instance as virt-handler does.
+func (a *Agent) Edit(ctx context.Context, key types.NamespacedName, change func(*virtv1.VirtualMachineInstance)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // virt-controller writes the instance, too
 		vmi := &virtv1.VirtualMachineInstance{}
 		if err := a.Get(ctx, key, vmi); err != nil {
@@ -286,15 +298,15 @@ func (a *agent) edit(ctx context.Context, key types.NamespacedName, change func(
 	})
 }
 
-// ignore has the guest of an instance ignore requests to shut down.
-func (a *agent) ignore(key types.NamespacedName, ignores bool) {
+// Ignore has the guest of an instance ignore requests to shut down.
+func (a *Agent) Ignore(key types.NamespacedName, ignores bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ignoring[key] = ignores
 }
 
-// hold keeps a task of an instance from ending until release is called.
-func (a *agent) hold(key types.NamespacedName, kind runtime.TaskKind) (release func()) {
+// Hold keeps a task of an instance from ending until release is called.
+func (a *Agent) Hold(key types.NamespacedName, kind runtime.TaskKind) (release func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.held[key] = kind
