@@ -190,8 +190,8 @@ bin:
 
 .PHONY: demo
 demo: export CGO_ENABLED = 0
-demo: ## Show Sallyport on a local control plane and a simulated vCenter (ALL=1 shows more, SCRIPT=1 ends with a verdict)
-	$(GO) run ./cmd/demo/build $(if $(filter 1,$(ALL)),--all) $(if $(filter 1,$(SCRIPT)),--script)
+demo: ## Show Sallyport on a local control plane and a simulated vCenter (RUNTIME=kubevirt: on KubeVirt; ALL=1 shows more, SCRIPT=1 ends with a verdict)
+	$(GO) run ./cmd/demo/build $(if $(filter 1,$(ALL)),--all) $(if $(filter 1,$(SCRIPT)),--script) $(if $(RUNTIME),--runtime $(RUNTIME))
 
 .PHONY: demo-binary
 demo-binary: export CGO_ENABLED = 0

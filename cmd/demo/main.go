@@ -24,7 +24,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-const help = `Usage: sallyport-demo [--all] [--script]
+const help = `Usage: sallyport-demo [--all] [--script] [--runtime kubevirt]
 
 Starts a Kubernetes control plane and a simulated vCenter on this machine and installs Sallyport with Helm. Then it runs kubectl
 commands to show which requests are allowed, denied and superseded, how policies are edited, and, with --all, what happens during an
@@ -48,9 +48,14 @@ func main() {
 	all := flag.Bool("all", false, "also boot a machine from an image, upgrade Sallyport, and replace its replicas and its certificate, which takes half a minute longer")
 	script := flag.Bool("script", false, "uninstall Sallyport after the walk and exit: code 0 on success, 1 on failure")
 	first := flag.Bool("denial", true, "begin with a denial that needs no cluster")
+	where := flag.String("runtime", "vsphere", "where the machines run: vsphere, a simulated vCenter, or kubevirt, the real virt-api and virt-controller of KubeVirt")
 	flag.Parse()
+	if *where != "vsphere" && *where != "kubevirt" {
+		fmt.Fprintf(os.Stderr, "--runtime: must be vsphere or kubevirt, is %q\n", *where)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := runDemo(ctx, os.Stdout, *first, *all, *script)
+	err := runDemo(ctx, os.Stdout, options{first: *first, all: *all, script: *script, onKubeVirt: *where == "kubevirt"})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -65,10 +70,13 @@ func isSallyport(args []string) bool {
 	return plugged || filepath.Base(args[0]) == sallyport || len(args) > 1 && args[1] == testrun.Subcommand
 }
 
+// options are those of the command line.
+type options struct{ first, all, script, onKubeVirt bool }
+
 // runDemo starts the demo, runs the walk, and stops everything, even after an error.
-func runDemo(ctx context.Context, out io.Writer, first, all, script bool) (err error) {
+func runDemo(ctx context.Context, out io.Writer, o options) (err error) {
 	p := terminal.NewPrinter(out)
-	s, err := newStage(ctx, p, first)
+	s, err := newStage(ctx, p, o.first, o.onKubeVirt)
 	defer func() {
 		err = errors.Join(err, s.close())
 		if ctx.Err() != nil {
@@ -76,13 +84,13 @@ func runDemo(ctx context.Context, out io.Writer, first, all, script bool) (err e
 		}
 	}()
 	if err == nil {
-		err = (&show{Printer: p, stage: s, ctx: ctx}).walk(all, script)
+		err = (&show{Printer: p, stage: s, ctx: ctx}).walk(o.all, o.script)
 	}
 	switch {
 	case ctx.Err() != nil:
 		p.Say("")
 		return errors.New("the demo was interrupted before its end")
-	case err != nil || script:
+	case err != nil || o.script:
 		return err
 	}
 	s.explain(p)

@@ -23,10 +23,10 @@ const barred = "stop --force is not allowed"
 
 func (s *show) rules() {
 	s.chapter("Edit a policy",
-		"Policies are objects in the cluster. Helm installs them, and kubectl edits them. For this chapter, the vCenter hangs when it powers on\n"+
-			"web-2.")
+		"Policies are objects in the cluster. Helm installs them, and kubectl edits them. For this chapter, "+s.place.name()+" hangs when it\n"+
+			"powers on web-2.")
 	s.kubectl("sallyport policies", edited, "current")
-	s.powersOn = s.vcenter.Hold(inventory+web2, runtime.TaskPowerOn)
+	s.powersOn = s.place.hold(web2, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-2")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	s.tell("In the shipped policy, stop --force supersedes start. The following edit, with sed as the editor, lets no operation supersede start.\n" +
@@ -101,10 +101,10 @@ func (s *show) outlasts() {
 }
 
 func (s *show) reset() {
-	s.chapter("Reset policies", "The start operation is still in progress. Now the vCenter continues, and powers the machine on exactly once:")
+	s.chapter("Reset policies", "The start operation is still in progress. Now "+s.place.name()+" continues, and powers the machine on exactly once:")
 	s.powersOn()
 	s.kubectl("wait svmop/OPERATION --for=condition=Completed --timeout=2m")
-	s.vCenterSays(web2, on, s.home(), 2)
+	s.placeSays(web2, on, 2)
 	s.tell("Reset edited policies to the shipped version:")
 	s.kubectl("sallyport policies reset policies-self "+edited, edited)
 	s.noted()
@@ -155,8 +155,12 @@ func (s *show) leave() {
 	s.tell("Now the objects can be deleted without waiting for finalizers. The machines do not change:")
 	s.kubectl("delete crd -l app.kubernetes.io/part-of=sallyport --timeout=2m", "virtualmachines")
 	// Kubernetes waits for five seconds before it empties a namespace, and nothing here waits for that.
-	s.kubectl("delete namespace sallyport-system " + team + " " + strangers + " --wait=false")
-	s.vCenterSays(web1, on, s.home(), 2)
-	s.vCenterSays(web2, off, s.home(), 2)
-	s.vCenterSays(db1, on, s.home(), 2)
+	if s.vcenter == nil {
+		s.kubectl("delete namespace sallyport-system --wait=false")
+	} else {
+		s.kubectl("delete namespace sallyport-system " + team + " " + strangers + " --wait=false")
+	}
+	s.placeSays(web1, on, 2)
+	s.placeSays(web2, off, 2)
+	s.placeSays(db1, on, 2)
 }

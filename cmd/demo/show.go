@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
@@ -30,7 +29,7 @@ type show struct {
 	last     string // the name of the operation that was created last
 	dense    bool   // what was shown last is many lines, and needs a gap below it
 	client   *client
-	powersOn func() // has the vCenter power web-2 on, when that hangs
+	powersOn func() // has web-2 powered on, when that hangs
 	drained  func() // waits for kubectl drain
 }
 
@@ -197,23 +196,6 @@ func (s *show) reads(what, text string, wanted []string) {
 type failure string
 
 func (s *show) fail(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
-
-var words = map[v1alpha1.PowerState]string{
-	v1alpha1.PowerRunning: "poweredOn", v1alpha1.PowerStopped: "poweredOff", v1alpha1.PowerPaused: "suspended",
-}
-
-// vCenterSays prints and checks the state of a machine in the vCenter, without waiting.
-func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host string, powerOns int) {
-	is := s.vcenter.State(inventory + machine)
-	text := fmt.Sprintf("vCenter says: %s is %s on %s; power-ons so far: %d", machine, words[is.Power], is.Host, is.PowerOns)
-	if is.Busy {
-		text += "; a task is in progress"
-	}
-	s.note("%s", text)
-	if is.Power != power || is.Host != host || is.PowerOns != powerOns {
-		s.fail("%s; expected %s on %s and %d power-ons", text, words[power], host, powerOns)
-	}
-}
 
 // until polls until a condition holds.
 func (s *show) until(what string, seen func() bool) {

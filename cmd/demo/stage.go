@@ -27,21 +27,19 @@ import (
 // The machines of the demo.
 const web1, web2, db1 = "web-1", "web-2", "db-1"
 
-// inventory is the folder that they are in.
-const inventory = "/DC0/vm/"
-
 // The login of Sallyport at the vCenter.
 const loginName, loginPassword = "sallyport@vsphere.local", "between-two-doors"
 
 // visible is how long a task of the vCenter takes, and the interval at which the managers poll it.
 const visible = 150 * time.Millisecond
 
-// stage is the environment of the demo: a control plane, a vCenter, the installation of Sallyport, and a temporary folder.
+// stage is the environment of the demo: a control plane, the place of the machines, the installation of Sallyport, and a temporary folder.
 type stage struct {
 	dir       string
 	plane     *env.ControlPlane
 	api       ctrlclient.Client
-	vcenter   *vcsim.VCenter
+	place     place
+	vcenter   *vcsim.VCenter // nil if the place is KubeVirt
 	sallyport *install.Sallyport
 	options   install.Options
 	kubelet   *install.Kubelet // nil until there are pods
@@ -52,7 +50,7 @@ type stage struct {
 }
 
 // newStage also returns the stage with an error, so that the caller can close it.
-func newStage(ctx context.Context, p terminal.Printer, first bool) (s *stage, err error) {
+func newStage(ctx context.Context, p terminal.Printer, first, onKubeVirt bool) (s *stage, err error) {
 	s = &stage{}
 	if s.dir, err = os.MkdirTemp("", "sallyport-demo-"); err != nil {
 		return s, err
@@ -61,6 +59,13 @@ func newStage(ctx context.Context, p terminal.Printer, first bool) (s *stage, er
 	// The programs collect garbage less often: the demo has more memory than time.
 	if err := errors.Join(s.keepTemporaries(), s.linkPrograms(), os.Setenv("GOGC", cmp.Or(os.Getenv("GOGC"), "400"))); err != nil {
 		return s, err
+	}
+	startPlace := s.startVCenter
+	if onKubeVirt {
+		startPlace = s.startKubeVirt
+		if err := s.prepareKubeVirt(ctx, p); err != nil {
+			return s, err
+		}
 	}
 	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver, kube-controller-manager) ...")
 	started, shown := make(chan error, 1), make(chan struct{})
@@ -79,7 +84,7 @@ func newStage(ctx context.Context, p terminal.Printer, first bool) (s *stage, er
 	if err != nil {
 		return s, err
 	}
-	for _, start := range []func(context.Context, terminal.Printer) error{s.startVCenter, s.unpackSallyport} {
+	for _, start := range []func(context.Context, terminal.Printer) error{startPlace, s.unpackSallyport} {
 		if err := start(ctx, p); err != nil {
 			return s, err
 		}
@@ -125,9 +130,13 @@ func (s *stage) startControlPlane(ctx context.Context, logf func(string, ...any)
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	interruptible := context.AfterFunc(ctx, end)
 	var err error
-	s.plane, err = env.Start(lasting, env.Options{
-		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), Logf: logf,
-	})
+	options := env.Options{ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), Logf: logf}
+	if k, is := s.place.(*kubeVirt); is {
+		if err := k.Configure(&options); err != nil {
+			return err
+		}
+	}
+	s.plane, err = env.Start(lasting, options)
 	interruptible()
 	if err != nil {
 		return err
@@ -147,6 +156,7 @@ func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error
 	if s.vcenter, err = vcsim.Start(vcsim.Options{Step: visible}); err != nil {
 		return err
 	}
+	s.place = vSphere{s.vcenter}
 	s.onClose(func() error { s.vcenter.Close(); return nil })
 	s.vcenter.SetUser(url.UserPassword(loginName, loginPassword))
 	for _, name := range []string{web1, web2, db1} {

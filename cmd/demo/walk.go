@@ -27,14 +27,9 @@ func (s *show) walk(all, toTheEnd bool) (err error) {
 			panic(what)
 		}
 	}()
-	chapters := []func(){
-		s.install, s.declare, s.adopt, s.podMachine, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards,
-	}
-	if all {
-		chapters = append(chapters, s.images, s.rules, s.keeps, s.outlasts)
-	} else {
-		chapters = append(chapters, s.rules)
+	chapters := s.chaptersOnVSphere(all)
+	if s.vcenter == nil {
+		chapters = s.chaptersOnKubeVirt(all)
 	}
 	chapters = append(chapters, s.reset)
 	if toTheEnd {
@@ -47,6 +42,31 @@ func (s *show) walk(all, toTheEnd bool) (err error) {
 	return nil
 }
 
+func (s *show) chaptersOnVSphere(all bool) []func() {
+	chapters := []func(){
+		s.install, s.team, s.declare, s.adopt, s.podMachine, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
+		s.make, s.replaceTemplate, s.moves, s.pool, s.movedByDrain, s.guards,
+	}
+	if all {
+		chapters = append(chapters, s.images)
+	}
+	return append(chapters, s.policies(all)...)
+}
+
+func (s *show) chaptersOnKubeVirt(all bool) []func() {
+	chapters := []func(){
+		s.install, s.team, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.makeOnKubeVirt, s.guardsOfKubeVirt, s.guards,
+	}
+	return append(chapters, s.policies(all)...)
+}
+
+func (s *show) policies(all bool) []func() {
+	if all {
+		return []func(){s.rules, s.keeps, s.outlasts}
+	}
+	return []func(){s.rules}
+}
+
 // namespace is the argument for commands on Sallyport's own objects.
 const namespace = " --namespace " + install.Namespace
 
@@ -57,19 +77,32 @@ func (s *show) install() {
 	s.chapter("Install Sallyport with Helm",
 		"Two replicas evaluate requests; the leader also reconciles. This control plane has no nodes: pods run as processes on this\n"+
 			"machine with their ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
-	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,runtimes.pod.enabled=true,"+
-		"diskImages.enabled=true,runtimes.pod.snapshots.repository=%s", install.Release, namespace, install.Port, s.registry.Repository()), "deployed")
+	values := "runtimes.pod.enabled=true,diskImages.enabled=true,runtimes.pod.snapshots.repository=" + s.registry.Repository()
+	if s.vcenter == nil { // runtimes.kubevirt.enabled is auto
+		values = "policies.kubevirt-machines.enabled=true,policies.kubevirt-definitions.enabled=true"
+	}
+	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,%s",
+		install.Release, namespace, install.Port, values), "deployed")
 	s.attempt("running the pods", s.runPods)
 	s.kubectl(rollout, "successfully rolled out")
 	s.kubectl("get pods"+namespace, "1/1")
 	s.attempt("waiting for the webhooks", s.sallyport.AwaitJudgement)
 }
 
-func (s *show) declare() {
+func (s *show) team() {
+	if s.vcenter == nil {
+		s.chapter("Set up a team", "The machines of KubeVirt are in the namespace of the team.")
+		s.kubectl("config set-context --current --namespace " + team)
+		s.kubectl("get virtualmachines.kubevirt.io", web1, web2, db1)
+		return
+	}
 	s.chapter("Set up a team",
 		"An administrator creates a namespace for a team, the vCenter credentials of Sallyport, and a VSphereServer with the tenants.")
 	s.kubectl("create namespace " + team)
 	s.kubectl("config set-context --current --namespace " + team)
+}
+
+func (s *show) declare() {
 	s.kubectl(fmt.Sprintf("create secret generic vc-1-login --namespace sallyport-system --from-literal=username=%s --from-literal=password=%s",
 		loginName, loginPassword))
 	s.create(fmt.Sprintf(`
@@ -96,29 +129,20 @@ spec:
 	s.kubectl("get svsrv", "vc-1")
 }
 
-func machine(name, runPolicy string) string {
-	return fmt.Sprintf(`
-apiVersion: sallyport.dev/v1alpha1
-kind: VirtualMachine
-metadata: {name: %[1]s}
-spec: {runPolicy: %[2]s, runtime: {vsphere: {serverRef: {name: vc-1}, inventoryPath: %[3]s%[1]s}}}
-`, name, runPolicy, inventory)
-}
-
 func (s *show) adopt() {
 	s.chapter("Adopt existing machines", "web-1 and web-2 are started and stopped manually; db-1 must always run.")
-	s.settled(machine(web1, "Manual"), install.Admitted)
-	s.create(machine(web1, "Manual") + "---" + machine(web2, "Manual") + "---" + machine(db1, "AlwaysOn"))
+	s.settled(s.place.manifest(web1, "Manual"), install.Admitted)
+	s.create(s.place.manifest(web1, "Manual") + "---" + s.place.manifest(web2, "Manual") + "---" + s.place.manifest(db1, "AlwaysOn"))
 	s.kubectl("wait svm --all --for=condition=Ready --timeout=2m")
 	s.kubectl("get svm -o wide", "Stopped", "Running")
 }
 
 func (s *show) stopOverStart() {
-	s.chapter("A stop supersedes a start that hangs", "For this chapter, the vCenter hangs when it powers on web-1.")
-	release := s.vcenter.Hold(inventory+web1, runtime.TaskPowerOn)
+	s.chapter("A stop supersedes a start that hangs", "For this chapter, "+s.place.name()+" hangs when it powers on web-1.")
+	release := s.place.hold(web1, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-1")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
-	s.vCenterSays(web1, off, s.home(), 0)
+	s.placeSays(web1, off, 0)
 	s.tell("The start takes long, so a user starts web-1 again. The request is denied; the message says what blocks it and what is allowed:")
 	s.settled(operation("{type: Start, virtualMachineName: web-1}"), s.last)
 	s.denied("sallyport start web-1", "", "OperationInProgress", s.last, "start is not allowed because", "allowed now: stop, stop --force")
@@ -127,7 +151,7 @@ func (s *show) stopOverStart() {
 	s.tell("A stop supersedes a start. Sallyport cancels the power-on, and web-1 stays off:")
 	start := s.last
 	s.kubectl("sallyport stop web-1 --wait", "Completed, Succeeded")
-	s.vCenterSays(web1, off, s.home(), 0)
+	s.placeSays(web1, off, 0)
 	s.kubectl("get svmop", start, "Superseded", "Succeeded")
 	release()
 }
@@ -135,31 +159,31 @@ func (s *show) stopOverStart() {
 func (s *show) forcedStop() {
 	s.chapter("A forced stop supersedes a stop that the guest ignores",
 		"For this chapter, the guest of web-2 ignores shutdown requests.")
-	s.vcenter.IgnoreShutdown(inventory + web2)
+	s.place.ignoreShutdown(web2)
 	s.kubectl("sallyport stop web-2")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	s.kubectl("sallyport why svmop OPERATION", "guest")
-	s.vCenterSays(web2, on, s.home(), 1)
+	s.placeSays(web2, on, 1)
 	s.tell("A start is denied while the stop is in progress. stop --force is allowed; Sallyport never forces a stop by itself:")
 	s.settled(operation("{type: Start, virtualMachineName: web-2}"), s.last)
 	s.denied("sallyport start web-2", "", "OperationInProgress", s.last, "allowed now: stop --force, restart --force")
 	s.kubectl("sallyport stop web-2 --force --wait", "Completed, Succeeded")
-	s.vCenterSays(web2, off, s.home(), 1)
+	s.placeSays(web2, off, 1)
 }
 
 func (s *show) restartOverMigration() {
 	s.chapter("A restart supersedes a migration",
-		"The vCenter powers on web-1 now, but it hangs when it migrates web-1 to another host.")
+		s.place.name()+" powers on web-1 now, but it hangs when it migrates web-1 to another host.")
 	s.kubectl("sallyport start web-1 --wait", "Completed, Succeeded")
-	s.vCenterSays(web1, on, s.home(), 1)
-	release := s.vcenter.Hold(inventory+web1, runtime.TaskRelocate)
-	s.kubectl("sallyport migrate web-1 --to " + s.vcenter.OtherHost(inventory+web1))
+	s.placeSays(web1, on, 1)
+	release := s.place.hold(web1, runtime.TaskRelocate)
+	s.kubectl("sallyport migrate web-1 --to " + s.place.other())
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	migration := s.last
-	s.vCenterSays(web1, on, s.home(), 1)
+	s.placeSays(web1, on, 1)
 	s.tell("A restart supersedes the migration. Sallyport cancels the migration and restarts web-1 on its original host:")
 	s.kubectl("sallyport restart web-1 --wait", "Completed, Succeeded")
-	s.vCenterSays(web1, on, s.home(), 2)
+	s.placeSays(web1, on, 2)
 	s.kubectl("sallyport why svmop "+migration, "Superseded", s.last)
 	release()
 }
@@ -168,12 +192,12 @@ func (s *show) alwaysOn() {
 	s.chapter("A machine that must always run", "db-1 has run policy AlwaysOn, so stop is denied:")
 	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "stop is not allowed because its run policy is AlwaysOn")
 	s.tell("If its guest shuts down, Sallyport starts the machine again:")
-	release := s.vcenter.Hold(inventory+db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
-	s.vcenter.SetPower(inventory+db1, off)
-	s.vCenterSays(db1, off, s.home(), 1)
+	release := s.place.hold(db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
+	s.place.shutDown(db1)
+	s.placeSays(db1, off, 1)
 	release()
-	s.until("db-1 is on again", func() bool { return s.vcenter.State(inventory+db1).Power == on })
-	s.vCenterSays(db1, on, s.home(), 2)
+	s.until("db-1 is on again", func() bool { return s.place.state(db1).power == on })
+	s.placeSays(db1, on, 2)
 	s.until("the events tell it", func() bool {
 		events := &corev1.EventList{}
 		err := s.api.List(s.ctx, events, ctrlclient.InNamespace(team), ctrlclient.MatchingFields{"involvedObject.name": db1, "reason": "AsWanted"})
@@ -185,7 +209,7 @@ func (s *show) alwaysOn() {
 func (s *show) stranger() {
 	s.chapter("A namespace without access to the vCenter", "team-b is not a tenant of vc-1, so it cannot adopt db-1.")
 	s.kubectl("create namespace " + strangers)
-	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
+	s.denied("create --namespace "+strangers+" -f -", s.place.manifest(db1, "Manual"), "NamespaceNotAllowed")
 	s.tell("The results of all admitted operations:")
 	s.kubectl("get svmop", "Superseded", "Succeeded")
 }
@@ -200,6 +224,3 @@ func (s *show) guards() {
 	s.kubectl("label deployments runners -n team-a sallyport.dev/deletion-protection=enabled")
 	s.denied("delete namespace "+team, "", "NamespaceHoldsProtected", "deployments.apps/runners")
 }
-
-// home is the initial host of all machines.
-func (s *show) home() string { return s.vcenter.Hosts()[0] }

@@ -36,11 +36,15 @@ type Agent struct {
 	mu       sync.Mutex
 	ignoring map[types.NamespacedName]bool
 	held     map[types.NamespacedName]runtime.TaskKind
+	boots    map[types.NamespacedName]int
 }
 
 // newAgent starts an agent, which runs until Stop.
 func (c *Cluster) newAgent(ctx context.Context) (a *Agent, err error) {
-	a = &Agent{Client: c.Client, ignoring: map[types.NamespacedName]bool{}, held: map[types.NamespacedName]runtime.TaskKind{}}
+	a = &Agent{
+		Client: c.Client, ignoring: map[types.NamespacedName]bool{}, held: map[types.NamespacedName]runtime.TaskKind{},
+		boots: map[types.NamespacedName]int{},
+	}
 	config := rest.CopyConfig(c.Plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + Namespace + ":kubevirt-handler",
@@ -152,8 +156,11 @@ func (a *Agent) step(ctx context.Context) {
 	}
 	for i := range instances.Items {
 		vmi := &instances.Items[i]
-		if a.stepInstance(vmi) {
-			_ = a.handler.Update(ctx, vmi)
+		before := vmi.Status.Phase
+		if a.stepInstance(vmi) && a.handler.Update(ctx, vmi) == nil && before != vmi.Status.Phase && vmi.Status.Phase == virtv1.Running {
+			a.mu.Lock()
+			a.boots[client.ObjectKeyFromObject(vmi)]++
+			a.mu.Unlock()
 		}
 	}
 }
@@ -315,4 +322,11 @@ func (a *Agent) Hold(key types.NamespacedName, kind runtime.TaskKind) (release f
 		defer a.mu.Unlock()
 		delete(a.held, key)
 	}
+}
+
+// Boots returns how often instances of a machine have booted.
+func (a *Agent) Boots(key types.NamespacedName) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.boots[key]
 }
