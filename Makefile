@@ -135,6 +135,7 @@ test-cdi: ## Have images imported, used and deleted by the real controllers of C
 test-kubevirt: ## Run machines with the real virt-api and virt-controller of KubeVirt, which it builds first
 	$(GO) run ./test/env/build -kubevirt
 	$(gotest) -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
+	$(gotest) -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo
 
 # It writes some 50,000 objects and statuses into an API server, which takes some minutes.
 MACHINES ?= 10000

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
-	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
@@ -126,10 +125,10 @@ func (s *show) makeOnKubeVirt() {
 	s.kubectl("sallyport migrate shop-1 --to "+cluster.Nodes[1]+" --wait", "Completed, Succeeded")
 	s.kubectl("get svm shop-1 -o wide", "Running", cluster.Nodes[1])
 	s.kubectl("delete svm shop-1 --timeout=2m")
-	s.until("the machine is gone", func() bool {
-		vm := &virtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "shop-1"}}
-		return ctrlclient.IgnoreNotFound(s.api.Get(s.ctx, ctrlclient.ObjectKeyFromObject(vm), vm)) == nil && vm.UID == ""
-	})
+	s.kubectl("get virtualmachines.kubevirt.io", db1, web1, web2)
+	if is := s.place.state("shop-1"); is.power != "" {
+		s.fail("VirtualMachine shop-1 of KubeVirt still exists: %+v", is)
+	}
 }
 
 func (s *show) guardsOfKubeVirt() {

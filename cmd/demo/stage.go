@@ -189,8 +189,10 @@ func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 		s.onClose(file.Close)
 		*writer = file
 	}
-	if err := s.startRegistry(); err != nil {
-		return err
+	if s.vcenter != nil { // there are machines of the pod runtime, too
+		if err := s.startRegistry(); err != nil {
+			return err
+		}
 	}
 	if s.sallyport, err = install.Unpack(s.plane); err != nil {
 		return err

@@ -75,11 +75,11 @@ const rollout = "rollout status deployment/" + install.Release + namespace + " -
 
 func (s *show) install() {
 	s.chapter("Install Sallyport with Helm",
-		"Two replicas evaluate requests; the leader also reconciles. This control plane has no nodes: pods run as processes on this\n"+
-			"machine with their ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
-	values := "runtimes.pod.enabled=true,diskImages.enabled=true,runtimes.pod.snapshots.repository=" + s.registry.Repository()
-	if s.vcenter == nil { // runtimes.kubevirt.enabled is auto
-		values = "policies.kubevirt-machines.enabled=true,policies.kubevirt-definitions.enabled=true"
+		"Two replicas evaluate requests; the leader also reconciles. Pods run as processes on this computer, with their\n"+
+			"ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
+	values := "policies.kubevirt-machines.enabled=true,policies.kubevirt-definitions.enabled=true" // runtimes.kubevirt.enabled is auto
+	if s.vcenter != nil {
+		values = "runtimes.pod.enabled=true,diskImages.enabled=true,runtimes.pod.snapshots.repository=" + s.registry.Repository()
 	}
 	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,%s",
 		install.Release, namespace, install.Port, values), "deployed")
