@@ -115,6 +115,7 @@ func TestSchemaDecides(t *testing.T) {
 		"one of its own name":              {kind: machine, spec: "{runtime: {kubevirt: {}}}"},
 		"another one later":                {kind: machine, spec: "{runtime: {kubevirt: {name: b}}}", old: "{runtime: {kubevirt: {name: a}}}", want: "spec.runtime.kubevirt.name cannot change"},
 		"its size":                         {kind: machine, spec: "{cpu: 2, runtime: {kubevirt: {}}}", want: "spec.cpu and spec.memory are not allowed for an adopted machine"},
+		"its image":                        {kind: machine, spec: "{diskImage: {ref: {name: ubuntu}}, runtime: {kubevirt: {}}}", want: "spec.diskImage is not allowed for an adopted machine of KubeVirt"},
 		"its nodes":                        {kind: machine, spec: "{nodeSelector: {zone: b}, runtime: {kubevirt: {}}}", want: "spec.nodeSelector is not allowed for an adopted machine of KubeVirt"},
 		"a KubeVirt machine":               {kind: machine, spec: "{memory: 4Gi, runtime: {kubevirt: {create: {disks: [{name: a, containerDisk: b}], networks: [{name: a}, {name: b, networkAttachmentDefinition: b}]}}}}"},
 		"created and adopted":              {kind: machine, spec: "{memory: 4Gi, runtime: {kubevirt: {name: a, create: {disks: [{name: a, containerDisk: b}]}}}}", want: "set name or create, not both"},

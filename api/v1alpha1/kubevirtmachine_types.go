@@ -37,14 +37,14 @@ type KubeVirtMachine struct {
 	// +optional
 	Preference *KubeVirtReference `json:"preference,omitempty"`
 
-	// The disks of the machine, in boot order. Those that are claims or DataVolumes
-	// outlive the machine.
-	// +required
+	// The disks of the machine beside its VirtualDisks, in boot order. Those that are
+	// claims or DataVolumes outlive the machine. Default none, such as for a machine
+	// with spec.diskImage.
+	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	Disks []KubeVirtDisk `json:"disks"`
+	Disks []KubeVirtDisk `json:"disks,omitempty"`
 
 	// The networks of the machine: the first network interface is connected to the
 	// first one, and so on. Default: the Pod network.

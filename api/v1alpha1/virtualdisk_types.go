@@ -109,7 +109,25 @@ type VolumeDisk struct {
 	// Filesystem.
 	// +optional
 	VolumeMode VolumeMode `json:"volumeMode,omitempty"`
+
+	// Whether nodes can mount the volume at the same time, which KubeVirt needs to move
+	// a running machine: ReadWriteOnce or ReadWriteMany. Default: on KubeVirt, that of the
+	// image from which the disk is copied, otherwise ReadWriteOnce.
+	// +optional
+	AccessMode VolumeAccessMode `json:"accessMode,omitempty"`
 }
+
+// VolumeAccessMode is where the volume of a PersistentVolumeClaim can be mounted.
+//
+// +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteMany
+type VolumeAccessMode string
+
+const (
+	// VolumeReadWriteOnce means that one node can mount the volume at a time.
+	VolumeReadWriteOnce VolumeAccessMode = "ReadWriteOnce"
+	// VolumeReadWriteMany means that many nodes can mount the volume at a time.
+	VolumeReadWriteMany VolumeAccessMode = "ReadWriteMany"
+)
 
 // VolumeMode is what the volume of a PersistentVolumeClaim is.
 //

@@ -154,6 +154,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSelector) || !has(self.runtime.kubevirt) || has(self.runtime.kubevirt.create)",message="spec.nodeSelector is not allowed for an adopted machine of KubeVirt: set spec.template.spec.nodeSelector of the KubeVirt VirtualMachine"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.kubevirt) || !has(self.runtime.kubevirt.create) || (has(self.runtime.kubevirt.create.instancetype) ? !has(self.cpu) && !has(self.memory) : has(self.memory))",message="spec.runtime.kubevirt.create needs either spec.memory or instancetype: an instance type sets both spec.cpu and spec.memory"
 // +kubebuilder:validation:XValidation:rule="!has(self.diskImage) || !has(self.runtime.vsphere)",message="spec.diskImage is not allowed for a machine on a vCenter: it is cloned from a template, see VSphereTemplate and spec.runtime.vsphere.clone.template.templateRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.diskImage) || !has(self.runtime.kubevirt) || has(self.runtime.kubevirt.create)",message="spec.diskImage is not allowed for an adopted machine of KubeVirt: it keeps what it boots from"
 // +kubebuilder:validation:XValidation:rule="has(self.diskImage) == has(oldSelf.diskImage)",message="spec.diskImage cannot be added or removed once the VirtualMachine exists: create another VirtualMachine instead"
 type VirtualMachineSpec struct {
 	// When the machine is kept running:

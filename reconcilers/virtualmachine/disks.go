@@ -69,7 +69,7 @@ func (r *Reconciler) machinesOfDisk(ctx context.Context, o client.Object) []reco
 // same one; it is released once it was observed to be detached.
 func (r *Reconciler) reconcileDisks(ctx context.Context, l *view) (bool, error) {
 	switch {
-	case l.seen.Adopted, !l.seen.Exists && !runtime.Can[runtime.FixedDisks](l.Runtime()):
+	case l.seen.Adopted && l.VM.Spec.Runtime.VSphere != nil, !l.seen.Exists && !runtime.Can[runtime.FixedDisks](l.Runtime()):
 		return false, nil
 	case !runtime.Can[runtime.Disks](l.Runtime()):
 		l.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine does not support VirtualDisks"}

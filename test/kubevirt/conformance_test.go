@@ -34,6 +34,7 @@ func TestConformance(t *testing.T) {
 		conformance.Run(t, func(t *testing.T) conformance.Harness { return newHarness(t, s, true) })
 	})
 	t.Run("a move that KubeVirt refuses", func(t *testing.T) { moveRefused(t, s) })
+	t.Run("a disk that KubeVirt plugs in", func(t *testing.T) { plugInFlight(t, s) })
 	t.Run("adopted", func(t *testing.T) {
 		conformance.Run(t, func(t *testing.T) conformance.Harness { return newHarness(t, s, false) })
 	})
@@ -132,17 +133,23 @@ func connect(t *testing.T, s *site, f *faults) *kubevirt.Runtime {
 		t.Fatal(err)
 	}
 	faulty := interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if d, is := o.(*v1alpha1.VirtualDisk); is {
+				return recordedDisk(ctx, c, key, d)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			return f.reads.befall(ctx, func() error { return c.List(ctx, list, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return f.writes.befall(ctx, func() error { return c.Create(ctx, o, opts...) })
+			return f.writes.befall(ctx, func() error { return settle(t, s, o, c.Create(ctx, o, opts...), false) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return f.writes.befall(ctx, func() error { return c.Patch(ctx, o, patch, opts...) })
+			return f.writes.befall(ctx, func() error { return settle(t, s, o, c.Patch(ctx, o, patch, opts...), false) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return f.writes.befall(ctx, func() error { return c.Delete(ctx, o, opts...) })
+			return f.writes.befall(ctx, func() error { return settle(t, s, o, c.Delete(ctx, o, opts...), true) })
 		},
 	})
 	subresources, err := kubevirt.NewSubresources(config)
@@ -183,8 +190,11 @@ func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {
 			return func() { set("Manual") }
 		},
 		Hold: func(t *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
-			if kind == runtime.TaskCreate {
+			switch kind {
+			case runtime.TaskCreate:
 				t.Skip("a KubeVirt VirtualMachine exists when the request to create it returns")
+			case runtime.TaskReconfigure:
+				t.Skip("the template of a machine that is off has the disk when the request returns; see plugInFlight")
 			}
 			return s.Agent.Hold(key(m), kind)
 		},
@@ -195,6 +205,13 @@ func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {
 			return map[string]string{"node-1": "node-2", "node-2": "node-1"}[vmi.Status.NodeName]
 		},
 		Foreign: func(t *testing.T) (runtime.Machine, func() error) { return foreign(t, s, namespace, creates) },
+		Disk: func(_ *testing.T, name string) runtime.Disk {
+			return runtime.Disk{
+				NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, UID: uuid.NewUUID(),
+				Spec: &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("8Mi"), Runtime: v1alpha1.VirtualDiskRuntime{KubeVirt: &v1alpha1.VolumeDisk{StorageClassName: cluster.StorageClass}}},
+			}
+		},
+		Source: func(t *testing.T) runtime.DiskSource { return imageClaim(t, s, namespace) },
 		LoseReply: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) {
 			f.of(verb).lose()
 		},

@@ -15,6 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
 
@@ -45,7 +46,7 @@ func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*ru
 	case d.Spec.Runtime.Pod != nil:
 		return m.podRuntime()
 	}
-	return nil, runtime.NewNotSupported(nil, "this release does not support disks of kind %s", kindOfDisk(d))
+	return m.kubeVirtRuntime()
 }
 
 func (m machines) podRuntime() (*runtime.Client, error) {
@@ -88,7 +89,9 @@ func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	}
 	if o.PodRuntime {
 		of[&corev1.Pod{}] = labelled(agent.LabelMachine)
-		of[&corev1.PersistentVolumeClaim{}] = labelled(pod.LabelDisk)
+	}
+	if o.PodRuntime || o.KubeVirtRuntime {
+		of[&corev1.PersistentVolumeClaim{}] = labelled(volumes.LabelDisk)
 	}
 	return of
 }

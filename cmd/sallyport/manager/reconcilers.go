@@ -22,7 +22,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
@@ -208,9 +208,9 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	}
 	disks := &disk.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Disk, Events: events, Now: time.Now, Poll: o.PollInterval,
-		DiskOf: pod.DiskOf,
+		DiskOf: volumes.DiskOf,
 	}
-	if o.PodRuntime {
+	if o.PodRuntime || len(followed) > 0 {
 		disks.Volumes = &corev1.PersistentVolumeClaim{}
 	}
 	if err := disks.SetupWithManager(mgr); err != nil {

@@ -154,6 +154,7 @@ func configure(vm *virtv1.VirtualMachine, m runtime.Machine) {
 	if memory := memoryOf(m); memory != nil {
 		spec.Domain.Memory = &virtv1.Memory{Guest: memory}
 	}
+	orderDisks(spec, m)
 	spec.NodeSelector = nil
 	for key, value := range m.Spec.NodeSelector {
 		if spec.NodeSelector == nil {

@@ -76,7 +76,8 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	case client.IgnoreNotFound(err) != nil:
 		return nil, runtime.APIFailure(err, "reading VirtualMachineInstance %s", key.Name)
 	}
-	return s, nil
+	s.plugs = plugsOf(s.vm, s.vmi)
+	return s, r.currentDisks(ctx, s)
 }
 
 // get returns a KubeVirt VirtualMachine, nil if there is none.

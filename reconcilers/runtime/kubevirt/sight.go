@@ -23,6 +23,8 @@ type sight struct {
 	vmi *virtv1.VirtualMachineInstance
 	// moves are the migrations of the instance that have not ended.
 	moves []virtv1.VirtualMachineInstanceMigration
+	// plugs are its VirtualDisks.
+	plugs []plug
 }
 
 // on reports whether the instance runs, or ran when its node was last heard of.
@@ -89,7 +91,7 @@ func (s *sight) tasks() (all []runtime.Task) {
 	for i := range s.moves {
 		all = append(all, moving(&s.moves[i], s.vm.Labels[LabelMachine]))
 	}
-	return all
+	return append(all, s.plugging()...)
 }
 
 // busy returns the first task in flight, nil if there is none.
@@ -132,6 +134,7 @@ func (s *sight) observation(m runtime.Machine) runtime.Observation {
 	_, adopted := s.vm.Annotations[annotationAdopted]
 	seen := runtime.Observation{
 		Exists: true, InstanceID: s.vm.Name, Power: s.power(), Adopted: adopted, InFlight: s.tasks(), LastFailure: s.failure(), Unusable: s.unusable(),
+		Disks: s.attached(),
 	}
 	if !adopted {
 		seen.Differences = differences(s.vm, m)
@@ -163,6 +166,9 @@ func (s *sight) failure() string {
 		if failed && c.Status == corev1.ConditionFalse {
 			return c.Message
 		}
+	}
+	if p := s.plugOf(func(p *plug) bool { return p.waits != "" }); p != nil {
+		return "VirtualDisk " + p.Name + ": " + p.waits
 	}
 	if move := s.vmi.Status.MigrationState; move != nil && move.Failed {
 		return move.FailureReason

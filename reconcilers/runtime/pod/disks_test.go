@@ -19,6 +19,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
 func newRuntime() (*pod.Runtime, client.WithWatch) {
@@ -273,7 +274,7 @@ func TestVolumesOfAPod(t *testing.T) {
 		}
 	}
 	forged := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: "of-somebody", Labels: map[string]string{pod.LabelDisk: "uid-data", agent.LabelMachine: string(m.UID)},
+		Namespace: m.Namespace, Name: "of-somebody", Labels: map[string]string{volumes.LabelDisk: "uid-data", agent.LabelMachine: string(m.UID)},
 	}}
 	if err := api.Create(t.Context(), forged); err != nil {
 		t.Fatal(err)
@@ -353,7 +354,7 @@ func TestLabelsTakeNothingOver(t *testing.T) {
 	d.UID = "disk-2"
 	stored(t, api, d)
 	claimOf(t, api, lost, func(c *corev1.PersistentVolumeClaim) {
-		c.Labels[pod.LabelTakenOver], c.Labels[agent.LabelMachine] = string(d.UID), string(vm.UID)
+		c.Labels[volumes.LabelTakenOver], c.Labels[agent.LabelMachine] = string(d.UID), string(vm.UID)
 	})
 	if seen, err := r.ObserveDisk(t.Context(), d); err != nil || seen.Exists {
 		t.Errorf("the disk is seen as %+v, %v", seen, err)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,16 +14,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
 // The names of Pods and claims contain the UID of their object, so a restored object, which has another one, would
 // get a second Pod and an empty disk beside its old ones. Leftovers of an earlier object of its name are searched for
 // in the cache: they are not new.
-
-// LabelTakenOver contains the UID of the VirtualDisk that took over a claim, for users and so that a VirtualDisk
-// without a recorded claim ignores the claim. It gives no right to a claim: users who may edit claims can write it.
-// The record is status.diskID of the VirtualDisk.
-const LabelTakenOver = "sallyport.dev/taken-over-by"
 
 // labelFormerMachine contains the UID of the VirtualMachine that had the claim before the current one.
 const labelFormerMachine = "sallyport.dev/former-machine"
@@ -49,7 +44,7 @@ func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1
 		}
 		return runtime.NewOwnedByAnother(nil, "the machine that last used VirtualDisk %s is in snapshot %s, which a move left when its VirtualMachine was lost, "+
 			"as before a restore. Sallyport cannot restore it for another VirtualMachine. To start from the disks without it, as after a power failure: "+
-			"%s", diskOf(&claims[i]).Name, ref, commands.Line("kubectl", "sallyport", "make-anew", "svm", m.Name, "-n", m.Namespace))
+			"%s", volumes.Of(&claims[i]).Name, ref, commands.Line("kubectl", "sallyport", "make-anew", "svm", m.Name, "-n", m.Namespace))
 	}
 	return nil
 }
@@ -105,48 +100,6 @@ func (r *Runtime) takenOver(ctx context.Context, m runtime.Machine) (*corev1.Pod
 	return &list.Items[0], nil
 }
 
-// succeedDisk checks for claims of an earlier VirtualDisk of d's name, as succeed does for Pods.
-func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
-	if d.Earlier == runtime.MakeAnew {
-		return nil, nil
-	}
-	var list corev1.PersistentVolumeClaimList
-	if err := r.Client.List(ctx, &list, client.InNamespace(d.Namespace), client.HasLabels{LabelDisk}); err != nil {
-		return nil, failed(err, "listing the PersistentVolumeClaims of disks")
-	}
-	claims := slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool {
-		return c.Name != claimName(d.Name, types.UID(c.Labels[LabelDisk])) || !c.DeletionTimestamp.IsZero()
-	})
-	switch {
-	case len(claims) == 0:
-		return nil, nil
-	case d.Earlier != runtime.TakeOver:
-		return nil, runtime.NewHeldBack("svd", d.NamespacedName, "PersistentVolumeClaim %s", claims[0].Name)
-	case len(claims) > 1:
-		return nil, runtime.NewOwnedByAnother(nil, "%d PersistentVolumeClaims are the disk of an earlier VirtualDisk %s, such as %s and %s: delete all but the "+
-			"one to take over", len(claims), d.Name, claims[0].Name, claims[1].Name)
-	}
-	err := r.changeClaim(ctx, &claims[0], "taking over", func(c *corev1.PersistentVolumeClaim) { c.Labels[LabelTakenOver] = string(d.UID) })
-	return &claims[0], err
-}
-
-// currentDisk returns the UID of the VirtualDisk that a claim belongs to now, or "". d contains the name and UID in
-// the name of the claim. Not the label decides but the status of the VirtualDisk, which records a claim that it took
-// over.
-func (r *Runtime) currentDisk(ctx context.Context, namespace, claim string, d v1alpha1.AttachedDisk) (types.UID, error) {
-	of := &v1alpha1.VirtualDisk{}
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: d.Name}, of)
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", failed(err, "reading VirtualDisk %s", d.Name)
-	case of.Status.DiskID == claim, of.Status.DiskID == "" && of.UID == d.UID:
-		return of.UID, nil
-	}
-	return "", nil
-}
-
 // recorded returns the disk with the claim recorded by its VirtualDisk.
 func (r *Runtime) recorded(ctx context.Context, namespace string, d v1alpha1.AttachedDisk) (runtime.Disk, error) {
 	disk, of := runtime.Disk{NamespacedName: types.NamespacedName{Namespace: namespace, Name: d.Name}, UID: d.UID}, &v1alpha1.VirtualDisk{}
@@ -163,7 +116,7 @@ func (r *Runtime) recorded(ctx context.Context, namespace string, d v1alpha1.Att
 // currentDisks replaces the UIDs of a Pod's disks that were taken over. The volumes of a Pod keep the former UIDs.
 func (r *Runtime) currentDisks(ctx context.Context, s *sight) error {
 	for i, d := range s.disks {
-		uid, err := r.currentDisk(ctx, s.pod.Namespace, claimName(d.Name, d.UID), d)
+		uid, err := r.disks().Current(ctx, s.pod.Namespace, volumes.Name(d.Name, d.UID), d)
 		if err != nil {
 			return err
 		}

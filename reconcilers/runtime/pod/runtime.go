@@ -20,6 +20,7 @@ import (
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
 // Runtime is a runtime whose machines are Pods.
@@ -131,7 +132,7 @@ func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 	if err != nil {
 		return err
 	}
-	claims = slices.DeleteFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return !m.Spec.Names(diskOf(&c).Name) })
+	claims = slices.DeleteFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return !m.Spec.Names(volumes.Of(&c).Name) })
 	pod := withDisks(r.podOf(m), claims)
 	if err := complete(m, pod); err != nil {
 		return err

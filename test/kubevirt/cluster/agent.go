@@ -27,7 +27,7 @@ import (
 // Nodes are the nodes of the agent.
 var Nodes = []string{"node-1", "node-2"}
 
-// Agent plays the scheduler, the kubelet and virt-handler of all nodes.
+// Agent plays the scheduler, the kubelet and virt-handler of all nodes, and their storage.
 type Agent struct {
 	client.Client
 	handler client.Client // as virt-handler: nobody else may change the status of an instance
@@ -54,6 +54,9 @@ func (c *Cluster) newAgent(ctx context.Context) (a *Agent, err error) {
 		return nil, err
 	}
 	if err := c.serveAgent(ctx, a); err != nil {
+		return nil, err
+	}
+	if err := a.addStorageClass(ctx); err != nil {
 		return nil, err
 	}
 	for _, name := range Nodes {
@@ -154,6 +157,8 @@ func (a *Agent) step(ctx context.Context) {
 		pod := &pods.Items[i]
 		a.stepPod(ctx, pod, of[types.UID(pod.Labels[virtv1.CreatedByLabel])])
 	}
+	a.stepAttachments(ctx, pods.Items)
+	a.stepClaims(ctx)
 	for i := range instances.Items {
 		vmi := &instances.Items[i]
 		before := vmi.Status.Phase
@@ -184,18 +189,23 @@ func (a *Agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.Virtua
 	case pod.Spec.NodeName == "":
 		a.schedule(ctx, pod, isTarget, vmi)
 	case pod.Status.Phase == corev1.PodPending && !over:
-		now := metav1.Now()
-		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.7"
-		pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-		for _, c := range pod.Spec.Containers {
-			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: c.Name, Image: c.Image, ImageID: "registry.test/image@sha256:" + strings.Repeat("0", 64), // a migration needs the digest
-				Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
-			})
-		}
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
-		_ = a.Status().Update(ctx, pod)
+		_ = a.start(ctx, pod)
 	}
+}
+
+// start has the containers of a Pod run.
+func (a *Agent) start(ctx context.Context, pod *corev1.Pod) error {
+	now := metav1.Now()
+	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "10.0.0.7"
+	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: "registry.test/image@sha256:" + strings.Repeat("0", 64), // a migration needs the digest
+			Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		})
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+	return a.Status().Update(ctx, pod)
 }
 
 // schedule binds a Pod to a node that its node selector allows. A target of a migration gets another node than the instance has.
@@ -233,11 +243,16 @@ func (a *Agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 		}
 		state.Phase = virtv1.Succeeded
 		return true
-	case state.Phase == virtv1.Scheduled && held != runtime.TaskPowerOn:
+	}
+	plugged, all := plugVolumes(vmi, held)
+	switch {
+	case state.Phase == virtv1.Scheduled && held != runtime.TaskPowerOn && !waitsForVolumes(vmi, all):
 		run(vmi)
 		return true
+	case state.Phase == virtv1.Running && migrate(vmi, held == runtime.TaskRelocate):
+		return true
 	}
-	return state.Phase == virtv1.Running && migrate(vmi, held == runtime.TaskRelocate)
+	return plugged
 }
 
 // run has the guest boot.

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -165,6 +166,10 @@ func (c *Cluster) createObjects(ctx context.Context) (registrations []*unstructu
 		unstructured.RemoveNestedField(o.Object, "status")
 		switch o.GetKind() {
 		case "CustomResourceDefinition":
+		case "KubeVirt":
+			if err := c.createKubeVirt(ctx, o); err != nil {
+				return nil, err
+			}
 		case "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService":
 			registrations = append(registrations, o)
 		default:
@@ -174,6 +179,19 @@ func (c *Cluster) createObjects(ctx context.Context) (registrations []*unstructu
 		}
 	}
 	return registrations, nil
+}
+
+// createKubeVirt creates the KubeVirt object, with a feature gate. Its configuration counts once its status has a phase.
+func (c *Cluster) createKubeVirt(ctx context.Context, o *unstructured.Unstructured) error {
+	err := unstructured.SetNestedSlice(o.Object, []any{"HotplugVolumes"}, "spec", "configuration", "developerConfiguration", "featureGates")
+	if err != nil {
+		return err
+	}
+	if err := c.Create(ctx, o); err != nil {
+		return err
+	}
+	deployed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Deployed"}}`))
+	return c.Status().Patch(ctx, o, deployed)
 }
 
 // virtAPI starts virt-api and waits until it listens.

@@ -1,0 +1,206 @@
+package kubevirt
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
+)
+
+// A disk is a PersistentVolumeClaim, see [volumes]. A machine has it by a volume whose name contains the UID of the VirtualDisk; volumes
+// with other names are left alone. While the machine is off, the volume is put into its template or removed from there. While it is on,
+// that goes through the subresources that virtctl uses, too: KubeVirt plugs the volume into the instance.
+
+var _ runtime.Disks = (*Runtime)(nil)
+
+func (r *Runtime) disks() volumes.Disks {
+	return volumes.Disks{Client: r.Client, Live: r.Live, Users: r.users}
+}
+
+// ObserveDisk observes the claim and the machines of KubeVirt that use it.
+func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (runtime.DiskObservation, error) {
+	return r.disks().ObserveDisk(ctx, d)
+}
+
+// EnsureDisk creates the claim, or raises its request.
+func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
+	return r.disks().EnsureDisk(ctx, d)
+}
+
+// DeleteDisk deletes the claim.
+func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
+	return r.disks().DeleteDisk(ctx, d)
+}
+
+// users returns the machines that have the claim. It reads the cache, because a namespace may have many: a machine reserves the VirtualDisk
+// in a write with resourceVersion before it attaches the disk.
+func (r *Runtime) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (users []string, err error) {
+	var vms virtv1.VirtualMachineList
+	var instances virtv1.VirtualMachineInstanceList
+	for _, list := range []client.ObjectList{&vms, &instances} {
+		if err := r.Client.List(ctx, list, client.InNamespace(claim.Namespace)); err != nil {
+			return nil, runtime.APIFailure(err, "listing the machines of KubeVirt that use PersistentVolumeClaim %s", claim.Name)
+		}
+	}
+	marks := map[string]string{}
+	for i := range vms.Items {
+		vm := &vms.Items[i]
+		marks[vm.Name] = cmp.Or(vm.Labels[LabelMachine], "KubeVirt VirtualMachine "+vm.Name)
+		if uses(vm, nil, claim.Name) {
+			users = append(users, marks[vm.Name])
+		}
+	}
+	for i := range instances.Items {
+		vmi := &instances.Items[i]
+		if uses(nil, vmi, claim.Name) {
+			users = append(users, cmp.Or(marks[vmi.Name], "VirtualMachineInstance "+vmi.Name))
+		}
+	}
+	slices.Sort(users)
+	return slices.Compact(users), nil
+}
+
+// Attach puts the disk into the template of a machine that is off, or has KubeVirt plug it into the instance.
+func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	return decide(func() error { return r.attach(ctx, m, d) })
+}
+
+func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	claim, err := r.disks().Find(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case claim == nil:
+		return runtime.NewNotFound(nil, "PersistentVolumeClaim %s does not exist", cmp.Or(d.ID, volumes.Name(d.Name, d.UID)))
+	case !claim.DeletionTimestamp.IsZero():
+		return runtime.NewInvalidState(nil, "PersistentVolumeClaim %s is being deleted", claim.Name)
+	}
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	users, err := r.users(ctx, claim)
+	volume := volumes.VolumeOf(volumes.Of(claim).UID)
+	p := s.plugOf(func(p *plug) bool { return p.volume == volume })
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(users, func(user string) bool { return user != string(m.UID) }):
+		return runtime.NewInvalidState(nil, "another machine uses PersistentVolumeClaim %s", claim.Name)
+	case p != nil && p.declared && !p.removing, p != nil && p.adding:
+		return nil
+	case s.busy() != nil:
+		return s.conflict()
+	case len(users) > 0:
+		return runtime.NewInvalidState(nil, "another client has added PersistentVolumeClaim %s to KubeVirt VirtualMachine %s: remove it there", claim.Name, s.vm.Name)
+	}
+	disk, source := diskFor(m, d, volume), &virtv1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+		Hotpluggable:                      bootRank(m, d.Name) == 0,
+	}
+	if s.off() {
+		return r.change(ctx, s.vm, "attaching VirtualDisk "+d.Name+" to", func(vm *virtv1.VirtualMachine) {
+			spec := &vm.Spec.Template.Spec
+			spec.Volumes = append(spec.Volumes, virtv1.Volume{Name: volume, VolumeSource: virtv1.VolumeSource{PersistentVolumeClaim: source}})
+			spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, disk)
+			orderDisks(spec, m)
+		})
+	}
+	return r.plug(ctx, s, "addvolume", &virtv1.AddVolumeOptions{
+		Name: volume, Disk: &disk, VolumeSource: &virtv1.HotplugVolumeSource{PersistentVolumeClaim: source},
+	})
+}
+
+// Detach removes the disk from the template of a machine that is off, or has KubeVirt unplug it from the instance.
+func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID) error {
+	return decide(func() error { return r.detach(ctx, m, disk) })
+}
+
+func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk types.UID) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	p := s.plugOf(func(p *plug) bool { return p.UID == disk })
+	switch {
+	case p == nil, p.removing:
+		return nil
+	case s.busy() != nil:
+		return s.conflict()
+	case s.off():
+		return r.change(ctx, s.vm, "detaching VirtualDisk "+p.Name+" from", func(vm *virtv1.VirtualMachine) {
+			spec := &vm.Spec.Template.Spec
+			spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v virtv1.Volume) bool { return v.Name == p.volume })
+			spec.Domain.Devices.Disks = slices.DeleteFunc(spec.Domain.Devices.Disks, func(d virtv1.Disk) bool { return d.Name == p.volume })
+		})
+	case !p.hot:
+		return runtime.NewInvalidState(nil, "the machine boots from VirtualDisk %s, which can only be detached while the machine is off", p.Name)
+	}
+	return r.plug(ctx, s, "removevolume", &virtv1.RemoveVolumeOptions{Name: p.volume})
+}
+
+// plug sends a request to plug or unplug a volume. virt-api refuses it as bad if KubeVirt has no feature gate for it.
+func (r *Runtime) plug(ctx context.Context, s *sight, subresource string, options any) error {
+	err := r.put(ctx, s, machines, subresource, options)
+	if apierrors.IsBadRequest(err) {
+		return runtime.NewInvalidState(err, "KubeVirt cannot change the disks of a machine that is on; they are changed when it is off: %s", reason(err))
+	}
+	return err
+}
+
+// diskFor returns the disk of a volume. One that the machine boots from is part of its hardware, others can be unplugged.
+func diskFor(m runtime.Machine, d runtime.Disk, volume string) virtv1.Disk {
+	bus := virtv1.DiskBusSCSI
+	if bootRank(m, d.Name) > 0 {
+		bus = virtv1.DiskBusVirtio
+	}
+	return virtv1.Disk{Name: volume, DiskDevice: virtv1.DiskDevice{Disk: &virtv1.DiskTarget{Bus: bus}}}
+}
+
+// bootRank returns the position of a disk among those that a created machine boots from, from 1, or 0. The boot order of an adopted machine
+// is its own.
+func bootRank(m runtime.Machine, disk string) uint {
+	if m.Spec.Adopts() {
+		return 0
+	}
+	for i, ref := range m.Spec.InBootOrder() {
+		if ref.Name == disk && ref.BootOrder != nil {
+			return uint(i + 1)
+		}
+	}
+	return 0
+}
+
+// orderDisks sets the boot order of a created machine: VirtualDisks come before its own disks.
+func orderDisks(spec *virtv1.VirtualMachineInstanceSpec, m runtime.Machine) {
+	if m.Spec.Adopts() {
+		return
+	}
+	claims, disks, own, next := map[string]string{}, spec.Domain.Devices.Disks, []int{}, uint(1)
+	for _, v := range spec.Volumes {
+		claims[v.Name] = claimIn(&v.VolumeSource)
+	}
+	for i := range disks {
+		d, is := volumes.InVolume(disks[i].Name, claims[disks[i].Name])
+		switch rank := bootRank(m, d.Name); {
+		case is && rank == 0:
+			disks[i].BootOrder = nil
+		case is:
+			disks[i].BootOrder, next = &rank, max(next, rank+1)
+		case disks[i].BootOrder != nil:
+			own = append(own, i)
+		}
+	}
+	slices.SortFunc(own, func(a, b int) int { return cmp.Compare(*disks[a].BootOrder, *disks[b].BootOrder) })
+	for i, at := range own {
+		disks[at].BootOrder = new(next + uint(i))
+	}
+}

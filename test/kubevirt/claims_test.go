@@ -1,0 +1,113 @@
+//go:build kubevirt
+
+package kubevirt
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
+	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
+	"sallyport.dev/sallyport/test/kubevirt/cluster"
+)
+
+// settle waits until Kubernetes has carried out a change of a claim, since the suite looks at once.
+func settle(t *testing.T, s *site, o client.Object, err error, deleted bool) error {
+	if _, is := o.(*corev1.PersistentVolumeClaim); is && err == nil {
+		s.in(t).Eventually("claim "+o.GetName()+" is settled", func() bool { return s.Settled(s.Context(), client.ObjectKeyFromObject(o), deleted) })
+	}
+	return err
+}
+
+// recordedDisk returns a VirtualDisk as its reconciler has recorded it: here, only claims exist.
+func recordedDisk(ctx context.Context, c client.Client, key client.ObjectKey, d *v1alpha1.VirtualDisk) error {
+	var list corev1.PersistentVolumeClaimList
+	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.HasLabels{volumes.LabelDisk}); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		claim := &list.Items[i]
+		if heir := claim.Labels[volumes.LabelTakenOver]; heir != "" && volumes.Of(claim).Name == key.Name {
+			d.Namespace, d.Name, d.UID, d.Status.DiskID = key.Namespace, key.Name, types.UID(heir), claim.Name
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("virtualdisks").GroupResource(), key.Name)
+}
+
+// imageClaim returns what a disk of an image is made from. Nothing copies its data.
+func imageClaim(t *testing.T, s *site, namespace string) runtime.DiskSource {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "image"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: new(cluster.StorageClass), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}},
+		},
+	}
+	s.in(t).Must(s.Create(t.Context(), claim))
+	return runtime.DiskSource{Image: "image-uid", Snapshot: "image", Claim: client.ObjectKeyFromObject(claim)}
+}
+
+// plugInFlight observes a disk while KubeVirt plugs it into a machine that is on, and while it unplugs it.
+func plugInFlight(t *testing.T, s *site) {
+	h := newHarness(t, s, true)
+	s = s.in(t)
+	rt, m, d := h.Runtime.(*kubevirt.Runtime), h.Machine(t, "plugging"), h.Disk(t, "plugged")
+	is := func(what string, want func(runtime.Observation) bool) {
+		t.Helper()
+		s.Until(what, func() (string, bool) {
+			seen, err := rt.Observe(t.Context(), m)
+			s.Must(err)
+			return fmt.Sprintf("%+v", seen), want(seen)
+		})
+	}
+	quiet := func(disks int) func(runtime.Observation) bool {
+		return func(o runtime.Observation) bool {
+			return o.Quiet() && o.Power == v1alpha1.PowerRunning && len(o.Disks) == disks
+		}
+	}
+	plugging := func(o runtime.Observation) bool {
+		return !o.Quiet() && o.InFlight[0].Kind == runtime.TaskReconfigure && o.InFlight[0].Ours
+	}
+	_, err := rt.Ensure(t.Context(), m)
+	s.Must(err)
+	s.Must(rt.PowerOn(t.Context(), m))
+	is("the machine is on", quiet(0))
+	d.ID, err = rt.EnsureDisk(t.Context(), d)
+	s.Must(err)
+
+	release := s.Agent.Hold(m.NamespacedName, runtime.TaskReconfigure)
+	for range 2 {
+		s.Must(rt.Attach(t.Context(), m, d))
+		is("the disk is being plugged in", plugging)
+	}
+	if err := rt.Detach(t.Context(), m, d.UID); !runtime.IsInvalidState(err) {
+		t.Errorf("detaching what is being attached: %v", err)
+	}
+	release()
+	is("the disk is plugged in", quiet(1))
+	release = s.Agent.Hold(m.NamespacedName, runtime.TaskReconfigure)
+	for range 2 {
+		s.Must(rt.Detach(t.Context(), m, d.UID))
+		is("the disk is being unplugged", plugging)
+	}
+	if err := rt.DeleteDisk(t.Context(), d); !runtime.IsInvalidState(err) {
+		t.Errorf("deleting what is being detached: %v", err)
+	}
+	release()
+	is("the disk is unplugged", quiet(0))
+	s.Must(rt.DeleteDisk(t.Context(), d))
+
+	s.Must(rt.PowerOff(t.Context(), m, runtime.Forced))
+	is("the machine is off", func(o runtime.Observation) bool { return o.Quiet() && o.Power == v1alpha1.PowerStopped })
+}
