@@ -137,6 +137,12 @@ test-kubevirt: ## Run machines with the real virt-api and virt-controller of Kub
 	$(gotest) -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
 	$(gotest) -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo
 
+# Machines of KubeVirt with the disks of CDI and CSI: both are needed.
+.PHONY: test-kubevirt-disks
+test-kubevirt-disks: ## Boot machines of KubeVirt from images that CDI imports, which it builds first
+	$(GO) run ./test/env/build -kubevirt -cdi
+	$(gotest) -tags=$(tags),kubevirt,cdi -count=1 -v ./test/cdi -run TestKubeVirt
+
 # It writes some 50,000 objects and statuses into an API server, which takes some minutes.
 MACHINES ?= 10000
 IMAGES ?= 500

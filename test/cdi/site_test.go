@@ -25,6 +25,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
+	virtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,8 +62,15 @@ type site struct {
 	running    *env.Daemon
 }
 
+// addition is a part of a cluster that only some tests have.
+type addition struct {
+	configure func(*site, *env.Options)
+	install   func(*site)
+	values    []string // of the chart
+}
+
 // newSite starts everything.
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, also ...addition) *site {
 	ctrl.SetLogger(klog.NewKlogr())
 	s := &site{T: step.T{T: t}, folder: t.TempDir()}
 	ctx := context.WithoutCancel(t.Context())
@@ -74,16 +82,25 @@ func newSite(t *testing.T) *site {
 	objects, defined, err := env.Manifests(ctx, s.programs["cdi-manifests"])
 	s.Must(err)
 	crds = append(append(crds, s.snapshotCRDs()...), defined...)
-	s.plane, err = env.Start(ctx, env.Options{CRDs: crds, ControllerManager: true})
+	options := env.Options{CRDs: crds, ControllerManager: true}
+	for _, a := range also {
+		a.configure(s, &options)
+	}
+	s.plane, err = env.Start(ctx, options)
 	s.Must(err)
 	t.Cleanup(func() { s.Must(s.plane.Stop()) })
 	scheme := kruntime.NewScheme()
-	s.Must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cdiv1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)))
+	s.Must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cdiv1.AddToScheme(scheme), virtv1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)))
 	s.Client, err = client.New(s.plane.Config, client.Options{Scheme: scheme})
 	s.Must(err)
 	s.storage()
 	s.cdi(objects)
-	s.sallyport()
+	values := []string{"diskImages.enabled=true", "runtimes.pod.enabled=true", "rbac.imageSecrets={*}", "diskImages.secretHosts={" + trustedHost + "}"}
+	for _, a := range also {
+		a.install(s)
+		values = append(values, a.values...)
+	}
+	s.sallyport(values)
 	s.source = newSource(t, s.programs["s3"])
 	playing, stop := context.WithCancel(ctx)
 	t.Cleanup(stop)
@@ -155,7 +172,7 @@ func (s *site) storage() {
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(false)}},
 		&storagev1.StorageClass{
 			ObjectMeta:  metav1.ObjectMeta{Name: class, Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
-			Provisioner: driverName, ReclaimPolicy: &reclaim,
+			Provisioner: driverName, ReclaimPolicy: &reclaim, AllowVolumeExpansion: new(true),
 		},
 		&snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Driver: driverName, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete},
 	} {
@@ -236,20 +253,18 @@ func (s *site) cdi(objects []unstructured.Unstructured) {
 }
 
 // sallyport installs Sallyport.
-func (s *site) sallyport() {
+func (s *site) sallyport(values []string) {
 	ctx := context.WithoutCancel(s.Context())
 	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
-	s.options = install.Options{
-		Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true", "rbac.imageSecrets={*}", "diskImages.secretHosts={" + trustedHost + "}"}, Binary: binary, Logs: s.log("sallyport"),
-	}
+	s.options = install.Options{Values: values, Binary: binary, Logs: s.log("sallyport")}
 	s.release, err = install.Start(ctx, s.plane, s.options)
 	s.Must(err)
 	s.Cleanup(func() { s.Must(s.release.Remove()) })
 }
 
 // node is where Pods are scheduled.
-const node = "node-1"
+const node = "importers"
 
 // schedule plays the scheduler for Pods whose claims wait for one: it names the node in the claims.
 func (s *site) schedule(ctx context.Context) {
