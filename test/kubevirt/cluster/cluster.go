@@ -181,7 +181,8 @@ func (c *Cluster) createObjects(ctx context.Context) (registrations []*unstructu
 	return registrations, nil
 }
 
-// createKubeVirt creates the KubeVirt object, with a feature gate. Its configuration counts once its status has a phase.
+// createKubeVirt creates the KubeVirt object, with a feature gate, and a status as that of the operator: without a phase, its configuration does
+// not count.
 func (c *Cluster) createKubeVirt(ctx context.Context, o *unstructured.Unstructured) error {
 	err := unstructured.SetNestedSlice(o.Object, []any{"HotplugVolumes"}, "spec", "configuration", "developerConfiguration", "featureGates")
 	if err != nil {
@@ -190,7 +191,7 @@ func (c *Cluster) createKubeVirt(ctx context.Context, o *unstructured.Unstructur
 	if err := c.Create(ctx, o); err != nil {
 		return err
 	}
-	deployed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Deployed"}}`))
+	deployed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Deployed","defaultArchitecture":"amd64"}}`))
 	return c.Status().Patch(ctx, o, deployed)
 }
 
