@@ -30,14 +30,18 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (runtime.Disk
 	return r.disks().ObserveDisk(ctx, d)
 }
 
-// EnsureDisk creates the claim, or raises its request.
-func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
-	return r.disks().EnsureDisk(ctx, d)
+// EnsureDisk creates the claim, or raises its request. Kubernetes writes a claim several times when it is created.
+func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (id string, err error) {
+	err = decide(func() (err error) {
+		id, err = r.disks().EnsureDisk(ctx, d)
+		return err
+	})
+	return id, err
 }
 
 // DeleteDisk deletes the claim.
 func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
-	return r.disks().DeleteDisk(ctx, d)
+	return decide(func() error { return r.disks().DeleteDisk(ctx, d) })
 }
 
 // users returns the machines that have the claim. It reads the cache, because a namespace may have many: a machine reserves the VirtualDisk
