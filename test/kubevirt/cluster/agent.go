@@ -246,6 +246,9 @@ func (a *Agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 	}
 	plugged, all := plugVolumes(vmi, held)
 	switch {
+	case state.Phase == virtv1.Scheduled && state.SelinuxContext == "": // virt-controller plugs in no volumes before
+		state.SelinuxContext = "none"
+		return true
 	case state.Phase == virtv1.Scheduled && held != runtime.TaskPowerOn && !waitsForVolumes(vmi, all):
 		run(vmi)
 		return true
@@ -258,7 +261,7 @@ func (a *Agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 // run has the guest boot.
 func run(vmi *virtv1.VirtualMachineInstance) {
 	state := &vmi.Status
-	state.Phase, state.SelinuxContext = virtv1.Running, "none"
+	state.Phase = virtv1.Running
 	state.MigrationMethod, state.MigrationTransport = virtv1.LiveMigration, virtv1.MigrationTransportUnix
 	state.Machine = &virtv1.Machine{Type: "q35"}
 	for _, condition := range []virtv1.VirtualMachineInstanceConditionType{
