@@ -118,10 +118,7 @@ func (r *Runtime) suitable(ctx context.Context, m runtime.Machine, target runtim
 		return nil, runtime.APIFailure(err, "listing the nodes")
 	}
 	return slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
-		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-		fits := n.Name == now || ready && !n.Spec.Unschedulable
+		fits := n.Name == now || ready(&n) && !n.Spec.Unschedulable
 		return !fits || target.NodeName != "" && n.Name != target.NodeName || target.NodeName == "" && n.Name == target.Leave
 	}), nil
 }
