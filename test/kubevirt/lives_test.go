@@ -3,6 +3,7 @@
 package kubevirt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -27,8 +28,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/test/mortal"
 	"sallyport.dev/sallyport/test/step"
-
-	"context"
 )
 
 // life is a part of the life of a machine: what it is before, and what is requested.

@@ -9,9 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/depth"
@@ -20,7 +19,7 @@ import (
 // TestNodes has nodes that do nothing for a while, die, or say what is not so.
 func TestNodes(t *testing.T) {
 	s := newSite(t)
-	s.release("--poll-interval", "1s")
+	s.release(nil, "--poll-interval", "1s")
 	namespace := s.namespace()
 	t.Run("stalled", func(t *testing.T) { s.in(t).stalledNode(namespace) })
 	t.Run("lying", func(t *testing.T) { s.in(t).lyingNode(namespace) })

@@ -18,7 +18,7 @@ import (
 // Every operation is requested while every other one hangs.
 func TestPairs(t *testing.T) {
 	s := newSite(t)
-	s.release()
+	s.release([]string{"policies.placement-migration.parameters.maxPerNode=0"}) // many machines are moved from one node at a time
 	namespace := s.namespace()
 	pairs.Run(t, func(t *testing.T, name string) *pairs.Machine { return s.in(t).paired(namespace, name) })
 }

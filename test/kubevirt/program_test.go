@@ -23,7 +23,7 @@ import (
 // TestProgram has the shipped program, with the rights of its chart, run machines.
 func TestProgram(t *testing.T) {
 	s := newSite(t)
-	s.release()
+	s.release(nil)
 	namespace := s.namespace()
 	t.Run("created", func(t *testing.T) { s.in(t).created(namespace) })
 	t.Run("adopted", func(t *testing.T) { s.in(t).adopted(namespace) })
@@ -32,16 +32,16 @@ func TestProgram(t *testing.T) {
 }
 
 // release installs and starts the shipped program.
-func (s *site) release(flags ...string) {
+func (s *site) release(values []string, flags ...string) {
 	s.Helper()
 	ctx := context.WithoutCancel(s.Context())
 	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
 	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
 	s.Must(err)
-	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Flags: flags, Values: []string{ // runtimes.kubevirt.enabled is auto
+	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Flags: flags, Values: append([]string{ // runtimes.kubevirt.enabled is auto
 		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true",
-	}})
+	}, values...)})
 	s.Must(err)
 	s.Cleanup(func() {
 		s.Must(release.Remove())

@@ -53,8 +53,8 @@ func (s subresources) Put(ctx context.Context, resource string, object types.Nam
 		SetHeader("Content-Type", "application/json").MaxRetries(0).Body(body).Do(ctx).Error()
 }
 
-// announce writes that this runtime changes the power next, so that what is then in flight is known to be ours, with what else is to be
-// changed before.
+// announce writes that this runtime changes the power or moves the machine next, so that what is then in flight is known to be ours, with
+// what else is to be changed before.
 func (r *Runtime) announce(ctx context.Context, s *sight, kind runtime.TaskKind, also func(*virtv1.VirtualMachine)) error {
 	return r.change(ctx, s.vm, "configuring", func(vm *virtv1.VirtualMachine) {
 		annotate(vm, annotationSent, string(kind)+"/"+string(uuid.NewUUID()))

@@ -68,7 +68,14 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	default:
 		return nil, runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s exists and is not the machine of VirtualMachine %s", vm.Name, m.Name)
 	}
-	s := &sight{vm: vm, moves: moves}
+	s := &sight{vm: vm}
+	for i := range moves {
+		if moves[i].IsFinal() {
+			s.ended = append(s.ended, moves[i])
+		} else {
+			s.moves = append(s.moves, moves[i])
+		}
+	}
 	vmi := &virtv1.VirtualMachineInstance{}
 	switch err := r.Live.Get(ctx, key, vmi); {
 	case err == nil && metav1.IsControlledBy(vmi, vm):

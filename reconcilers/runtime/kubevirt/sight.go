@@ -26,6 +26,8 @@ type sight struct {
 	killed bool
 	// moves are the migrations of the instance that have not ended.
 	moves []virtv1.VirtualMachineInstanceMigration
+	// ended are those that have.
+	ended []virtv1.VirtualMachineInstanceMigration
 }
 
 // on reports whether the instance runs, or ran when its node was last heard of.
