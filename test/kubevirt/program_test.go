@@ -66,7 +66,8 @@ func (s *site) created(namespace string) {
 	if s.shows(vm, v1alpha1.VirtualMachineRunning); vm.Status.NodeName != other {
 		s.Errorf("the machine was moved to %s and is on %s", other, vm.Status.NodeName)
 	}
-	s.operate(vm, "stop", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
+	s.Agent.Ignore(client.ObjectKeyFromObject(vm), true)
+	s.operate(vm, "stop", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop, Force: true})
 	s.shows(vm, v1alpha1.VirtualMachineStopped)
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)
