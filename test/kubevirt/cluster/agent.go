@@ -161,7 +161,10 @@ func (a *Agent) step(ctx context.Context) {
 	for i := range instances.Items {
 		vmi := &instances.Items[i]
 		before := vmi.Status.Phase
-		if !a.stalls(client.ObjectKeyFromObject(vmi)) && a.stepInstance(vmi) && a.handler.Update(ctx, vmi) == nil && before != vmi.Status.Phase && vmi.Status.Phase == virtv1.Running {
+		if a.stalls(client.ObjectKeyFromObject(vmi)) || !a.stepInstance(vmi) || a.handler.Update(ctx, vmi) != nil {
+			continue
+		}
+		if before != vmi.Status.Phase && vmi.Status.Phase == virtv1.Running {
 			a.mu.Lock()
 			a.boots[client.ObjectKeyFromObject(vmi)]++
 			a.mu.Unlock()
