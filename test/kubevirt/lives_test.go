@@ -276,8 +276,8 @@ func (t *trial) settle() {
 		vmi := t.instance(t.key)
 		asked := t.row.life.ignores && vmi.DeletionTimestamp != nil && vmi.Status.Phase == virtv1.Running
 		quiet := vmi.Name == "" || vmi.DeletionTimestamp == nil && vmi.Status.Phase == virtv1.Running
-		return fmt.Sprintf("%+v, instance %s %v", vm.Status, vmi.Status.Phase, vmi.DeletionTimestamp),
-			vm.DeletionTimestamp == nil && len(vm.Status.StateChangeRequests) == 0 && (quiet || asked) && vm.Status.Created == (vmi.Name != "")
+		quiet = quiet && len(vm.Status.StateChangeRequests) == 0 && vm.Status.Created == (vmi.Name != "")
+		return fmt.Sprintf("%+v, instance %s %v", vm.Status, vmi.Status.Phase, vmi.DeletionTimestamp), vm.DeletionTimestamp == nil && (quiet || asked)
 	})
 }
 

@@ -78,7 +78,7 @@ func TestFaultSweep(t *testing.T) {
 		fault *befalling
 	}
 	var points []point
-	every := depth.Of(31, 7)
+	every := depth.Of(97, 13)
 	turn := depth.Turn(every)
 	for _, r := range rows {
 		for at := 1; at <= r.requests; at++ {
