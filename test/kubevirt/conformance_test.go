@@ -100,15 +100,15 @@ func (f *fault) befall(ctx context.Context, request func() error) error {
 	return request()
 }
 
-// faults are those of a runtime's requests.
-type faults struct{ reads, writes, puts fault }
+// faults are those of a runtime's requests. Changes are requests to start and to stop, and deletes are among the writes.
+type faults struct{ reads, writes, deletes, changes fault }
 
 func (f *faults) of(verb runtime.Verb) *fault {
 	switch verb {
 	case runtime.VerbObserve:
 		return &f.reads
 	case runtime.VerbPowerOn, runtime.VerbPowerOff:
-		return &f.puts
+		return &f.changes
 	}
 	return &f.writes
 }
@@ -149,14 +149,21 @@ func connect(t *testing.T, s *site, f *faults) *kubevirt.Runtime {
 			return f.writes.befall(ctx, func() error { return settle(t, s, o, c.Patch(ctx, o, patch, opts...), false) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return f.writes.befall(ctx, func() error { return settle(t, s, o, c.Delete(ctx, o, opts...), true) })
+			return f.writes.befall(ctx, func() error {
+				return f.deletes.befall(ctx, func() error { return settle(t, s, o, c.Delete(ctx, o, opts...), true) })
+			})
+		},
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			return f.changes.befall(ctx, func() error { return c.SubResource(sub).Patch(ctx, o, patch, opts...) })
 		},
 	})
 	subresources, err := kubevirt.NewSubresources(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kubevirt.Runtime{Client: faulty, Live: faulty, Subresources: putter{subresources, &f.puts}}
+	return &kubevirt.Runtime{Client: faulty, Live: faulty, Subresources: putter{subresources, &f.changes}}
 }
 
 func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {

@@ -23,27 +23,33 @@ import (
 // TestProgram has the shipped program, with the rights of its chart, run machines.
 func TestProgram(t *testing.T) {
 	s := newSite(t)
-	ctx := context.WithoutCancel(t.Context())
-	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
-	s.Must(err)
-	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
-	s.Must(err)
-	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Values: []string{ // runtimes.kubevirt.enabled is auto
-		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true",
-	}})
-	s.Must(err)
-	t.Cleanup(func() {
-		s.Must(release.Remove())
-		if text, _ := os.ReadFile(logs.Name()); t.Failed() {
-			t.Logf("the end of the log of sallyport:\n%s", text[max(0, len(text)-6000):])
-		}
-		_ = logs.Close()
-	})
+	s.release(nil)
 	namespace := s.namespace()
 	t.Run("created", func(t *testing.T) { s.in(t).created(namespace) })
 	t.Run("adopted", func(t *testing.T) { s.in(t).adopted(namespace) })
 	t.Run("guarded", func(t *testing.T) { s.in(t).guarded(namespace) })
 	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
+}
+
+// release installs and starts the shipped program.
+func (s *site) release(values []string, flags ...string) {
+	s.Helper()
+	ctx := context.WithoutCancel(s.Context())
+	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
+	s.Must(err)
+	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
+	s.Must(err)
+	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Flags: flags, Values: append([]string{ // runtimes.kubevirt.enabled is auto
+		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true",
+	}, values...)})
+	s.Must(err)
+	s.Cleanup(func() {
+		s.Must(release.Remove())
+		if text, _ := os.ReadFile(logs.Name()); s.Failed() {
+			s.Logf("the end of the log of sallyport:\n%s", text[max(0, len(text)-6000):])
+		}
+		_ = logs.Close()
+	})
 }
 
 // created is the life of a machine that is created.
@@ -60,7 +66,8 @@ func (s *site) created(namespace string) {
 	if s.shows(vm, v1alpha1.VirtualMachineRunning); vm.Status.NodeName != other {
 		s.Errorf("the machine was moved to %s and is on %s", other, vm.Status.NodeName)
 	}
-	s.operate(vm, "stop", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
+	s.Agent.Ignore(client.ObjectKeyFromObject(vm), true)
+	s.operate(vm, "stop", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop, Force: true})
 	s.shows(vm, v1alpha1.VirtualMachineStopped)
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)

@@ -23,6 +23,8 @@ type Process struct {
 	dead   bool
 	when   int
 	happen func()
+	at     int
+	fault  func(call func() error) error
 }
 
 // Die has the process die at its call of that number, from 1 on, before the call is made or just after.
@@ -31,11 +33,23 @@ func (p *Process) Die(at int, after bool) { p.dies, p.after = at, after }
 // Before has something happen before the call of that number.
 func (p *Process) Before(call int, happen func()) { p.when, p.happen = call, happen }
 
+// Befall has a fault befall the call of that number, which it makes or does not make.
+func (p *Process) Befall(call int, fault func(call func() error) error) { p.at, p.fault = call, fault }
+
+// Calls returns how many calls the process has made since it was begun.
+func (p *Process) Calls() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls
+}
+
 // Rests tells whether the process has made no call since it was begun.
 func (p *Process) Rests() bool { return p.calls == 0 }
 
 // Begin begins another process in its place, to which nothing happens.
-func (p *Process) Begin() { p.calls, p.dies, p.when, p.happen, p.dead = 0, 0, 0, nil, false }
+func (p *Process) Begin() {
+	p.calls, p.dies, p.when, p.happen, p.dead, p.at, p.fault = 0, 0, 0, nil, false, 0, nil
+}
 
 // Call makes a call, unless the process is dead or dies of it.
 func (p *Process) Call(call func() error) error {
@@ -51,6 +65,9 @@ func (p *Process) Call(call func() error) error {
 	p.dead = p.calls == p.dies
 	if p.dead && !p.after {
 		return ErrDied
+	}
+	if p.calls == p.at && p.fault != nil {
+		return p.fault(call)
 	}
 	if err := call(); err != nil || !p.dead {
 		return err
@@ -78,6 +95,11 @@ func (p *Process) Client(inner client.WithWatch) client.WithWatch {
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			return p.Call(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			return p.Call(func() error { return c.SubResource(sub).Patch(ctx, o, patch, opts...) })
 		},
 	})
 }

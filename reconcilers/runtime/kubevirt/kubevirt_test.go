@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -33,10 +34,10 @@ func (s *sent) Put(_ context.Context, resource string, object types.NamespacedNa
 func newRuntime(t *testing.T, objects ...client.Object) (*kubevirt.Runtime, *sent) {
 	t.Helper()
 	scheme := kruntime.NewScheme()
-	if err := virtv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(virtv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), &sent{}
+	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&virtv1.VirtualMachine{}).Build(), &sent{}
 	return &kubevirt.Runtime{Client: api, Live: api, Subresources: puts}, puts
 }
 
@@ -60,6 +61,7 @@ func instance() *virtv1.VirtualMachineInstance {
 		*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "vm", UID: "vm-uid"}, virtv1.VirtualMachineGroupVersionKind),
 	}}}
 	vmi.Status.Phase, vmi.Status.NodeName = virtv1.Running, "node-1"
+	vmi.Status.Conditions = []virtv1.VirtualMachineInstanceCondition{{Type: virtv1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}}
 	vmi.Status.Interfaces = []virtv1.VirtualMachineInstanceNetworkInterface{{IPs: []string{"10.0.0.7", "fd00::7"}}, {IPs: []string{"10.0.0.7"}}}
 	return vmi
 }
@@ -161,16 +163,76 @@ func TestAnotherRunStrategy(t *testing.T) {
 	}
 }
 
-// A node that is lost is not a machine that is off.
+// An instance on a node that is not heard of is not a machine that is on, nor one that is off.
 func TestLostNode(t *testing.T) {
+	node := func(status corev1.ConditionStatus) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+		return n
+	}
+	for what, tc := range map[string]struct {
+		phase virtv1.VirtualMachineInstancePhase
+		ready bool
+		nodes []client.Object
+		lost  bool
+	}{
+		"an instance that is ready":             {phase: virtv1.Running, ready: true},
+		"not ready on a node that is":           {phase: virtv1.Running, nodes: []client.Object{node(corev1.ConditionTrue)}},
+		"not ready on a node that is not":       {phase: virtv1.Running, nodes: []client.Object{node(corev1.ConditionUnknown)}, lost: true},
+		"not ready on a node that is gone":      {phase: virtv1.Running, lost: true},
+		"unknown, though its node is ready":     {phase: virtv1.Unknown, nodes: []client.Object{node(corev1.ConditionTrue)}, lost: true},
+		"an instance that has ended on it":      {phase: virtv1.Failed},
+		"one that does not run there, or never": {phase: virtv1.Scheduling},
+	} {
+		t.Run(what, func(t *testing.T) {
+			vmi := instance()
+			if vmi.Status.Phase = tc.phase; !tc.ready {
+				vmi.Status.Conditions = nil
+			}
+			r, _ := newRuntime(t, append(tc.nodes, newVM(func(*virtv1.VirtualMachine) {}), vmi)...)
+			if _, err := r.Ensure(t.Context(), adopted()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Observe(t.Context(), adopted()); runtime.IsDisconnected(err) != tc.lost || err != nil && !tc.lost {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// KubeVirt would keep a request to start a machine whose volumes it could not migrate.
+func TestManualRecovery(t *testing.T) {
+	r, _ := newRuntime(t, newVM(func(vm *virtv1.VirtualMachine) {
+		vm.Status.Conditions = []virtv1.VirtualMachineCondition{{
+			Type: virtv1.VirtualMachineManualRecoveryRequired, Status: corev1.ConditionTrue, Reason: "VMI was removed",
+		}}
+	}))
+	if _, err := r.Ensure(t.Context(), adopted()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.PowerOn(t.Context(), adopted()); !runtime.IsInvalidState(err) || !strings.Contains(runtime.Message(err), "VMI was removed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An instance that has ended is removed before another one starts.
+func TestStartAfterAnInstance(t *testing.T) {
 	vmi := instance()
-	vmi.Status.Phase = virtv1.Unknown
+	vmi.Status.Phase = virtv1.Succeeded
 	r, _ := newRuntime(t, newVM(func(*virtv1.VirtualMachine) {}), vmi)
 	if _, err := r.Ensure(t.Context(), adopted()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Observe(t.Context(), adopted()); !runtime.IsDisconnected(err) {
-		t.Errorf("got %v", err)
+	if err := r.PowerOn(t.Context(), adopted()); err != nil {
+		t.Fatal(err)
+	}
+	vm := &virtv1.VirtualMachine{}
+	if err := r.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "vm"}, vm); err != nil {
+		t.Fatal(err)
+	}
+	want := []virtv1.VirtualMachineStateChangeRequest{{Action: virtv1.StopRequest, UID: &vmi.UID}, {Action: virtv1.StartRequest}}
+	if diff := cmp.Diff(want, vm.Status.StateChangeRequests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	LabelMachine = "sallyport.dev/virtual-machine-uid"
 	// annotationName contains the name of the VirtualMachine of LabelMachine.
 	annotationName = "sallyport.dev/virtual-machine"
-	// annotationSent contains the kind and the ID of the last change of power that Sallyport requested.
+	// annotationSent contains the kind and the ID of the last change of power, or move, that Sallyport requested.
 	annotationSent = "sallyport.dev/sent"
 	// annotationAdopted contains the run strategy that a KubeVirt VirtualMachine had when it was adopted.
 	annotationAdopted = "sallyport.dev/adopted-with-run-strategy"

@@ -19,13 +19,13 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// moves returns the migrations of an instance that have not ended.
+// moves returns the migrations of an instance, also those that have ended.
 func (r *Runtime) moves(ctx context.Context, instance types.NamespacedName) ([]virtv1.VirtualMachineInstanceMigration, error) {
 	var list virtv1.VirtualMachineInstanceMigrationList
 	if err := r.Live.List(ctx, &list, client.InNamespace(instance.Namespace), client.MatchingLabels{virtv1.MigrationSelectorLabel: instance.Name}); err != nil {
 		return nil, runtime.APIFailure(err, "listing the migrations of VirtualMachineInstance %s", instance.Name)
 	}
-	return slices.DeleteFunc(list.Items, func(v virtv1.VirtualMachineInstanceMigration) bool { return v.IsFinal() }), nil
+	return list.Items, nil
 }
 
 // InstanceOf returns the name of the instance that an object of KubeVirt is, has or moves.
@@ -84,19 +84,40 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 	case len(nodes) == 0:
 		return runtime.NewInvalidState(nil, "no other node is ready for machines of KubeVirt and has the labels of the spec")
 	}
+	name, err := r.nextMove(ctx, s)
+	if err != nil {
+		return err
+	}
 	move := &virtv1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: m.Namespace, GenerateName: s.vm.Name + "-", Labels: map[string]string{LabelMachine: string(m.UID)},
+			Namespace: m.Namespace, Name: name, Labels: map[string]string{LabelMachine: string(m.UID)},
+			// One that is requested late is collected if the instance that it was for is gone.
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: virtv1.GroupVersion.String(), Kind: "VirtualMachineInstance", Name: s.vmi.Name, UID: s.vmi.UID}},
 		},
 		Spec: virtv1.VirtualMachineInstanceMigrationSpec{VMIName: s.vmi.Name, AddedNodeSelector: selectorOf(nodes, target)},
 	}
-	if err := r.Client.Create(ctx, move); err != nil {
+	if err := r.Client.Create(ctx, move); err != nil && !apierrors.IsAlreadyExists(err) {
 		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || refused(err) {
 			return runtime.NewInvalidState(err, "KubeVirt cannot move the machine: %s", reason(err))
 		}
 		return runtime.APIFailure(err, "moving KubeVirt VirtualMachine %s", s.vm.Name)
 	}
 	return nil
+}
+
+// nextMove returns the name of a migration to create. It is announced, and stays the same until there is such a migration: if a request to
+// create it is delayed until its caller has given up, it does not create a second one.
+func (r *Runtime) nextMove(ctx context.Context, s *sight) (string, error) {
+	name := func() string {
+		_, id, _ := strings.Cut(s.vm.Annotations[annotationSent], "/")
+		return s.vm.Name + "-" + id
+	}
+	pending := strings.HasPrefix(s.vm.Annotations[annotationSent], string(runtime.TaskRelocate)+"/")
+	if pending && !slices.ContainsFunc(s.ended, func(v virtv1.VirtualMachineInstanceMigration) bool { return v.Name == name() }) {
+		return name(), nil
+	}
+	err := r.announce(ctx, s, runtime.TaskRelocate, nil)
+	return name(), err
 }
 
 // refused reports whether an admission webhook refused the request.
@@ -118,10 +139,7 @@ func (r *Runtime) suitable(ctx context.Context, m runtime.Machine, target runtim
 		return nil, runtime.APIFailure(err, "listing the nodes")
 	}
 	return slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
-		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-		fits := n.Name == now || ready && !n.Spec.Unschedulable
+		fits := n.Name == now || ready(&n) && !n.Spec.Unschedulable
 		return !fits || target.NodeName != "" && n.Name != target.NodeName || target.NodeName == "" && n.Name == target.Leave
 	}), nil
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -19,7 +21,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// The resources that have subresources.
+// The resources whose subresources are used.
 const (
 	machines  = "virtualmachines"
 	instances = "virtualmachineinstances"
@@ -27,7 +29,7 @@ const (
 
 // Subresources are the subresources of KubeVirt's aggregated API.
 type Subresources interface {
-	// Put sends a request to a subresource of an object, such as start of virtualmachines.
+	// Put sends a request to a subresource of an object, such as unpause of virtualmachineinstances.
 	Put(ctx context.Context, resource string, object types.NamespacedName, subresource string, options any) error
 }
 
@@ -54,8 +56,8 @@ func (s subresources) Put(ctx context.Context, resource string, object types.Nam
 		SetHeader("Content-Type", "application/json").MaxRetries(0).Body(body).Do(ctx).Error()
 }
 
-// announce writes that this runtime changes the power next, so that what is then in flight is known to be ours, with what else is to be
-// changed before.
+// announce writes that this runtime changes the power or moves the machine next, so that what is then in flight is known to be ours, with
+// what else is to be changed before.
 func (r *Runtime) announce(ctx context.Context, s *sight, kind runtime.TaskKind, also func(*virtv1.VirtualMachine)) error {
 	return r.change(ctx, s.vm, "configuring", func(vm *virtv1.VirtualMachine) {
 		annotate(vm, annotationSent, string(kind)+"/"+string(uuid.NewUUID()))
@@ -85,12 +87,79 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// withdraw removes a request to start an instance that KubeVirt has not begun to carry out. There is no subresource for that.
-func (r *Runtime) withdraw(ctx context.Context, s *sight) error {
+// request writes the requests to start or to stop an instance that virt-controller carries out, with the resourceVersion of the machine. The
+// subresources start and stop would write the same for a machine with run strategy Manual, but have no precondition: a request that is
+// delayed until its caller has given up would start or stop another instance than the one that was seen.
+func (r *Runtime) request(ctx context.Context, s *sight, doing string, requests ...virtv1.VirtualMachineStateChangeRequest) error {
 	changed := s.vm.DeepCopy()
-	changed.Status.StateChangeRequests = nil
-	if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(s.vm, client.MergeFromWithOptimisticLock{})); err != nil {
-		return runtime.APIFailure(err, "withdrawing the start of KubeVirt VirtualMachine %s", s.vm.Name)
+	changed.Status.StateChangeRequests, changed.Status.StartFailure = requests, nil
+	err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(s.vm, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case err == nil:
+		*s.vm = *changed
+		return nil
+	case refused(err):
+		return runtime.NewInvalidState(err, "%s KubeVirt VirtualMachine %s: %s", doing, s.vm.Name, reason(err))
+	}
+	return runtime.APIFailure(err, "%s KubeVirt VirtualMachine %s", doing, s.vm.Name)
+}
+
+// start requests an instance. One that has ended is removed first.
+func (r *Runtime) start(ctx context.Context, s *sight) error {
+	requests := []virtv1.VirtualMachineStateChangeRequest{{Action: virtv1.StartRequest}}
+	if s.vmi != nil {
+		requests = slices.Insert(requests, 0, s.stopRequest())
+	}
+	return r.request(ctx, s, "starting", requests...)
+}
+
+// stop requests the end of the instance, unless that is requested.
+func (r *Runtime) stop(ctx context.Context, s *sight) error {
+	if s.leaving() {
+		return nil
+	}
+	return r.request(ctx, s, "stopping", s.stopRequest())
+}
+
+func (s *sight) stopRequest() virtv1.VirtualMachineStateChangeRequest {
+	return virtv1.VirtualMachineStateChangeRequest{Action: virtv1.StopRequest, UID: &s.vmi.UID}
+}
+
+// kill ends the guest of an instance that is being stopped, as a forced restart of KubeVirt does: it deletes the Pods of the instance. Only
+// KubeVirt's accounts may shorten the grace period of an instance, and the subresource that does has no precondition.
+func (r *Runtime) kill(ctx context.Context, s *sight) error {
+	pods, err := r.launchers(ctx, s.vmi)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		err := r.Client.Delete(ctx, &pods[i], client.Preconditions{UID: &pods[i].UID}, client.GracePeriodSeconds(atOnce))
+		if client.IgnoreNotFound(err) != nil {
+			return runtime.APIFailure(err, "deleting Pod %s of VirtualMachineInstance %s", pods[i].Name, s.vmi.Name)
+		}
 	}
 	return nil
+}
+
+// atOnce is the shortest grace period with which a Pod exists until the kubelet has seen it end.
+const atOnce = 1
+
+// launchers returns the Pods of an instance in which its guest may run.
+func (r *Runtime) launchers(ctx context.Context, vmi *virtv1.VirtualMachineInstance) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	of := client.MatchingLabels{virtv1.AppLabel: "virt-launcher", virtv1.CreatedByLabel: string(vmi.UID)}
+	if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace), of); err != nil {
+		return nil, runtime.APIFailure(err, "listing the Pods of VirtualMachineInstance %s", vmi.Name)
+	}
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	}), nil
+}
+
+// killed reports whether the Pods of an instance are being deleted without their guest being asked.
+func (r *Runtime) killed(ctx context.Context, vmi *virtv1.VirtualMachineInstance) (bool, error) {
+	pods, err := r.launchers(ctx, vmi)
+	return len(pods) > 0 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		return p.DeletionGracePeriodSeconds == nil || *p.DeletionGracePeriodSeconds > atOnce
+	}), err
 }

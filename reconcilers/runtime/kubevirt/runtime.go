@@ -1,8 +1,8 @@
 // Package kubevirt runs machines as VirtualMachines of KubeVirt, in this cluster. The KubeVirt VirtualMachine is all the state there is: a
 // label has the owner mark, and its run strategy is Manual, so that KubeVirt neither starts nor stops the machine on its own.
 //
-// A machine is on while its VirtualMachineInstance runs, the UID of which is the incarnation. Power goes through the subresources that
-// virtctl uses, too; admission webhooks of Sallyport do not see those.
+// A machine is on while its VirtualMachineInstance runs, the UID of which is the incarnation. Power is requested in the status of the
+// VirtualMachine, where the subresources that virtctl uses request it, too.
 package kubevirt
 
 import (
@@ -25,7 +25,7 @@ type Runtime struct {
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Subresources starts and stops machines.
+	// Subresources resumes paused machines.
 	Subresources Subresources
 }
 
@@ -68,13 +68,25 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	default:
 		return nil, runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s exists and is not the machine of VirtualMachine %s", vm.Name, m.Name)
 	}
-	s := &sight{vm: vm, moves: moves}
+	s := &sight{vm: vm}
+	for i := range moves {
+		if moves[i].IsFinal() {
+			s.ended = append(s.ended, moves[i])
+		} else {
+			s.moves = append(s.moves, moves[i])
+		}
+	}
 	vmi := &virtv1.VirtualMachineInstance{}
 	switch err := r.Live.Get(ctx, key, vmi); {
 	case err == nil && metav1.IsControlledBy(vmi, vm):
 		s.vmi = vmi
 	case client.IgnoreNotFound(err) != nil:
 		return nil, runtime.APIFailure(err, "reading VirtualMachineInstance %s", key.Name)
+	}
+	if s.leaving() && s.on() {
+		if s.killed, err = r.killed(ctx, vmi); err != nil {
+			return nil, err
+		}
 	}
 	s.plugs = plugsOf(s.vm, s.vmi)
 	return s, r.currentDisks(ctx, s)
@@ -107,8 +119,8 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	if s == nil || err != nil {
 		return runtime.Observation{}, err
 	}
-	if s.vmi != nil && s.vmi.Status.Phase == virtv1.Unknown {
-		return runtime.Observation{}, runtime.NewDisconnected("KubeVirt has lost the connection to node %s of VirtualMachineInstance %s", s.vmi.Status.NodeName, s.vmi.Name)
+	if err := r.lost(ctx, s); err != nil {
+		return runtime.Observation{}, err
 	}
 	return s.observation(m), nil
 }
@@ -171,11 +183,13 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 		return r.put(ctx, s, instances, "unpause", &virtv1.UnpauseOptions{})
 	case s.unusable() != "":
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
+	case s.broken() != "":
+		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s needs manual recovery: %s", s.vm.Name, s.broken())
 	}
 	if err := r.announce(ctx, s, runtime.TaskPowerOn, func(vm *virtv1.VirtualMachine) { configure(vm, m) }); err != nil {
 		return err
 	}
-	return r.put(ctx, s, machines, "start", &virtv1.StartOptions{})
+	return r.start(ctx, s)
 }
 
 // PowerOff has KubeVirt shut the guest down, or end the instance at once. KubeVirt powers a guest off that does not shut down within the
@@ -189,7 +203,6 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	if err != nil {
 		return err
 	}
-	options := &virtv1.StopOptions{}
 	switch {
 	case s.stopping(), s.power() == v1alpha1.PowerStopped && s.busy() == nil:
 		return nil
@@ -198,7 +211,6 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	case s.unusable() != "":
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
 	case mode == runtime.Forced:
-		options.GracePeriod = new(int64(0))
 	case s.power() == v1alpha1.PowerPaused:
 		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down: start it first, or use --force", m)
 	case s.leaving(): // the guest has been asked
@@ -207,7 +219,10 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	if err := r.announce(ctx, s, runtime.TaskPowerOff, nil); err != nil {
 		return err
 	}
-	return r.put(ctx, s, machines, "stop", options)
+	if err := r.stop(ctx, s); err != nil || mode == runtime.Graceful {
+		return err
+	}
+	return r.kill(ctx, s)
 }
 
 // Cancel ends an instance that is being started, withdraws a request to start one, or deletes the migration.
@@ -230,9 +245,12 @@ func (r *Runtime) cancel(ctx context.Context, m runtime.Machine, task string) er
 	case tasks[i].Kind != runtime.TaskPowerOn:
 		return nil
 	case s.vmi == nil || s.vmi.IsFinal():
-		return r.withdraw(ctx, s)
+		return r.request(ctx, s, "withdrawing the start of") // KubeVirt has not begun to carry it out
 	}
-	return r.put(ctx, s, machines, "stop", &virtv1.StopOptions{GracePeriod: new(int64(0))})
+	if err := r.stop(ctx, s); err != nil {
+		return err
+	}
+	return r.kill(ctx, s)
 }
 
 // Delete deletes the KubeVirt VirtualMachine, or releases one that was adopted.

@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +22,12 @@ type sight struct {
 	vm *virtv1.VirtualMachine
 	// vmi is its instance, nil if there is none.
 	vmi *virtv1.VirtualMachineInstance
+	// killed is whether the instance is being stopped without its guest being asked.
+	killed bool
 	// moves are the migrations of the instance that have not ended.
 	moves []virtv1.VirtualMachineInstanceMigration
+	// ended are those that have.
+	ended []virtv1.VirtualMachineInstanceMigration
 	// plugs are its VirtualDisks.
 	plugs []plug
 }
@@ -75,7 +80,7 @@ func (s *sight) stopping() bool {
 		return s.requested(virtv1.StopRequest)
 	}
 	grace := s.vmi.Spec.TerminationGracePeriodSeconds
-	return s.leaving() && (!s.on() || grace != nil && *grace == 0)
+	return s.leaving() && (!s.on() || s.killed || grace != nil && *grace == 0)
 }
 
 // tasks returns what is in flight.
@@ -124,6 +129,16 @@ func (s *sight) unusable() string {
 	}
 	return "another client has set the run strategy of KubeVirt VirtualMachine " + s.vm.Name + " to " + string(now) + "; Sallyport needs Manual: " +
 		commands.Line("kubectl", "patch", "virtualmachines.kubevirt.io", s.vm.Name, "-n", s.vm.Namespace, "--type=merge", "-p", manual)
+}
+
+// broken returns why KubeVirt would not carry out a request to start the machine: a migration of its volumes has failed.
+func (s *sight) broken() string {
+	for _, c := range s.vm.Status.Conditions {
+		if c.Type == virtv1.VirtualMachineManualRecoveryRequired && c.Status == corev1.ConditionTrue {
+			return cmp.Or(c.Message, c.Reason)
+		}
+	}
+	return ""
 }
 
 // manual is a patch with the run strategy of machines.

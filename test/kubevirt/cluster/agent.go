@@ -37,13 +37,14 @@ type Agent struct {
 	ignoring map[types.NamespacedName]bool
 	held     map[types.NamespacedName]runtime.TaskKind
 	boots    map[types.NamespacedName]int
+	stalled  map[types.NamespacedName]bool
 }
 
 // newAgent starts an agent, which runs until Stop.
 func (c *Cluster) newAgent(ctx context.Context) (a *Agent, err error) {
 	a = &Agent{
 		Client: c.Client, ignoring: map[types.NamespacedName]bool{}, held: map[types.NamespacedName]runtime.TaskKind{},
-		boots: map[types.NamespacedName]int{},
+		boots: map[types.NamespacedName]int{}, stalled: map[types.NamespacedName]bool{},
 	}
 	config := rest.CopyConfig(c.Plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{
@@ -155,6 +156,9 @@ func (a *Agent) step(ctx context.Context) {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		if vmi := of[types.UID(pod.Labels[virtv1.CreatedByLabel])]; vmi != nil && a.stalls(client.ObjectKeyFromObject(vmi)) {
+			continue
+		}
 		a.stepPod(ctx, pod, of[types.UID(pod.Labels[virtv1.CreatedByLabel])])
 	}
 	a.stepAttachments(ctx, pods.Items)
@@ -162,7 +166,10 @@ func (a *Agent) step(ctx context.Context) {
 	for i := range instances.Items {
 		vmi := &instances.Items[i]
 		before := vmi.Status.Phase
-		if a.stepInstance(vmi) && a.handler.Update(ctx, vmi) == nil && before != vmi.Status.Phase && vmi.Status.Phase == virtv1.Running {
+		if a.stalls(client.ObjectKeyFromObject(vmi)) || !a.stepInstance(vmi) || a.handler.Update(ctx, vmi) != nil {
+			continue
+		}
+		if before != vmi.Status.Phase && vmi.Status.Phase == virtv1.Running {
 			a.mu.Lock()
 			a.boots[client.ObjectKeyFromObject(vmi)]++
 			a.mu.Unlock()
@@ -181,6 +188,8 @@ func (a *Agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.Virtua
 	case over && pod.Status.Phase == corev1.PodRunning:
 		pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodSucceeded, nil
 		_ = a.Status().Update(ctx, pod)
+	case !over && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds <= 1:
+		a.kill(ctx, pod, vmi)
 	case !pod.DeletionTimestamp.IsZero():
 		migrates := vmi != nil && vmi.Status.MigrationState != nil && !vmi.Status.MigrationState.Completed
 		if over || pod.Spec.NodeName != vmi.Status.NodeName && !migrates || pod.Spec.NodeName == "" || isTarget && !migrates && vmi.Status.NodeName != pod.Spec.NodeName {
@@ -208,11 +217,25 @@ func (a *Agent) start(ctx context.Context, pod *corev1.Pod) error {
 	return a.Status().Update(ctx, pod)
 }
 
+// kill ends the guest in a Pod that the kubelet ends at once, unless that is held.
+func (a *Agent) kill(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
+	a.mu.Lock()
+	held := a.held[client.ObjectKeyFromObject(vmi)] == runtime.TaskPowerOff
+	a.mu.Unlock()
+	if held {
+		return
+	}
+	vmi.Status.Phase = virtv1.Failed
+	if pod.Spec.NodeName != vmi.Status.NodeName || a.handler.Update(ctx, vmi) == nil {
+		_ = a.Delete(ctx, pod, client.GracePeriodSeconds(0))
+	}
+}
+
 // schedule binds a Pod to a node that its node selector allows. A target of a migration gets another node than the instance has.
 func (a *Agent) schedule(ctx context.Context, pod *corev1.Pod, isTarget bool, vmi *virtv1.VirtualMachineInstance) {
 	for _, name := range Nodes {
 		node := &corev1.Node{}
-		if a.Get(ctx, client.ObjectKey{Name: name}, node) != nil || isTarget && vmi != nil && vmi.Status.NodeName == name {
+		if a.Get(ctx, client.ObjectKey{Name: name}, node) != nil || node.Status.Conditions[0].Status != corev1.ConditionTrue || isTarget && vmi != nil && vmi.Status.NodeName == name {
 			continue
 		}
 		labels := maps.Clone(node.Labels)
@@ -238,7 +261,7 @@ func (a *Agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 	case state.NodeName == "" || vmi.IsFinal():
 		return false
 	case !vmi.DeletionTimestamp.IsZero():
-		if forced && held == runtime.TaskPowerOff || !forced && ignores {
+		if held == runtime.TaskPowerOff || !forced && ignores {
 			return false
 		}
 		state.Phase = virtv1.Succeeded
@@ -256,6 +279,19 @@ func (a *Agent) stepInstance(vmi *virtv1.VirtualMachineInstance) bool {
 		return true
 	}
 	return plugged
+}
+
+// Stall has nothing be done for the instances of that name, as by a node that is dead or does not answer, until it is called with false.
+func (a *Agent) Stall(key types.NamespacedName, stalls bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stalled[key] = stalls
+}
+
+func (a *Agent) stalls(key types.NamespacedName) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stalled[key]
 }
 
 // run has the guest boot.
@@ -302,6 +338,38 @@ func SetCondition(vmi *virtv1.VirtualMachineInstance, condition virtv1.VirtualMa
 			Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		})
 	}
+}
+
+// SetNodeReady has the cluster hear of a node, or not. As Kubernetes does, it sets the Pods of the node not ready then.
+func (a *Agent) SetNodeReady(ctx context.Context, name string, is bool) error {
+	status := corev1.ConditionUnknown
+	if is {
+		status = corev1.ConditionTrue
+	}
+	node, list := &corev1.Node{}, &corev1.PodList{}
+	if err := a.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return err
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	if err := a.Status().Update(ctx, node); err != nil {
+		return err
+	}
+	if err := a.List(ctx, list, client.MatchingLabels{virtv1.AppLabel: "virt-launcher"}); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.Spec.NodeName != name || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		before := pod.DeepCopy()
+		pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionStatus(map[bool]string{true: "True", false: "False"}[is])})
+		if err := a.Status().Patch(ctx, pod, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SetPaused pauses or resumes an instance.
