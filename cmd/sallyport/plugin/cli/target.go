@@ -42,13 +42,13 @@ type Found struct {
 // Name returns the object's name as kubectl prints it.
 func (f *Found) Name() string { return f.Mapping.Resource.GroupResource().String() + "/" + f.GetName() }
 
-// pageSize is how many objects the API server lists at once, as for kubectl.
-const pageSize = 500
+// PageSize is how many objects the API server lists at once, as for kubectl.
+const PageSize = 500
 
 // Find reads the objects of KIND NAME, KIND/NAME, or KIND with a selection, as kubectl does. It prints a message if a selection is
 // empty.
 func (p *Plugin) Find(namespace string, which Selection, args ...string) ([]Found, error) {
-	infos, err := resource.NewBuilder(p.Flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(pageSize).
+	infos, err := resource.NewBuilder(p.Flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(PageSize).
 		LabelSelectorParam(which.Labels).FieldSelectorParam(which.fields).SelectAllParam(which.all).
 		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Do().Infos()
 	if err != nil {

@@ -66,7 +66,7 @@ type operate struct {
 
 // Commands returns the commands that create, operate and scale virtual machines.
 func Commands(p *cli.Plugin) []*cobra.Command {
-	commands := []*cobra.Command{createCommand(p), scaleDownCommand(p), busyCommand(p), idleCommand(p)}
+	commands := []*cobra.Command{createCommand(p), scaleDownCommand(p), busyCommand(p), idleCommand(p), adoptCommand(p)}
 	for _, v := range verbs {
 		commands = append(commands, operateCommand(p, v))
 	}
