@@ -70,6 +70,12 @@ spec:
 		t.Errorf("adopted are %s, want %s", got, want)
 	}
 	tm.sallyport("adopt --all", 1, append(all, "rerun skipped: it belongs to VirtualMachine rerun of Sallyport\n")...)
+	for line, want := range map[string]string{"adopt rerun ": "pooled", "stop ": "taken"} {
+		got := tm.completed(append([]string{"--namespace", tm.namespace}, strings.Split(line, " ")...), false)
+		if only := !strings.Contains(got, "pooled") || want == "pooled"; !strings.Contains(got, want) || !only {
+			t.Errorf("after %q offered are\n%s", line, got)
+		}
+	}
 	tm.sallyport("adopt rerun halted", 0, "rerun skipped: it belongs")
 	tm.sallyport("adopt pooled missing", 1, "adopting pooled: VirtualMachinePool ci controls it", `adopting missing: virtualmachines.kubevirt.io "missing" not found`)
 	tm.sallyport("adopt", 1, "by name, -l or --all", "--help")

@@ -150,6 +150,20 @@ func (s *Selection) Check(names int) error {
 	return nil
 }
 
+// Args requires names of objects, or a selection.
+func (s *Selection) Args(what string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		err := s.Check(len(args))
+		if len(args) == 0 && !s.Given() {
+			err = fmt.Errorf("specify at least one %s by name, -l or --all", what)
+		}
+		if err != nil {
+			return UsageError(command, err)
+		}
+		return nil
+	}
+}
+
 // NamesIn counts the names in KIND NAME... or KIND/NAME...
 func NamesIn(args []string) int {
 	if len(args) > 0 && !strings.Contains(args[0], "/") {

@@ -45,15 +45,7 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 
   # Adopt two machines
   kubectl sallyport adopt web-1 db-1 -n team-a`,
-		Args: func(command *cobra.Command, args []string) error {
-			if len(args) == 0 && !o.which.Given() {
-				return cli.UsageError(command, errors.New("specify at least one VirtualMachine of KubeVirt by name, -l or --all"))
-			}
-			if err := o.which.Check(len(args)); err != nil {
-				return cli.UsageError(command, err)
-			}
-			return nil
-		},
+		Args: o.which.Args("VirtualMachine of KubeVirt"),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.creation.check(); err != nil {
 				return cli.UsageError(command, err)
