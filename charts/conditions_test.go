@@ -159,6 +159,8 @@ func TestMatchConditionsOfThePoliciesOnKubeVirt(t *testing.T) {
 		return map[string]any{"status": map[string]any{"stateChangeRequests": requests}}
 	}
 	const machines, definitions = "kubevirt-machines.policies.sallyport.dev match-0.sallyport.dev/may-end-a-machine", "kubevirt-definitions.policies.sallyport.dev match-0.sallyport.dev/is-of-kubevirt"
+	const pools = "kubevirt-pools.policies.sallyport.dev match-0.sallyport.dev/may-remove-members"
+	five := spec(map[string]any{"replicas": 5})
 	always, manual := spec(map[string]any{"runStrategy": "Always"}), spec(map[string]any{"runStrategy": "Manual"})
 	for name, tc := range map[string]struct {
 		condition, resource, part string
@@ -181,6 +183,12 @@ func TestMatchConditionsOfThePoliciesOnKubeVirt(t *testing.T) {
 		"a definition of CDI":            {definitions, "customresourcedefinitions", "", nil, spec(map[string]any{"group": "cdi.kubevirt.io"}), true},
 		"a definition of another domain": {definitions, "customresourcedefinitions", "", nil, spec(map[string]any{"group": "notkubevirt.io"}), false},
 		"the KubeVirt object":            {definitions, "kubevirts", "", nil, spec(map[string]any{}), true},
+		"a pool is scaled":               {pools, "virtualmachinepools", "scale", spec(map[string]any{"replicas": 3}), five, true},
+		"a pool is scaled to none":       {pools, "virtualmachinepools", "scale", spec(map[string]any{}), five, true},
+		"a pool goes on":                 {pools, "virtualmachinepools", "", five, spec(map[string]any{"replicas": 5, "paused": true}), true},
+		"a pool selects others":          {pools, "virtualmachinepools", "", spec(map[string]any{"replicas": 5, "scaleInStrategy": map[string]any{}}), five, true},
+		"a pool with autohealing":        {pools, "virtualmachinepools", "", spec(map[string]any{"replicas": 5, "autohealing": map[string]any{}}), five, true},
+		"another change of a pool":       {pools, "virtualmachinepools", "", spec(map[string]any{"replicas": 5, "maxUnavailable": 1}), five, false},
 	} {
 		operation := "UPDATE"
 		var object any = tc.object

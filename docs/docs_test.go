@@ -83,7 +83,7 @@ func TestCommands(t *testing.T) {
 // others are the resources of Kubernetes that pages have kubectl do something with.
 var others = []string{
 	"certificates", "clusterreports.openreports.io", "crd", "datavolumes", "deployments", "events", "events.events.k8s.io", "issuers", "leases", "mutatingwebhookconfiguration", "namespaces", "node", "persistentvolumeclaims", "pod", "reports.openreports.io",
-	"secret", "validatingwebhookconfiguration", "virtualmachines.kubevirt.io", "vmrestore", "vmsnapshot", "volumesnapshots",
+	"secret", "validatingwebhookconfiguration", "virtualmachinepools.pool.kubevirt.io", "virtualmachines.kubevirt.io", "vmrestore", "vmsnapshot", "volumesnapshots",
 }
 
 // verbs are the commands of kubectl that are followed by a resource.

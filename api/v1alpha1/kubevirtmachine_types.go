@@ -1,5 +1,8 @@
 package v1alpha1
 
+// LabelMachineOfKubeVirt on a KubeVirt VirtualMachine that Sallyport runs has the UID of the VirtualMachine.
+const LabelMachineOfKubeVirt = "sallyport.dev/virtual-machine-uid"
+
 // KubeVirtRuntime describes a machine that KubeVirt runs in this cluster: a KubeVirt
 // VirtualMachine that exists and is adopted, or one that is created.
 //

@@ -81,6 +81,12 @@ func newFixture(t *testing.T) *fixture {
 	api, namespace := install.Shared(t, "machine-")
 	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace, world: fake.New(), arbiter: shipped.Arbiter(t)}
 	f.restart()
+	t.Cleanup(func() {
+		foreign := slices.ContainsFunc(f.world.Effects(), func(e fake.Effect) bool { return e.Client != "us" })
+		if f.events.has("PowerChanged") && !foreign {
+			t.Errorf("what Sallyport did is told as a foreign change: %q", f.events.all)
+		}
+	})
 	return f
 }
 

@@ -2,11 +2,13 @@ package virtualmachine
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -447,4 +449,76 @@ func TestGuestThatGoesOffAfterAStartAtOnce(t *testing.T) {
 	f.world.GuestPowersOff(uid)
 	f.settle()
 	f.is("Stopped False/StartPaused")
+}
+
+// A change of power by the guest or another client is told once, also by the next leader.
+func TestForeignChangeIsTold(t *testing.T) {
+	t.Parallel()
+	off := func(f *fixture, uid types.UID) { f.world.GuestPowersOff(uid) }
+	on := func(f *fixture, _ types.UID) {
+		f.Must(f.world.Client("an administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
+	}
+	for name, tc := range map[string]struct {
+		policy   v1alpha1.RunPolicy
+		ask      string
+		does     func(*fixture, types.UID)
+		is, told string
+	}{
+		"stopped, and started again": {v1alpha1.RunPolicyAlwaysOn, "", off, "Running True/AsWanted", "PowerChanged: the machine was Running and is Stopped without"},
+		"stopped, and left so": {v1alpha1.RunPolicyManual, "Start", off, "Stopped False/PowerStateDiffers",
+			"PowerStateDiffers: the machine is Stopped although"},
+		"started": {v1alpha1.RunPolicyManual, "", on, "Running True/AsWanted", "PowerChanged: the machine was Stopped and is Running without"},
+		"stopped and started between two looks": {v1alpha1.RunPolicyAlwaysOn, "",
+			func(f *fixture, uid types.UID) { off(f, uid); on(f, uid) }, "Running True/AsWanted", "PowerChanged: the machine was restarted without"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			uid := f.machine(tc.policy)
+			f.settle()
+			if tc.ask != "" {
+				f.ask("op", tc.ask)
+				f.settle()
+			}
+			if f.events.has("PowerChanged") {
+				t.Errorf("before the change, people were told %q", f.events.all)
+			}
+			f.offset += longestPause
+			before := len(f.events.all)
+			tc.does(f, uid)
+			f.world.Advance(uid)
+			f.settle()
+			f.restart() // the next leader
+			f.settle()
+			f.is(tc.is)
+			told := 0
+			for _, text := range f.events.all[before:] {
+				if strings.HasPrefix(text, "Power") {
+					told++
+				}
+			}
+			if told != 1 || !f.events.has(tc.told) {
+				t.Errorf("people were told %q", f.events.all[before:])
+			}
+		})
+	}
+}
+
+// What Sallyport does itself is no foreign change, also if the reply was lost.
+func TestOwnChangeIsNotForeign(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, verb := range []runtime.Verb{runtime.VerbPowerOn, runtime.VerbPowerOff} {
+		f.world.Script(fake.At{Verb: verb}, fake.LoseReply())
+	}
+	f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+	f.settle()
+	for i, what := range []string{"Restart force", "Stop", "Start", "Stop force"} {
+		f.ask(fmt.Sprintf("op-%d", i), what)
+		f.settle()
+	}
+	f.is("Stopped True/AsWanted")
+	if f.events.has("PowerChanged") {
+		t.Errorf("people were told %q", f.events.all)
+	}
 }

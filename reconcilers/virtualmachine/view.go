@@ -2,6 +2,7 @@ package virtualmachine
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -90,6 +91,8 @@ func (r *Reconciler) save(ctx context.Context, l *view) (bool, error) {
 	question := ready.Reason == string(v1alpha1.ReasonQuestionPending)
 	if warns(ready) && (before == nil || before.Reason != ready.Reason || question && before.Message != ready.Message) {
 		r.recordEvent(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
+	} else if change := l.foreignChange(); change != "" {
+		r.recordEvent(l, corev1.EventTypeWarning, "PowerChanged", "Observe", "%s without an operation of Sallyport", change)
 	}
 	l.before = l.VM.Status.DeepCopy()
 	return true, nil
@@ -97,3 +100,30 @@ func (r *Reconciler) save(ctx context.Context, l *view) (bool, error) {
 
 // now returns the time of the turn with the precision of the claim.
 func (l *view) now() metav1.MicroTime { return metav1.NewMicroTime(l.Time) }
+
+// foreignChange returns how an unclaimed machine was started, stopped or restarted by its guest or another client since the status that
+// was just replaced, or "". A machine that Sallyport starts or stops is claimed until the status has the result.
+func (l *view) foreignChange() string {
+	was, is := l.before, &l.VM.Status
+	power := powerOf(was.Phase)
+	switch {
+	case !l.observed || !l.seen.Exists || was.ActiveOperation != nil || len(was.Undoing) > 0 || power == "":
+		return ""
+	case power != l.seen.Power && was.Phase != is.Phase:
+		return fmt.Sprintf("the machine was %s and is %s", power, l.seen.Power)
+	case power == v1alpha1.PowerRunning && was.Incarnation != is.Incarnation && was.Incarnation != "":
+		return "the machine was restarted"
+	}
+	return ""
+}
+
+// powerOf returns the power state in which a machine was observed, or "" if its phase does not say.
+func powerOf(phase v1alpha1.VirtualMachinePhase) v1alpha1.PowerState {
+	switch phase {
+	case v1alpha1.VirtualMachineRunning, v1alpha1.VirtualMachineDegraded:
+		return v1alpha1.PowerRunning
+	case v1alpha1.VirtualMachineStopped, v1alpha1.VirtualMachinePaused:
+		return v1alpha1.PowerState(phase)
+	}
+	return ""
+}

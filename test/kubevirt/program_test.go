@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -28,6 +29,7 @@ func TestProgram(t *testing.T) {
 	t.Run("created", func(t *testing.T) { s.in(t).created(namespace) })
 	t.Run("adopted", func(t *testing.T) { s.in(t).adopted(namespace) })
 	t.Run("guarded", func(t *testing.T) { s.in(t).guarded(namespace) })
+	t.Run("shrunk", func(t *testing.T) { s.in(t).shrunk(namespace) })
 	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
 }
 
@@ -40,7 +42,7 @@ func (s *site) release(values []string, flags ...string) {
 	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
 	s.Must(err)
 	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Flags: flags, Values: append([]string{ // runtimes.kubevirt.enabled is auto
-		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true",
+		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true", "policies.kubevirt-pools.enabled=true",
 	}, values...)})
 	s.Must(err)
 	s.Cleanup(func() {
@@ -96,6 +98,17 @@ func (s *site) adopted(namespace string) {
 	s.Until("the machine is started again", func() (string, bool) {
 		s.Must(s.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		return fmt.Sprintf("%+v", vm.Status), vm.Status.Phase == v1alpha1.VirtualMachineRunning && vm.Status.Incarnation != string(vmi.UID)
+	})
+	s.Until("the stop by another client is an event, once", func() (string, bool) {
+		events := &eventsv1.EventList{}
+		s.Must(s.List(s.Context(), events, client.InNamespace(namespace)))
+		var told []string
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Reason == "PowerChanged" && e.Regarding.UID == vm.UID {
+				told = append(told, e.Note)
+			}
+		}
+		return fmt.Sprintf("%q", told), len(told) == 1 && strings.HasPrefix(told[0], "the machine was Running and is Stopped")
 	})
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)

@@ -72,4 +72,6 @@ batch/v1/Job: jobs
 apiextensions.k8s.io/v1/CustomResourceDefinition: customresourcedefinitions
 kubevirt.io/v1/VirtualMachine: virtualmachines
 kubevirt.io/v1/VirtualMachineInstance: virtualmachineinstances
+kubevirt.io/v1/VirtualMachineInstanceReplicaSet: virtualmachineinstancereplicasets
+pool.kubevirt.io/v1beta1/VirtualMachinePool: virtualmachinepools
 {{- end -}}

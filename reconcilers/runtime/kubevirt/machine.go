@@ -15,7 +15,7 @@ import (
 
 const (
 	// LabelMachine on a KubeVirt VirtualMachine, or on a migration that Sallyport began, contains the UID of the VirtualMachine.
-	LabelMachine = "sallyport.dev/virtual-machine-uid"
+	LabelMachine = v1alpha1.LabelMachineOfKubeVirt
 	// annotationName contains the name of the VirtualMachine of LabelMachine.
 	annotationName = "sallyport.dev/virtual-machine"
 	// annotationSent contains the kind and the ID of the last change of power, or move, that Sallyport requested.

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // completionPatience is how long a shell waits for names.
@@ -101,6 +103,9 @@ func (p *Plugin) MetadataOf(ctx context.Context, word string) []metav1.PartialOb
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionPatience)
 	defer cancel()
+	if own := KindOf(word); own != "" { // KubeVirt has kinds of the same names
+		word = own + "." + v1alpha1.GroupName
+	}
 	versioned, resource := schema.ParseResourceArg(strings.ToLower(word))
 	kind, err := c.RESTMapper().KindFor(resource.WithVersion(""))
 	if err != nil && versioned != nil {

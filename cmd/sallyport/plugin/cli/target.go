@@ -42,13 +42,13 @@ type Found struct {
 // Name returns the object's name as kubectl prints it.
 func (f *Found) Name() string { return f.Mapping.Resource.GroupResource().String() + "/" + f.GetName() }
 
-// pageSize is how many objects the API server lists at once, as for kubectl.
-const pageSize = 500
+// PageSize is how many objects the API server lists at once, as for kubectl.
+const PageSize = 500
 
 // Find reads the objects of KIND NAME, KIND/NAME, or KIND with a selection, as kubectl does. It prints a message if a selection is
 // empty.
 func (p *Plugin) Find(namespace string, which Selection, args ...string) ([]Found, error) {
-	infos, err := resource.NewBuilder(p.Flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(pageSize).
+	infos, err := resource.NewBuilder(p.Flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(PageSize).
 		LabelSelectorParam(which.Labels).FieldSelectorParam(which.fields).SelectAllParam(which.all).
 		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Do().Infos()
 	if err != nil {
@@ -148,6 +148,20 @@ func (s *Selection) Check(names int) error {
 		return fmt.Errorf("--field-selector %q: %w", s.fields, err)
 	}
 	return nil
+}
+
+// Args requires names of objects, or a selection.
+func (s *Selection) Args(what string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		err := s.Check(len(args))
+		if len(args) == 0 && !s.Given() {
+			err = fmt.Errorf("specify at least one %s by name, -l or --all", what)
+		}
+		if err != nil {
+			return UsageError(command, err)
+		}
+		return nil
+	}
 }
 
 // NamesIn counts the names in KIND NAME... or KIND/NAME...

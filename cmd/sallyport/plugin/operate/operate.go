@@ -66,7 +66,7 @@ type operate struct {
 
 // Commands returns the commands that create, operate and scale virtual machines.
 func Commands(p *cli.Plugin) []*cobra.Command {
-	commands := []*cobra.Command{createCommand(p), scaleDownCommand(p), busyCommand(p), idleCommand(p)}
+	commands := []*cobra.Command{createCommand(p), scaleDownCommand(p), busyCommand(p), idleCommand(p), adoptCommand(p)}
 	for _, v := range verbs {
 		commands = append(commands, operateCommand(p, v))
 	}
@@ -86,16 +86,8 @@ func operateCommand(p *cli.Plugin, v verb) *cobra.Command {
 			"the reason and continues with the next VM.\n\n" +
 			"Exit codes: 0 on success, 1 if an operation was denied or, with --wait, did not succeed.",
 		Example: v.example,
-		Args: func(command *cobra.Command, args []string) error {
-			if len(args) == 0 && !o.which.Given() {
-				return cli.UsageError(command, errors.New("specify at least one VirtualMachine by name, -l or --all"))
-			}
-			if err := o.which.Check(len(args)); err != nil {
-				return cli.UsageError(command, err)
-			}
-			return nil
-		},
-		RunE: func(command *cobra.Command, args []string) error { return o.run(command, args) },
+		Args:    o.which.Args(cli.MachineKind),
+		RunE:    func(command *cobra.Command, args []string) error { return o.run(command, args) },
 		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return p.CompleteOthers(command, &o.which, cli.MachineKind, args), cobra.ShellCompDirectiveNoFileComp
 		},
