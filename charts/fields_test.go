@@ -47,7 +47,9 @@ var judges = map[string]string{
 	"VirtualMachine spec.runtime.vsphere.clone.cloudInit.secretRef": "machines-secrets",
 	"VirtualMachine spec.runtime.pod.image":                         "none: the agent runs it as a machine, and the Pod is admitted like any other",
 	"VirtualMachine spec.runtime.pod.snapshotSecretRef":             "machines-secrets",
-	"VirtualMachine spec.runtime.kubevirt":                          "none: it has no fields",
+	"VirtualMachine spec.runtime.kubevirt.name":                     "machines-access",
+	"VirtualMachine spec.runtime.kubevirt.create":                   "none: who may create VirtualMachines of KubeVirt, for which machines-access asks, may set all of it",
+	"VirtualMachine spec.runtime.kubevirt.create.cloudInit":         "machines-secrets",
 
 	"VirtualMachineOperation metadata.labels":              "deletion-protected",
 	"VirtualMachineOperation metadata.annotations":         "none: no annotation of an operation has an effect but sallyport.dev/override, which its author needs the verb for",

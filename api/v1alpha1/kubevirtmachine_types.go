@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "k8s.io/apimachinery/pkg/runtime"
+
 // LabelMachineOfKubeVirt on a KubeVirt VirtualMachine that Sallyport runs has the UID of the VirtualMachine.
 const LabelMachineOfKubeVirt = "sallyport.dev/virtual-machine-uid"
 
@@ -61,6 +63,18 @@ type KubeVirtMachine struct {
 	// The data for cloud-init in the guest. Default none.
 	// +optional
 	CloudInit *KubeVirtCloudInit `json:"cloudInit,omitempty"`
+
+	// More fields of spec.template of the KubeVirt VirtualMachine: metadata.labels,
+	// metadata.annotations and spec, such as spec.tolerations, spec.evictionStrategy
+	// and spec.domain.devices.hostDevices. Sallyport merges its own fields over them:
+	// objects by field, and disks, volumes, interfaces and networks by name. A field
+	// that Sallyport sets to another value is an error, except spec.nodeSelector and
+	// spec.affinity, to which it adds those of the VirtualMachine. What KubeVirt
+	// rejects is in condition Ready. Default none.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:XPreserveUnknownFields
+	Template *runtime.RawExtension `json:"template,omitempty"`
 }
 
 // KubeVirtReference names an instance type or a preference of KubeVirt.

@@ -30,6 +30,8 @@ func TestProgram(t *testing.T) {
 	t.Run("adopted", func(t *testing.T) { s.in(t).adopted(namespace) })
 	t.Run("guarded", func(t *testing.T) { s.in(t).guarded(namespace) })
 	t.Run("shrunk", func(t *testing.T) { s.in(t).shrunk(namespace) })
+	t.Run("rights", func(t *testing.T) { s.in(t).rights(namespace) })
+	t.Run("templated", func(t *testing.T) { s.in(t).templated(namespace) })
 	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
 }
 

@@ -155,11 +155,27 @@ func (p *pending) addUncheckedNotes() {
 	if p.assumed {
 		p.addNote(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
 	}
+	if p.result.Operation == admissionv1.Create {
+		p.addTemplateNote()
+	}
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
 		p.addNote(AboutRequest, "no policy matches, and no schema of %s is available: nothing was checked", p.kind.Kind)
 	case p.kind.GroupKind() == policyKind && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
 		p.addNote(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
+	}
+}
+
+// addTemplateNote adds a note about a template for KubeVirt, which only KubeVirt can validate.
+func (p *pending) addTemplateNote() {
+	if p.kind.Group != v1alpha1.GroupName {
+		return
+	}
+	for _, spec := range [][]string{{"spec"}, {"spec", "virtualMachineTemplate", "spec"}} {
+		path := append(spec, "runtime", "kubevirt", "create", "template")
+		if _, given, _ := unstructured.NestedFieldNoCopy(p.object.Object, path...); given {
+			p.addNote(AboutRequest, "KubeVirt validates %s when the machine is created: what it rejects is in condition Ready", strings.Join(path, "."))
+		}
 	}
 }
 

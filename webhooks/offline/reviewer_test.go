@@ -312,6 +312,11 @@ func TestForeignKindsAreSaidToHaveNoSchema(t *testing.T) {
 		"asked":         {deployment(1), "no schema of Deployment is available: only Sallyport's policies were evaluated"},
 		"not asked":     {pod("a", "", ""), "no policy matches, and no schema of Pod is available: nothing was checked"},
 		"with a schema": {machine("web-1", ""), ""},
+		"a template of KubeVirt": {
+			"apiVersion: sallyport.dev/v1alpha1\nkind: VirtualMachine\nmetadata: {name: web-2}\n" +
+				"spec: {memory: 1Gi, runtime: {kubevirt: {create: {disks: [{name: a, dataVolume: a}], template: {spec: {anything: [1]}}}}}}\n",
+			"KubeVirt validates spec.runtime.kubevirt.create.template when the machine is created: what it rejects is in condition Ready",
+		},
 		"guessed": {"apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: a}\n", "no schema of Gadget is available: only Sallyport's policies were evaluated, " +
 			"for resource gadgets.example.com, which is a guess (add the CustomResourceDefinition to the state)"},
 	} {

@@ -141,35 +141,27 @@ func addNetwork(spec *virtv1.VirtualMachineInstanceSpec, n *v1alpha1.KubeVirtNet
 	spec.Domain.Devices.Interfaces = append(spec.Domain.Devices.Interfaces, to)
 }
 
-// configure sets what follows the spec of a created machine at each power-on: its size and where it is placed. The node is only preferred:
-// a required one would keep the instance from being moved.
+// configure sets what follows the spec of a created machine at each power-on: its size and where it is placed. The rest of the domain is
+// from the template.
 func configure(vm *virtv1.VirtualMachine, m runtime.Machine) {
 	if m.Spec.Adopts() {
 		return
 	}
 	spec := &vm.Spec.Template.Spec
 	if m.Spec.CPU != nil {
-		spec.Domain.CPU = &virtv1.CPU{Sockets: uint32(*m.Spec.CPU), Cores: 1, Threads: 1}
+		if spec.Domain.CPU == nil {
+			spec.Domain.CPU = &virtv1.CPU{}
+		}
+		spec.Domain.CPU.Sockets, spec.Domain.CPU.Cores, spec.Domain.CPU.Threads = uint32(*m.Spec.CPU), 1, 1
 	}
 	if memory := memoryOf(m); memory != nil {
-		spec.Domain.Memory = &virtv1.Memory{Guest: memory}
+		if spec.Domain.Memory == nil {
+			spec.Domain.Memory = &virtv1.Memory{}
+		}
+		spec.Domain.Memory.Guest = memory
 	}
 	orderDisks(spec, m)
-	spec.NodeSelector = nil
-	for key, value := range m.Spec.NodeSelector {
-		if spec.NodeSelector == nil {
-			spec.NodeSelector = map[string]string{}
-		}
-		spec.NodeSelector[key] = string(value)
-	}
-	spec.Affinity = nil
-	if node := m.Spec.NodeName; node != "" {
-		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
-				{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
-			}},
-		}}}}
-	}
+	setNodes(spec, m)
 }
 
 // memoryOf returns the memory of the spec, rounded up as its documentation says, nil if it sets none.

@@ -157,11 +157,14 @@ func (r *Runtime) ensure(ctx context.Context, m runtime.Machine) (string, error)
 	case vm != nil:
 		return r.adopt(ctx, m, vm)
 	}
-	vm = newVM(m)
-	if err := r.Client.Create(ctx, vm); err != nil {
-		return "", runtime.APIFailure(err, "creating KubeVirt VirtualMachine %s", vm.Name)
+	o, options, err := templated(newVM(m), m)
+	if err != nil {
+		return "", err
 	}
-	return vm.Name, nil
+	if err := r.Client.Create(ctx, o, options...); err != nil {
+		return "", runtime.APIFailure(err, "creating KubeVirt VirtualMachine %s", o.GetName())
+	}
+	return o.GetName(), nil
 }
 
 // PowerOn starts the machine with the size and the placement of its spec, or resumes a paused one.
