@@ -66,6 +66,11 @@ sallyport
 {{- .Values.serviceAccount.name | default (include "sallyport.fullname" .) -}}
 {{- end -}}
 
+{{/* The user that the ServiceAccount is to the API server. */}}
+{{- define "sallyport.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "sallyport.serviceAccount" . }}
+{{- end -}}
+
 {{/* A digest wins over a tag. */}}
 {{- define "sallyport.image" -}}
 {{- $registry := (.Values.global).imageRegistry | default .Values.image.registry -}}
@@ -109,6 +114,17 @@ metadata:
   annotations:
     {{- include "sallyport.present" . | nindent 4 }}
   {{- end }}
+{{- end -}}
+
+{{/* The binding of a ValidatingAdmissionPolicy that has the same name, from a dict: context and name. */}}
+{{- define "sallyport.denies" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+{{ include "sallyport.metadata" (dict "context" .context "name" .name "cluster" true) }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
 {{- end -}}
 
 {{/*
