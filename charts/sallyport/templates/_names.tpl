@@ -169,6 +169,33 @@ server-side apply would conflict over another number.
 {{- end -}}
 {{- end -}}
 
+{{/*
+What is disabled, as JSON: a map from the name of a runtime, or the plural of a kind that is not reconciled, to the value that enables it.
+*/}}
+{{- define "sallyport.disabled" -}}
+{{- $disabled := dict -}}
+{{- range $what, $value := dict "vsphere" "runtimes.vsphere" "virtualmachinepools" "pools" "vspheretemplates" "templates" "drains" "runtimes.pod.drains" -}}
+{{- $of := $.Values -}}
+{{- range splitList "." $value -}}
+{{- $of = index ($of | default dict) . -}}
+{{- end -}}
+{{- if eq (toString ($of).enabled) "false" -}}
+{{- $_ := set $disabled $what (printf "%s.enabled" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- if $disabled.vsphere -}}
+{{- $_ := set $disabled "vsphereservers" $disabled.vsphere -}}
+{{- $_ := set $disabled "vspheretemplates" ($disabled.vspheretemplates | default $disabled.vsphere) -}}
+{{- end -}}
+{{- if not (.Values.runtimes.pod).enabled -}}
+{{- $_ := set $disabled "pod" "runtimes.pod.enabled" -}}
+{{- end -}}
+{{- if not (include "sallyport.kubevirt" .) -}}
+{{- $_ := set $disabled "kubevirt" "runtimes.kubevirt.enabled" -}}
+{{- end -}}
+{{- toJson $disabled -}}
+{{- end -}}
+
 {{/* Whether machines of kind kubevirt are enabled; empty if not. */}}
 {{- define "sallyport.kubevirt" -}}
 {{- $value := (.Values.runtimes.kubevirt).enabled -}}
