@@ -22,8 +22,13 @@ func newObject(kind, name string, spec map[string]any) *unstructured.Unstructure
 	return o
 }
 
+// runtimeOf is the spec of a machine or a disk.
+func runtimeOf(kind string, spec map[string]any) map[string]any {
+	return map[string]any{"runtime": map[string]any{kind: spec}}
+}
+
 func newMachine(name string) *unstructured.Unstructured {
-	return newObject("VirtualMachine", name, map[string]any{"runtime": map[string]any{"kubevirt": map[string]any{}}})
+	return newObject("VirtualMachine", name, runtimeOf("vsphere", map[string]any{"serverRef": map[string]any{"name": "vc"}, "inventoryPath": "/dc/vm/" + name}))
 }
 
 func newPolicy(name string) *unstructured.Unstructured {

@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/workqueue"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -44,26 +42,9 @@ func watchChildren(mgr ctrl.Manager) (sources []source.Source, err error) {
 		child := &metav1.PartialObjectMetadata{}
 		child.SetGroupVersionKind(kind)
 		from := source.Kind[client.Object](children, child, handler.EnqueueRequestsFromMapFunc(imageOf))
-		sources = append(sources, source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			go start(ctx, mgr, kind, func() error { return from.Start(ctx, queue) })
-			return nil
-		}))
+		sources = append(sources, watch.WhenServed(mgr, kind, from))
 	}
 	return sources, nil
-}
-
-// start starts the watch of a kind once the API server serves it.
-func start(ctx context.Context, mgr ctrl.Manager, kind schema.GroupVersionKind, begin func() error) {
-	err := wait.PollUntilContextCancel(ctx, pause, true, func(context.Context) (bool, error) {
-		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-		return err == nil, nil
-	})
-	if err != nil {
-		return // the process ends
-	}
-	if err := begin(); err != nil {
-		mgr.GetLogger().Error(err, "watching the objects of images", "kind", kind.Kind)
-	}
 }
 
 // imageOf returns a request for the image that an object names. The annotation is not trusted: the pass reads the

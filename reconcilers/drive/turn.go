@@ -82,10 +82,12 @@ func (t *Turn) observe(ctx context.Context) {
 // Runtime returns the runtime of the machine. Observe must have been called.
 func (t *Turn) Runtime() *runtime.Client { return t.observed.rt }
 
-// observeOurs is Observe, except that an instance that is not ours counts as no machine.
+// observeOurs is Observe, except that an instance that is not ours counts as no machine. A runtime that is disabled has no machine that was
+// never recorded; one that was recorded is waited for.
 func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 	seen, err := t.Observe(ctx)
-	if runtime.NothingOfOurs(err) {
+	recorded := runtime.IsNotSupported(err) && t.VM.Status.InstanceID != ""
+	if runtime.NothingOfOurs(err) && !recorded {
 		return runtime.Observation{}, nil
 	}
 	return seen, err

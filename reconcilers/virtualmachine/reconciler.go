@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -53,9 +55,9 @@ type Reconciler struct {
 	// Owned are the kinds of objects in this cluster that implement machines, by their controller references: a
 	// change of one reconciles its machine.
 	Owned []client.Object
-	// Followed are the kinds of other objects in this cluster that implement machines of KubeVirt. InstanceOf returns the instance of one, in
-	// its namespace: a change reconciles the machine with that instance.
-	Followed   []client.Object
+	// Followed are the kinds of other objects in this cluster that implement machines of KubeVirt, which may be installed later. InstanceOf
+	// returns the instance of one, in its namespace: a change reconciles the machine with that instance.
+	Followed   []schema.GroupVersionKind
 	InstanceOf func(client.Object) string
 	// AdmitsMove evaluates the policies for a move of a machine from the node in its status to another one. An empty
 	// reason admits the move; any other is that of the denial. An error means that the policies could not be
@@ -123,7 +125,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.Owns(kind)
 	}
 	for _, kind := range r.Followed {
-		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.machinesOfInstance), builder.OnlyMetadata)
+		of := &metav1.PartialObjectMetadata{}
+		of.SetGroupVersionKind(kind)
+		b = b.WatchesRawSource(watch.WhenServed(mgr, kind,
+			source.Kind[client.Object](mgr.GetCache(), of, handler.EnqueueRequestsFromMapFunc(r.machinesOfInstance))))
 	}
 	return b.
 		For(&v1alpha1.VirtualMachine{}).

@@ -154,6 +154,21 @@ func TestDeletionWhileTheRuntimeIsAway(t *testing.T) {
 	}
 }
 
+// A machine whose runtime is disabled waits for it: without Sallyport's VirtualMachine, nobody would know of it.
+func TestDeletionWhileTheRuntimeIsDisabled(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	f.settle()
+	f.world.Script(fake.At{}, fake.Fail(runtime.NewNotSupported(nil, "machines of kind vsphere are disabled")).Always())
+	f.delete()
+	f.settle()
+	f.is("Terminating False/RuntimeNotSupported")
+	f.world.ClearScripts()
+	f.settle()
+	f.isGone(uid)
+}
+
 // A foreign machine in the place of ours, or no runtime of that kind: there is nothing to undo.
 func TestDeletionWithNothingOfOurs(t *testing.T) {
 	for name, err := range map[string]error{

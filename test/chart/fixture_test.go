@@ -150,7 +150,7 @@ func (w *walk) mustHelm(args ...string) {
 
 func (w *walk) install(args ...string) {
 	w.Helper()
-	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace", "--set", "patchable.configmaps=All"}, args...)
+	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace", "--set", "patchable.configmaps=All,runtimes.denyDisabled=false"}, args...)
 	for _, s := range w.site.settings() {
 		args = append(args, "--set", s)
 	}

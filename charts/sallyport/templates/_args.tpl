@@ -61,6 +61,12 @@
 - --disk-image-secret-hosts={{ join "," . }}
 {{- end }}
 {{- end }}
+{{- $disabled := include "sallyport.disabled" . | fromJson }}
+{{- range $what, $flag := dict "vsphere" "vsphere-runtime" "virtualmachinepools" "pools" "vspheretemplates" "templates" "drains" "pod-drains" }}
+{{- if hasKey $disabled $what }}
+- --{{ $flag }}=false
+{{- end }}
+{{- end }}
 {{- if .Values.runtimes.pod.enabled }}
 - --pod-runtime=true
 {{- $labels := list }}

@@ -66,6 +66,11 @@ sallyport
 {{- .Values.serviceAccount.name | default (include "sallyport.fullname" .) -}}
 {{- end -}}
 
+{{/* The user that the ServiceAccount is to the API server. */}}
+{{- define "sallyport.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "sallyport.serviceAccount" . }}
+{{- end -}}
+
 {{/* A digest wins over a tag. */}}
 {{- define "sallyport.image" -}}
 {{- $registry := (.Values.global).imageRegistry | default .Values.image.registry -}}
@@ -111,6 +116,17 @@ metadata:
   {{- end }}
 {{- end -}}
 
+{{/* The binding of a ValidatingAdmissionPolicy that has the same name, from a dict: context and name. */}}
+{{- define "sallyport.denies" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+{{ include "sallyport.metadata" (dict "context" .context "name" .name "cluster" true) }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end -}}
+
 {{/*
 The number of replicas: the value, unless somebody has scaled the Deployment (kubectl scale, an autoscaler). Then it stays as it is: Helm's
 server-side apply would conflict over another number.
@@ -151,6 +167,33 @@ server-side apply would conflict over another number.
 {{- with .Values.webhook -}}
 {{- .clientCAConfigMap | default (ternary (printf "%s-clients" (include "sallyport.fullname" $)) "" (not (empty (trim .clientCA)))) -}}
 {{- end -}}
+{{- end -}}
+
+{{/*
+What is disabled, as JSON: a map from the name of a runtime, or the plural of a kind that is not reconciled, to the value that enables it.
+*/}}
+{{- define "sallyport.disabled" -}}
+{{- $disabled := dict -}}
+{{- range $what, $value := dict "vsphere" "runtimes.vsphere" "virtualmachinepools" "pools" "vspheretemplates" "templates" "drains" "runtimes.pod.drains" -}}
+{{- $of := $.Values -}}
+{{- range splitList "." $value -}}
+{{- $of = index ($of | default dict) . -}}
+{{- end -}}
+{{- if eq (toString ($of).enabled) "false" -}}
+{{- $_ := set $disabled $what (printf "%s.enabled" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- if $disabled.vsphere -}}
+{{- $_ := set $disabled "vsphereservers" $disabled.vsphere -}}
+{{- $_ := set $disabled "vspheretemplates" ($disabled.vspheretemplates | default $disabled.vsphere) -}}
+{{- end -}}
+{{- if not (.Values.runtimes.pod).enabled -}}
+{{- $_ := set $disabled "pod" "runtimes.pod.enabled" -}}
+{{- end -}}
+{{- if not (include "sallyport.kubevirt" .) -}}
+{{- $_ := set $disabled "kubevirt" "runtimes.kubevirt.enabled" -}}
+{{- end -}}
+{{- toJson $disabled -}}
 {{- end -}}
 
 {{/* Whether machines of kind kubevirt are enabled; empty if not. */}}

@@ -12,7 +12,7 @@ keeps the answer beside the values for the others.
 
 {{- define "sallyport.policies.merge" -}}
 {{- $all := dict -}}
-{{- $account := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "sallyport.serviceAccount" .) -}}
+{{- $account := include "sallyport.user" . -}}
 {{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
 {{- $policy := $.Files.Get $path | replace "system:serviceaccount:sallyport-system:sallyport" $account | fromYaml -}}
 {{- $_ := set $all $policy.metadata.name $policy -}}

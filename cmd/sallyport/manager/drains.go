@@ -27,7 +27,7 @@ func (e evictions) send(pod types.NamespacedName) {
 
 // addDrains adds the reconciler that migrates machines of kind pod instead of letting them be evicted.
 func (o *Options) addDrains(mgr ctrl.Manager, recorder *record.Recorder) error {
-	if !o.PodRuntime {
+	if !o.PodRuntime || !o.PodDrains {
 		return nil
 	}
 	denied := make(evictions, 64)

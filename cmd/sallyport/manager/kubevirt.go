@@ -1,59 +1,77 @@
 package manager
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
-// kubeVirtRuntime returns the runtime of machines of KubeVirt, or nil if they are disabled or the cluster does not serve the API of KubeVirt.
-func (o *Options) kubeVirtRuntime(mgr ctrl.Manager) (*runtime.Client, error) {
-	served, err := o.kubeVirtServed(mgr)
-	if !served || err != nil {
-		return nil, err
+// kubeVirtMachines are machines of KubeVirt.
+type kubeVirtMachines struct {
+	// client is nil if they are disabled.
+	client *runtime.Client
+	// served is closed when the cluster serves the API of KubeVirt.
+	served chan struct{}
+}
+
+func (o *Options) kubeVirtRuntime(mgr ctrl.Manager) (m kubeVirtMachines, err error) {
+	if !o.KubeVirtRuntime {
+		return m, nil
 	}
 	subresources, err := kubevirt.NewSubresources(mgr.GetConfig())
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	return runtime.NewClient(&kubevirt.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Subresources: subresources}), nil
+	m.client = runtime.NewClient(&kubevirt.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Subresources: subresources})
+	m.served, err = awaitKubeVirt(mgr)
+	return m, err
 }
 
-func (o *Options) kubeVirtServed(mgr ctrl.Manager) (bool, error) {
-	if !o.KubeVirtRuntime {
-		return false, nil
-	}
+// awaitKubeVirt returns a channel that is closed when the cluster serves the API of KubeVirt: at once if it does so now, so that a new leader
+// does not take machines for missing. Only the leader waits.
+func awaitKubeVirt(mgr ctrl.Manager) (chan struct{}, error) {
+	served := make(chan struct{})
 	kind := virtv1.VirtualMachineGroupVersionKind
 	switch _, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); {
-	case meta.IsNoMatchError(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("finding the API of KubeVirt: %w", err)
+	case err == nil:
+		close(served)
+		return served, nil
+	case !meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("finding the API of KubeVirt: %w", err)
 	}
-	return true, nil
+	return served, mgr.Add(ctrlmanager.RunnableFunc(func(ctx context.Context) error {
+		if watch.AwaitServed(ctx, mgr, kind) == nil {
+			close(served)
+		}
+		return nil
+	}))
 }
 
 // followed returns the kinds of objects in this cluster that implement machines without being owned by them.
-func (o *Options) followed(mgr ctrl.Manager) ([]client.Object, error) {
-	served, err := o.kubeVirtServed(mgr)
-	if !served || err != nil {
-		return nil, err
+func (o *Options) followed() []schema.GroupVersionKind {
+	if !o.KubeVirtRuntime {
+		return nil
 	}
-	return []client.Object{&virtv1.VirtualMachine{}, &virtv1.VirtualMachineInstance{}, &virtv1.VirtualMachineInstanceMigration{}}, nil
+	return []schema.GroupVersionKind{virtv1.VirtualMachineGroupVersionKind, virtv1.VirtualMachineInstanceGroupVersionKind, virtv1.VirtualMachineInstanceMigrationGroupVersionKind}
 }
 
-func (m machines) kubeVirtRuntime() (*runtime.Client, error) {
-	switch {
-	case m.kubeVirt != nil:
-		return m.kubeVirt, nil
-	case m.kubeVirtEnabled:
-		return nil, runtime.NewNotSupported(nil, "the cluster did not have KubeVirt when Sallyport started; after KubeVirt is installed, an administrator restarts Sallyport's Deployment")
+func (m kubeVirtMachines) runtime() (*runtime.Client, error) {
+	if m.client == nil {
+		return nil, disabled("kubevirt")
 	}
-	return nil, runtime.NewNotSupported(nil, "machines of kind kubevirt are disabled; an administrator can enable them with the chart value runtimes.kubevirt.enabled=true")
+	select {
+	case <-m.served:
+		return m.client, nil
+	default:
+		return nil, runtime.NewNotSupported(nil, "the cluster does not serve the API of KubeVirt (kubevirt.io/v1): install KubeVirt; no restart is needed")
+	}
 }

@@ -16,42 +16,77 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+	"sallyport.dev/sallyport/webhooks/decision"
 )
 
 type machines struct {
-	vcenters vcenters
+	// vcenters is nil if the runtime vsphere is disabled.
+	vcenters *vcenters
 	// pods is that of machines that are Pods, and nil where there are none.
-	pods *runtime.Client
-	// kubeVirt is that of machines of KubeVirt, and nil where there are none.
-	kubeVirt *runtime.Client
-	// kubeVirtEnabled says that there are none because the cluster did not have KubeVirt when the manager started.
-	kubeVirtEnabled bool
+	pods     *runtime.Client
+	kubeVirt kubeVirtMachines
+}
+
+// machines returns the runtimes that the flags enable, and adds the reconciler of VSphereServers.
+func (o *Options) machines(mgr ctrl.Manager, gate *decision.Gate, namespace string, changed changes) (all machines, err error) {
+	if all.pods, err = o.podRuntime(mgr); err != nil {
+		return all, err
+	}
+	if all.kubeVirt, err = o.kubeVirtRuntime(mgr); err != nil || !o.VSphereRuntime {
+		return all, err
+	}
+	all.vcenters = &vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), templateTenants(gate), changed.send)}
+	return all, addVCenters(mgr, *all.vcenters, namespace)
+}
+
+func (m machines) close() {
+	if m.vcenters != nil {
+		m.vcenters.Close()
+	}
+}
+
+func (m machines) runtimes() *Runtimes {
+	all := &Runtimes{Machine: m.runtime, Disk: m.diskRuntime}
+	if m.vcenters != nil {
+		all.Template, all.LibraryItem = m.vcenters.TemplateStore, m.vcenters.LibraryItem
+	}
+	return all
+}
+
+// disabled is the error of machines and disks whose runtime is disabled.
+func disabled(kind string) error {
+	return runtime.NewNotSupported(nil, "machines of kind %s are disabled; an administrator can enable them with the chart value runtimes.%s.enabled=true", kind, kind)
 }
 
 func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
 	switch {
+	case vm.Spec.Runtime.VSphere != nil && m.vcenters == nil:
+		return nil, disabled("vsphere")
 	case vm.Spec.Runtime.VSphere != nil:
 		return m.vcenters.Runtime(ctx, vm)
 	case vm.Spec.Runtime.Pod != nil:
 		return m.podRuntime()
 	}
-	return m.kubeVirtRuntime()
+	return m.kubeVirt.runtime()
 }
 
 func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
 	switch {
+	case d.Spec.Runtime.VSphere != nil && m.vcenters == nil:
+		return nil, disabled("vsphere")
 	case d.Spec.Runtime.VSphere != nil:
 		return m.vcenters.DiskRuntime(ctx, d)
 	case d.Spec.Runtime.Pod != nil:
 		return m.podRuntime()
 	}
-	return m.kubeVirtRuntime()
+	return m.kubeVirt.runtime()
 }
 
 func (m machines) podRuntime() (*runtime.Client, error) {
 	if m.pods == nil {
-		return nil, runtime.NewNotSupported(nil, "machines of kind pod are disabled; an administrator can enable them with the chart value runtimes.pod.enabled=true")
+		return nil, disabled("pod")
 	}
 	return m.pods, nil
 }

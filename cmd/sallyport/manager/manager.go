@@ -26,7 +26,6 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/statuses"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/events"
 	"sallyport.dev/sallyport/webhooks/record"
@@ -114,21 +113,12 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	changed := make(changes)
 	if runtimes == nil {
-		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), templateTenants(gate), changed.send)}
-		defer connected.Close()
-		if err := addVCenters(mgr, connected, namespace); err != nil {
-			return err
-		}
-		pods, err := o.podRuntime(mgr)
+		all, err := o.machines(mgr, gate, namespace, changed)
 		if err != nil {
 			return err
 		}
-		kubeVirt, err := o.kubeVirtRuntime(mgr)
-		if err != nil {
-			return err
-		}
-		all := machines{vcenters: connected, pods: pods, kubeVirt: kubeVirt, kubeVirtEnabled: o.KubeVirtRuntime}
-		runtimes = &Runtimes{Machine: all.runtime, Disk: all.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
+		defer all.close()
+		runtimes = all.runtimes()
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), changed, locks); err != nil {
 		return err

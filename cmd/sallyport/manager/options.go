@@ -58,7 +58,8 @@ type Options struct {
 	PodSnapshotRepository, PodSnapshotCAFile string
 	PodSnapshotTokenHosts                    []string
 
-	KubeVirtRuntime bool
+	VSphereRuntime, KubeVirtRuntime bool
+	Pools, Templates, PodDrains     bool
 
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
@@ -112,11 +113,15 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.BoolVar(&o.DiskImages, "disk-images", false, "import VMDiskImages with CDI, and take snapshots of them")
 	flags.StringSliceVar(&o.DiskImageSecretHosts, "disk-image-secret-hosts", nil, "`hosts` that may be sent the credentials of VMDiskImages without the annotation sallyport.dev/allowed-hosts of the Secret: HOST, HOST:PORT, *.DOMAIN or *")
 	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "enable the runtime pod: VirtualMachines run as Pods on nodes with an agent that creates machines from Pods")
+	flags.BoolVar(&o.PodDrains, "pod-drains", true, "move machines of the runtime pod off nodes that are drained")
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")
 	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")
 	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "PEM `file` with authorities to trust for the snapshot registry, in addition to those of the system; read once at startup")
 	flags.StringSliceVar(&o.PodSnapshotTokenHosts, "pod-snapshot-token-hosts", nil, "`hosts` that may be sent the credentials for the snapshot registry, if it names them as the source of its tokens; its own host always may")
-	flags.BoolVar(&o.KubeVirtRuntime, "kubevirt-runtime", false, "enable the runtime kubevirt: VirtualMachines are VirtualMachines of KubeVirt, if the cluster has it at startup")
+	flags.BoolVar(&o.KubeVirtRuntime, "kubevirt-runtime", false, "enable the runtime kubevirt: VirtualMachines are VirtualMachines of KubeVirt, once the cluster serves its API")
+	flags.BoolVar(&o.VSphereRuntime, "vsphere-runtime", true, "enable the runtime vsphere, with VSphereServers and VSphereTemplates")
+	flags.BoolVar(&o.Pools, "pools", true, "reconcile VirtualMachinePools")
+	flags.BoolVar(&o.Templates, "templates", true, "reconcile VSphereTemplates")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how often to reconcile a machine that is in its desired state and has no new events from its runtime")
 }
 

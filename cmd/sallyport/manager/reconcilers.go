@@ -141,7 +141,7 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 }
 
 func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
-	if runtimes.Template == nil {
+	if runtimes.Template == nil || !o.Templates {
 		return nil
 	}
 	downloads := &ova.Downloader{Forbidden: o.forbidden()}
@@ -193,12 +193,8 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
-	followed, err := o.followed(mgr)
-	if err != nil {
-		return err
-	}
 	machines := &virtualmachine.Reconciler{
-		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Followed: followed, InstanceOf: kubevirt.InstanceOf, Resync: o.ResyncInterval, Metrics: ctrlmetrics.Registry,
+		Driver: driver, Events: events, Changes: changed, Owned: o.owned(), Followed: o.followed(), InstanceOf: kubevirt.InstanceOf, Resync: o.ResyncInterval, Metrics: ctrlmetrics.Registry,
 		AdmitsMove: func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
 			return denialOf(gate.AdmitsMove(ctx, vm, node))
 		},
@@ -210,7 +206,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Disk, Events: events, Now: time.Now, Poll: o.PollInterval,
 		DiskOf: volumes.DiskOf,
 	}
-	if o.PodRuntime || len(followed) > 0 {
+	if o.PodRuntime || o.KubeVirtRuntime {
 		disks.Volumes = &corev1.PersistentVolumeClaim{}
 	}
 	if err := disks.SetupWithManager(mgr); err != nil {
@@ -225,6 +221,9 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	}
 	if err := o.addTemplates(mgr, events, runtimes); err != nil {
 		return err
+	}
+	if !o.Pools {
+		return nil
 	}
 	pools := &pool.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry, ReadOnly: o.ReadOnly,

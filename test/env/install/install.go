@@ -105,9 +105,10 @@ func Unpack(cp *env.ControlPlane) (*Sallyport, error) {
 // Chart is the folder of the chart.
 func (s *Sallyport) Chart() string { return filepath.Join(s.dir, "sallyport") }
 
-// Install runs helm install, with further arguments.
+// Install runs helm install, with further arguments. Machines of runtimes that the chart disables are admitted: tests have managers of
+// their own that know them.
 func (s *Sallyport) Install(ctx context.Context, args ...string) error {
-	return s.helm(ctx, append([]string{"install", Release, s.Chart(), "--create-namespace", "--set", fmt.Sprintf("webhook.service.port=%d", Port)}, args...)...)
+	return s.helm(ctx, append([]string{"install", Release, s.Chart(), "--create-namespace", "--set", fmt.Sprintf("webhook.service.port=%d,runtimes.denyDisabled=false", Port)}, args...)...)
 }
 
 // Upgrade runs helm upgrade, with further arguments. The values that were set before stay.
