@@ -139,7 +139,8 @@ func (s *site) adoptedByKubeVirt(ns string) {
 // poolOfKubeVirt has each member boot from its own copy of the image.
 func (s *site) poolOfKubeVirt(ns string) {
 	pool := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "ci"}}
-	pool.Spec.Replicas, pool.Spec.VirtualMachineTemplate.Spec = new(int32(2)), onKubeVirt()
+	pool.Spec.Replicas, pool.Spec.ScaleDownPolicy = new(int32(2)), v1alpha1.ScaleDownNewestFirst
+	pool.Spec.VirtualMachineTemplate.Spec = onKubeVirt()
 	s.Must(s.Create(s.Context(), pool))
 	claims := map[string]bool{}
 	for _, name := range []string{"ci-0", "ci-1"} {
