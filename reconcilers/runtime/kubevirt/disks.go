@@ -151,7 +151,8 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk types.UID)
 	return r.plug(ctx, s, "removevolume", &virtv1.RemoveVolumeOptions{Name: p.volume})
 }
 
-// plug sends a request to plug or unplug a volume. virt-api refuses it as bad if KubeVirt has no feature gate for it.
+// plug sends a request to plug or unplug a volume. virt-api refuses it as bad if KubeVirt has no feature gate for it. It has no precondition:
+// a request that is delayed until its caller has given up plugs in a volume that is not wanted any more, which is observed, and detached again.
 func (r *Runtime) plug(ctx context.Context, s *sight, subresource string, options any) error {
 	err := r.put(ctx, s, machines, subresource, options)
 	if apierrors.IsBadRequest(err) {
