@@ -147,7 +147,14 @@ func (r *sweepRow) play(on *testing.T, f *befalling, at int) (out outcome) {
 	}
 	t.drive(&mortal.Process{}, &outcome{})
 	out.end = t.end()
+	t.clear()
 	return out
+}
+
+// clear deletes the machine, so that KubeVirt and the agent have no more of them to look after than are tried at a time.
+func (t *trial) clear() {
+	t.Agent.Ignore(t.key, false)
+	t.Must(t.DeleteAllOf(t.Context(), &virtv1.VirtualMachine{}, client.InNamespace(t.key.Namespace)))
 }
 
 // foreign creates the machine to adopt, which is on.

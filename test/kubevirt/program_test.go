@@ -35,17 +35,18 @@ func TestProgram(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
 }
 
-// release installs and starts the shipped program.
-func (s *site) release(values []string, flags ...string) {
+// release installs and starts the shipped program. replace kills it, and starts it again.
+func (s *site) release(values []string, flags ...string) (replace func()) {
 	s.Helper()
 	ctx := context.WithoutCancel(s.Context())
 	binary, err := install.Build(ctx, s.folder, "sallyport.dev/sallyport/cmd/sallyport")
 	s.Must(err)
 	logs, err := os.Create(filepath.Join(s.folder, "sallyport.log"))
 	s.Must(err)
-	release, err := install.Start(ctx, s.Plane, install.Options{Binary: binary, Logs: logs, Flags: flags, Values: append([]string{ // runtimes.kubevirt.enabled is auto
+	options := install.Options{Binary: binary, Logs: logs, Flags: flags, Values: append([]string{ // runtimes.kubevirt.enabled is auto
 		"policies.kubevirt-machines.enabled=true", "policies.kubevirt-definitions.enabled=true", "policies.kubevirt-pools.enabled=true",
-	}, values...)})
+	}, values...)}
+	release, err := install.Start(ctx, s.Plane, options)
 	s.Must(err)
 	s.Cleanup(func() {
 		s.Must(release.Remove())
@@ -54,6 +55,10 @@ func (s *site) release(values []string, flags ...string) {
 		}
 		_ = logs.Close()
 	})
+	return func() {
+		s.Must(release.Kill())
+		s.Must(release.Resume(ctx, options))
+	}
 }
 
 // created is the life of a machine that is created.

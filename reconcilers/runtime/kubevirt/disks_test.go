@@ -39,7 +39,7 @@ func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevir
 			t.Fatal(err)
 		}
 	}
-	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), &sent{}
+	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&virtv1.VirtualMachine{}).Build(), &sent{}
 	r, disks := &kubevirt.Runtime{Client: api, Live: api, Subresources: puts}, []runtime.Disk{}
 	for _, name := range names {
 		d := runtime.Disk{

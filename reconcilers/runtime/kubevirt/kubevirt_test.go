@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ import (
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeapi "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -234,6 +236,90 @@ func TestStartAfterAnInstance(t *testing.T) {
 	if diff := cmp.Diff(want, vm.Status.StateChangeRequests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
+}
+
+// A start that is canceled stays a task of Sallyport until its instance has ended, so that a cancellation that was cut short is repeated.
+func TestCanceledStart(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "launcher", Labels: map[string]string{
+		virtv1.AppLabel: "virt-launcher", virtv1.CreatedByLabel: "incarnation",
+	}}}
+	r, _ := newRuntime(t, newVM(func(*virtv1.VirtualMachine) {}), pod)
+	var vmi *virtv1.VirtualMachineInstance // the fake API cannot create one
+	broken, m, api := true, adopted(), r.Client.(client.WithWatch)
+	r.Client = interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if into, is := o.(*virtv1.VirtualMachineInstance); is && vmi != nil {
+				vmi.DeepCopyInto(into)
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if broken {
+				return apierrors.NewInternalError(errors.New("broken"))
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	r.Live = r.Client
+	_, err := r.Ensure(t.Context(), m)
+	if err := errors.Join(err, r.PowerOn(t.Context(), m), carryOut(t, api)); err != nil {
+		t.Fatal(err)
+	}
+	vmi = instance()
+	vmi.Status.Phase = virtv1.Scheduled
+	begun := inFlight(t, r, m)
+	if len(begun) != 1 || !begun[0].Ours {
+		t.Fatalf("in flight: %+v", begun)
+	}
+	remains := func(when string) {
+		t.Helper()
+		if diff := cmp.Diff(begun, inFlight(t, r, m)); diff != "" {
+			t.Errorf("in flight (-before +%s):\n%s", when, diff)
+		}
+	}
+	for _, broken = range []bool{true, false} {
+		if err := r.Cancel(t.Context(), m, begun[0].ID); (err != nil) != broken {
+			t.Errorf("canceling: got %v", err)
+		}
+		remains("once canceled")
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
+		t.Errorf("the Pod of the instance is left: %v", err)
+	}
+	vmi.Status.Phase = virtv1.Failed
+	if err := r.Cancel(t.Context(), m, begun[0].ID); err != nil {
+		t.Errorf("canceling a start whose instance has ended: got %v", err)
+	}
+	remains("once the instance has ended")
+	vmi = nil
+	if err := carryOut(t, api); err != nil {
+		t.Fatal(err)
+	}
+	if left := inFlight(t, r, m); len(left) > 0 {
+		t.Errorf("in flight at the end: %+v", left)
+	}
+}
+
+// inFlight returns the tasks of a machine.
+func inFlight(t *testing.T, r *kubevirt.Runtime, m runtime.Machine) []runtime.Task {
+	t.Helper()
+	seen, err := r.Observe(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen.InFlight
+}
+
+// carryOut removes the requests from the status of the KubeVirt VirtualMachine, as virt-controller does.
+func carryOut(t *testing.T, api client.Client) error {
+	t.Helper()
+	vm := &virtv1.VirtualMachine{}
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "vm"}, vm); err != nil {
+		return err
+	}
+	vm.Status.StateChangeRequests = nil
+	return api.Status().Update(t.Context(), vm)
 }
 
 func TestCreated(t *testing.T) {

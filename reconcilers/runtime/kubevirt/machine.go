@@ -20,6 +20,8 @@ const (
 	annotationName = "sallyport.dev/virtual-machine"
 	// annotationSent contains the kind and the ID of the last change of power, or move, that Sallyport requested.
 	annotationSent = "sallyport.dev/sent"
+	// canceled ends the value of annotationSent while Sallyport ends an instance that it started.
+	canceled = "/canceled"
 	// annotationAdopted contains the run strategy that a KubeVirt VirtualMachine had when it was adopted.
 	annotationAdopted = "sallyport.dev/adopted-with-run-strategy"
 

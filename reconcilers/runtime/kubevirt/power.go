@@ -67,6 +67,16 @@ func (r *Runtime) announce(ctx context.Context, s *sight, kind runtime.TaskKind,
 	})
 }
 
+// announceCancel writes that this runtime ends what it announced last.
+func (r *Runtime) announceCancel(ctx context.Context, s *sight) error {
+	if s.canceled() {
+		return nil
+	}
+	return r.change(ctx, s.vm, "configuring", func(vm *virtv1.VirtualMachine) {
+		annotate(vm, annotationSent, vm.Annotations[annotationSent]+canceled)
+	})
+}
+
 // put sends a request to a subresource. virt-api says in a conflict why the request does not fit the state of the machine.
 func (r *Runtime) put(ctx context.Context, s *sight, resource, subresource string, options any) error {
 	err := r.Subresources.Put(ctx, resource, client.ObjectKeyFromObject(s.vm), subresource, options)

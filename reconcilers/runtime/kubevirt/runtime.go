@@ -240,15 +240,19 @@ func (r *Runtime) cancel(ctx context.Context, m runtime.Machine, task string) er
 	}
 	tasks := s.tasks()
 	i := slices.IndexFunc(tasks, func(t runtime.Task) bool { return t.ID == task && t.Ours })
+	ended := s.vmi == nil || s.vmi.IsFinal()
 	switch {
 	case i < 0:
 		return nil
 	case tasks[i].Kind == runtime.TaskRelocate:
 		return r.cancelMove(ctx, s, task)
-	case tasks[i].Kind != runtime.TaskPowerOn:
+	case tasks[i].Kind != runtime.TaskPowerOn, ended && !s.starting():
 		return nil
-	case s.vmi == nil || s.vmi.IsFinal():
+	case ended:
 		return r.request(ctx, s, "withdrawing the start of") // KubeVirt has not begun to carry it out
+	}
+	if err := r.announceCancel(ctx, s); err != nil {
+		return err
 	}
 	if err := r.stop(ctx, s); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (s *sight) tasks() (all []runtime.Task) {
 	switch {
 	case !s.vm.DeletionTimestamp.IsZero():
 		all = append(all, runtime.Task{ID: "delete-" + string(s.vm.UID), Kind: runtime.TaskDelete, Ours: true})
-	case s.starting():
+	case s.starting(), s.stopping() && s.canceled(): // so that Cancel is repeated until nothing is left
 		all = append(all, s.sent(runtime.TaskPowerOn))
 	case s.stopping():
 		all = append(all, s.sent(runtime.TaskPowerOff))
@@ -114,12 +114,15 @@ func (s *sight) conflict() error {
 
 // sent returns a change of power in flight. It is ours if it is the last one that this runtime announced.
 func (s *sight) sent(kind runtime.TaskKind) runtime.Task {
-	was, id, _ := strings.Cut(s.vm.Annotations[annotationSent], "/")
+	was, id, _ := strings.Cut(strings.TrimSuffix(s.vm.Annotations[annotationSent], canceled), "/")
 	if was == string(kind) && id != "" {
 		return runtime.Task{ID: id, Kind: kind, Ours: true}
 	}
 	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: others}
 }
+
+// canceled reports whether Cancel ends what this runtime announced last.
+func (s *sight) canceled() bool { return strings.HasSuffix(s.vm.Annotations[annotationSent], canceled) }
 
 // unusable returns why Sallyport cannot change the power of the machine, and what to do.
 func (s *sight) unusable() string {

@@ -281,9 +281,12 @@ func (c *Cluster) Logs() (text string) {
 	return text
 }
 
-// await waits until something is so, for a minute at most.
+// patience is how long await waits, on a busy machine too.
+const patience = 3 * time.Minute
+
+// await waits until something is so.
 func await(ctx context.Context, what string, is func(context.Context) bool) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) { return is(ctx), nil })
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return is(ctx), nil })
 	if err != nil {
 		return fmt.Errorf("waiting until %s: %w", what, err)
 	}
