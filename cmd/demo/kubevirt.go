@@ -131,6 +131,21 @@ func (s *show) makeOnKubeVirt() {
 	}
 }
 
+// borrowed is a manifest with which bob adopts a machine that he may not change.
+const borrowed = `
+apiVersion: sallyport.dev/v1alpha1
+kind: VirtualMachine
+metadata: {name: mine}
+spec: {runtime: {kubevirt: {name: db-1}}}
+`
+
+func (s *show) strangerToKubeVirt() {
+	s.chapter("A user without rights on a machine", "bob may write VirtualMachines of Sallyport, but not those of KubeVirt, so he cannot adopt db-1.")
+	s.kubectl("create role vms --verb=create,get,list --resource=virtualmachines.sallyport.dev")
+	s.kubectl("create rolebinding bob --role=vms --user=bob")
+	s.denied("create --as bob -f -", borrowed, "[machines-access/KubeVirtNotAllowed]", "kubectl auth can-i update virtualmachines.kubevirt.io/db-1")
+}
+
 func (s *show) guardsOfKubeVirt() {
 	s.chapter("Guards for KubeVirt's own objects",
 		"Two policies, which are off as shipped, protect machines that other clients change, and KubeVirt itself.")

@@ -55,7 +55,8 @@ func (s *show) chaptersOnVSphere(all bool) []func() {
 
 func (s *show) chaptersOnKubeVirt(all bool) []func() {
 	chapters := []func(){
-		s.install, s.team, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.makeOnKubeVirt, s.guardsOfKubeVirt, s.guards,
+		s.install, s.team, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.strangerToKubeVirt, s.makeOnKubeVirt, s.guardsOfKubeVirt,
+		s.guards,
 	}
 	return append(chapters, s.policies(all)...)
 }

@@ -39,7 +39,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/test/depth"

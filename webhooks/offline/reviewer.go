@@ -171,10 +171,9 @@ func (p *pending) addTemplateNote() {
 	if p.kind.Group != v1alpha1.GroupName {
 		return
 	}
-	for _, spec := range [][]string{{"spec"}, {"spec", "virtualMachineTemplate", "spec"}} {
-		path := append(spec, "runtime", "kubevirt", "create", "template")
-		if _, given, _ := unstructured.NestedFieldNoCopy(p.object.Object, path...); given {
-			p.addNote(AboutRequest, "KubeVirt validates %s when the machine is created: what it rejects is in condition Ready", strings.Join(path, "."))
+	for _, path := range []string{"spec.runtime.kubevirt.create.template", "spec.virtualMachineTemplate.spec.runtime.kubevirt.create.template"} {
+		if _, given, _ := unstructured.NestedFieldNoCopy(p.object.Object, strings.Split(path, ".")...); given {
+			p.addNote(AboutRequest, "KubeVirt validates %s when the machine is created: what it rejects is in condition Ready", path)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
   kubectl sallyport adopt web-1 db-1 -n team-a`,
 		Args: o.which.Args("VirtualMachine of KubeVirt"),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := o.creation.check(); err != nil {
+			if err := o.check(); err != nil {
 				return cli.UsageError(command, err)
 			}
 			return o.run(command.Context(), args)
@@ -57,7 +57,7 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 		},
 	}
 	o.which.AddFlags(p, command, func([]string) string { return kubeVirtMachines })
-	o.creation.addFlags(command)
+	o.addFlags(command)
 	return command
 }
 
