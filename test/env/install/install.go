@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -275,8 +276,12 @@ func (s *Sallyport) awaitPolicies(ctx context.Context) error {
 // judged tries, without leaving anything behind, an object that the mutating webhook changes and one that the validating
 // webhook refuses.
 func judged(ctx context.Context, c client.Client) bool {
-	machine := object("VirtualMachine", map[string]any{"runtime": map[string]any{"kubevirt": map[string]any{}}})
-	if err := c.Create(ctx, machine, client.DryRunAll); err != nil || len(machine.GetFinalizers()) == 0 {
+	// One of these runtimes may be disabled, and its machines refused.
+	runtimes := []map[string]any{{"kubevirt": map[string]any{}}, {"pod": map[string]any{"image": "example.com/probe"}}}
+	if !slices.ContainsFunc(runtimes, func(runtime map[string]any) bool {
+		machine := object("VirtualMachine", map[string]any{"runtime": runtime})
+		return c.Create(ctx, machine, client.DryRunAll) == nil && len(machine.GetFinalizers()) > 0
+	}) {
 		return false
 	}
 	operation := object("VirtualMachineOperation", map[string]any{"type": "Start", "virtualMachineName": "sallyport-probe"})
