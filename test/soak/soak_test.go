@@ -174,7 +174,7 @@ func object(kind string, spec map[string]any) *unstructured.Unstructured {
 }
 
 func honestMachine() *unstructured.Unstructured {
-	return object("VirtualMachine", map[string]any{"runtime": map[string]any{"kubevirt": map[string]any{}}})
+	return object("VirtualMachine", map[string]any{"runtime": map[string]any{"pod": map[string]any{"image": "example.com/guest:1"}}})
 }
 
 // throughAPIServer makes requests that both webhooks are asked about: one that is admitted, and one that is refused.
