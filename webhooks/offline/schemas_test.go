@@ -57,8 +57,12 @@ var quantitiesAndTimes = []string{
 	"2000-01-01T00:00:00.000000+23:59", "2026-05-04T03:02:01ZT", "2026-05-04T03:02:01Ztrash", "12026-05-04T03:02:01Z",
 }
 
-// most is how long an object may take to be judged, or to be decoded, for each portion of its text: what is long takes longer everywhere.
-const most, portion = 10 * time.Millisecond, 32 << 10
+// A plain object of portion bytes is decoded in a moment. An object may take most times as long to be judged, or to be decoded, for each
+// portion of its text: what is long takes longer everywhere. All rules of the largest kind take less than 15 times as long; a number that
+// Go's parsers expand takes thousands of times.
+const most, portion = 300, 32 << 10
+
+var plain = []byte(`{"` + strings.Repeat(`a":"b","`, portion/len(`a":"b","`)) + `":""}`)
 
 // fuzz is one kind under test.
 type fuzz struct {
@@ -70,6 +74,8 @@ type fuzz struct {
 	codec runtime.Decoder
 	seen  map[string]bool // the paths that admitted objects had
 	bases []map[string]any
+
+	moment time.Duration // what a plain object took last
 }
 
 // What the schemas of our kinds and their CEL rules admit, Go decodes, both in a moment, and a status that Go has read can be written
@@ -256,7 +262,7 @@ func (f *fuzz) judge(object map[string]any) (admitted bool) {
 	guard := time.AfterFunc(time.Minute, func() { panic("takes forever: " + what) })
 	defer guard.Stop()
 
-	limit := most * time.Duration(1+len(text)/portion)
+	limit := most * (1 + len(text)/portion)
 	var stored []byte
 	f.quick("validating", what, limit, func() { stored, err = f.create(text) })
 	if err != nil {
@@ -289,20 +295,32 @@ func (f *fuzz) create(text []byte) ([]byte, error) {
 	return u.MarshalJSON()
 }
 
-// quick fails if something takes too long of a processor each of many times: others use the processors, too, and their caches.
-func (f *fuzz) quick(doing, what string, limit time.Duration, do func()) {
+// quick fails if something takes limit moments of a processor each of many times: others use the processors, too, and their caches. Each
+// time the moment is measured again, as the machine may have become slower since.
+func (f *fuzz) quick(doing, what string, limit int, do func()) {
 	f.Helper()
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	shortest := time.Hour
+	var took time.Duration
 	for range 50 {
-		start := f.used()
-		do()
-		if shortest = min(shortest, f.used()-start); shortest < limit {
+		took = f.timed(do)
+		if took < time.Duration(limit)*f.moment {
 			return
 		}
+		f.moment = f.timed(func() {
+			if err := json.Unmarshal(plain, &map[string]any{}); err != nil {
+				f.Fatal(err)
+			}
+		})
 	}
-	f.Fatalf("%s takes %s, more than %s:\n%s", doing, shortest, limit, what)
+	f.Fatalf("%s takes %s, more than %d times %s:\n%s", doing, took, limit, f.moment, what)
+}
+
+// timed is how long this thread has had a processor while it did something.
+func (f *fuzz) timed(do func()) time.Duration {
+	start := f.used()
+	do()
+	return f.used() - start
 }
 
 // used is the time that this thread has had of a processor.
