@@ -28,6 +28,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"records":         printed("records", 0),
 	"audit":           printed("audit", 0),
 	"metrics":         printed("metrics", 1),
+	"kstatus":         printed("kstatus", 1),
 	"wait-for":        waitFor,
 	"capture":         positive(1, capture),
 	"line":            positive(3, line),
@@ -66,7 +67,7 @@ func show(ts *testscript.TestScript, stdout, stderr string) {
 
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 || printers[args[1]] == nil {
-		ts.Fatalf("usage: [!] wait-for PATTERN kubectl|records|audit|metrics ARGUMENT...")
+		ts.Fatalf("usage: [!] wait-for PATTERN kubectl|records|audit|metrics|kstatus ARGUMENT...")
 	}
 	pattern, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)

@@ -19,7 +19,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
@@ -40,6 +42,7 @@ func Update() bool { return *update }
 //	records                        prints the decision records about the namespace, a line of JSON each
 //	audit                          prints the events about the namespace of the API server's audit log
 //	metrics NAME                   prints the metrics of the manager that begin with NAME
+//	kstatus KIND/NAME...           prints how Flux and others judge two or more objects
 //	[!] wait-for PATTERN COMMAND   repeats one of the commands above until the pattern matches what it prints
 //	capture NAME                   sets an environment variable to what the last command printed
 //	line NAME FILE TEXT            sets an environment variable to the number of the first line of a file with a text
@@ -191,7 +194,7 @@ func (s *Site) run(program string) error {
 // printer is a command that prints something.
 type printer func(ctx context.Context, ts *testscript.TestScript, args []string) (stdout, stderr string, err error)
 
-var printers = map[string]printer{"kubectl": kubectl, "records": records, "audit": audit, "metrics": metrics}
+var printers = map[string]printer{"kubectl": kubectl, "records": records, "audit": audit, "metrics": metrics, "kstatus": kstatus}
 
 // again is what a user does about an error: the same once more. A status was written between the read and the write, or the machine is busy.
 var again = regexp.MustCompile("the object has been modified|its rehearsal did not finish within")
@@ -252,4 +255,24 @@ func metrics(ctx context.Context, ts *testscript.TestScript, args []string) (std
 		}
 	}
 	return stdout, "", err
+}
+
+// kstatus prints how Flux and others judge objects: InProgress, Failed, Current or Terminating, and why.
+func kstatus(ctx context.Context, ts *testscript.TestScript, args []string) (stdout, stderr string, err error) {
+	text, stderr, err := kubectl(ctx, ts, append([]string{"get", "-o", "json"}, args...))
+	if err != nil {
+		return "", stderr, err
+	}
+	list := &unstructured.UnstructuredList{}
+	if err := json.Unmarshal([]byte(text), list); err != nil {
+		return "", "", err
+	}
+	for i := range list.Items {
+		is, err := status.Compute(&list.Items[i])
+		if err != nil {
+			return "", "", err
+		}
+		stdout += fmt.Sprintf("%s %s: %s: %s\n", list.Items[i].GetKind(), list.Items[i].GetName(), is.Status, is.Message)
+	}
+	return stdout, stderr, nil
 }
