@@ -151,6 +151,14 @@ IMAGES ?= 500
 test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
 	SALLYPORT_TEST_DEEP=1 $(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
 
+# It needs the history of the repository: the program of that revision is built from it.
+FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+
+.PHONY: test-upgrade
+test-upgrade: control-plane ## Upgrade Sallyport from the last release, or from another revision, and roll back, while requests are made (FROM=REVISION)
+	@[ -n "$(FROM)" ] || { echo "there is no release yet: make test-upgrade FROM=REVISION"; exit 1; }
+	SALLYPORT_TEST_UPGRADE_FROM=$(FROM) $(gotest) -count=1 -v -run '^TestUpgrade$$' ./test/chart
+
 # How long certificates of 20 seconds follow one another in test-cert-manager.
 TIME ?= 5m
 

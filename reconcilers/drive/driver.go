@@ -106,6 +106,9 @@ func (d *Driver) act(ctx context.Context, p *pass, act func(context.Context, *Tu
 	if err := t.Reload(ctx); err != nil {
 		return false, err
 	}
+	if t.VM != nil && t.VM.Status.ActiveOperation != nil {
+		ctx = runtime.OfOperation(ctx, string(t.VM.Status.ActiveOperation.ID))
+	}
 	return act(ctx, t)
 }
 

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
 // check returns the changes that must not be made, with the reasons. Changes that have just passed are not checked
@@ -67,7 +69,7 @@ func (c *rollout) refuseFailing(ctx context.Context, refused map[string]string) 
 		var wrong error
 		wrong, change.unsure = c.Checker.RunTests(ctx, c.world(refused, ""), change.name)
 		if wrong = cmp.Or(wrong, change.unsure); wrong != nil {
-			refused[change.name] = wrong.Error()
+			refused[change.name] = c.because(change.name, wrong)
 			more = true
 		}
 	}
@@ -89,11 +91,24 @@ func (c *rollout) refuseBroken(broken map[string]error, refused map[string]strin
 	more := false
 	for _, change := range c.changes {
 		if err := broken[change.name]; err != nil && change.takesEffect(refused) {
-			refused[change.name] = err.Error()
+			refused[change.name] = c.because(change.name, err)
 			more = true
 		}
 	}
 	return more
+}
+
+// because adds to what is wrong with a policy after the changes that users have edited it, and the way out.
+func (c *rollout) because(policy string, err error) string {
+	i := slices.IndexFunc(c.changes, func(change *change) bool { return change.name == policy && change.shipped != nil })
+	if i < 0 || c.typed[policy] == nil {
+		return err.Error()
+	}
+	edited := shipping.Edited(c.typed[policy], c.changes[i].shipped)
+	if len(edited) == 0 {
+		return err.Error()
+	}
+	return fmt.Sprintf("%v\nUsers have edited %s. Adapt the edit to the release, or reset it: kubectl sallyport policies reset %s", err, strings.Join(edited, ", "), policy)
 }
 
 // refuseBreaking rejects changes to libraries that break another policy.
@@ -108,7 +123,7 @@ func (c *rollout) refuseBreaking(ctx context.Context, broken, already map[string
 		if already[victim] != nil || len(libraries) == 0 {
 			continue
 		}
-		why := fmt.Sprintf("RegoPolicy %s would break: %v", victim, broken[victim])
+		why := fmt.Sprintf("RegoPolicy %s would break: %s", victim, c.because(victim, broken[victim]))
 		for _, library := range libraries {
 			if c.Checker.Check(ctx, c.world(refused, library.name))[victim] == nil {
 				refused[library.name] = why

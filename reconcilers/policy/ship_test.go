@@ -392,7 +392,10 @@ func TestEditThatDoesNotGoWithTheRelease(t *testing.T) {
 	f.settles()
 	f.is("guard", "needs:x mine\nneeds:x")
 	f.is("lib", "has:x")
-	f.shows("guard", "Shipped", "False CheckFailed Release 1.0.0 is not applied: guard/main.rego:1:1: needs:x is not there")
+	const because = "guard/main.rego:1:1: needs:x is not there\nUsers have edited spec.modules[main.rego].source. " +
+		"Adapt the edit to the release, or reset it: kubectl sallyport policies reset guard"
+	f.shows("guard", "Shipped", "False CheckFailed Release 1.0.0 is not applied: "+because)
+	f.shows("lib", "Shipped", "False CheckFailed Release 1.0.0 is not applied: RegoPolicy guard would break: "+because)
 	f.shows("guard", "Edited", "True FieldsEdited Edited fields: spec.modules[main.rego].source. "+resetHint+"guard")
 	f.word("lib", "has:x has:y")
 	f.settles()

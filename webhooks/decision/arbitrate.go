@@ -55,7 +55,7 @@ func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Read
 func (g *Gate) decided(ctx context.Context, review *Review, reader engine.Reader) (*Decision, error) {
 	d, err := g.Decide(ctx, &Question{Endpoint: Arbitrating, Review: review, Facts: func(string) engine.Reader { return reader }})
 	if err == nil {
-		g.record(d)
+		g.record(ctx, d)
 	}
 	return d, err
 }

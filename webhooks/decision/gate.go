@@ -76,12 +76,13 @@ func (g *Gate) Answer(ctx context.Context, q *Question) *admissionv1.AdmissionRe
 	if err != nil {
 		return nil
 	}
-	return g.record(d)
+	return g.record(ctx, d)
 }
 
-// record records a decision that the caller acts on, and returns its response.
-func (g *Gate) record(d *Decision) *admissionv1.AdmissionResponse {
+// record records and traces a decision that the caller acts on, and returns its response.
+func (g *Gate) record(ctx context.Context, d *Decision) *admissionv1.AdmissionResponse {
 	response := d.Response()
+	d.trace(ctx, response.Allowed)
 	if g.recorder != nil {
 		g.recorder.Record(d, response)
 	}

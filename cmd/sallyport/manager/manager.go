@@ -75,6 +75,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err != nil {
 		return err
 	}
+	stopTraces, err := startTraces(ctx, o.ReplicaName)
+	if err != nil {
+		return err
+	}
+	defer stopTraces()
 	served, err := o.newServing(config, namespace)
 	if err != nil {
 		return err
@@ -104,7 +109,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		return err
 	}
 	gate := decision.NewGate(nil, store, recorder, time.Now)
-	webhookserver.Register(gate, ctrlmetrics.Registry, mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
+	webhookserver.Register(gate, ctrlmetrics.Registry, traced(mgr.GetWebhookServer().Register), mgr.GetLogger().WithName("webhooks"))
 	if err := addOpening(mgr, gate, ctrlmetrics.Registry); err != nil {
 		return err
 	}

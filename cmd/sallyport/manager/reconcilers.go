@@ -80,11 +80,11 @@ func (r Runtimes) wrapped(wrap func(rt *runtime.Client, kind string) *runtime.Cl
 	return r
 }
 
-// within wraps the runtimes so that calls are counted and limited.
+// within wraps the runtimes so that calls are counted, traced and limited.
 func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
 	metrics := runtime.NewMetrics(registry, time.Now)
 	return r.wrapped(func(rt *runtime.Client, kind string) *runtime.Client {
-		return runtime.NewClient(rt, limits.Keep, metrics.Count(kind))
+		return runtime.NewClient(rt, limits.Keep, metrics.Count(kind), runtime.Trace(kind))
 	})
 }
 
