@@ -1,5 +1,5 @@
 // Command generate writes into a folder, charts/sallyport/files, what the chart is made of: the webhooks and roles of Sallyport's own
-// kinds, and the shipped policies, a file for each, which refers to their Rego in the program. Files of policies that are not shipped any more are removed. The custom resource
+// kinds, a dashboard for Grafana, and the shipped policies, a file for each, which refers to their Rego in the program. Files of policies that are not shipped any more are removed. The custom resource
 // definitions that controller-gen wrote there get bounds for the types of Kubernetes.
 package main
 
@@ -52,12 +52,15 @@ func generate(files string) error {
 		}
 		written = append(written, file)
 	}
-	for name, make := range map[string]func() ([]byte, error){"webhooks.yaml": webhooks, "kinds.yaml": roles} {
+	for name, make := range map[string]func() ([]byte, error){"webhooks.yaml": webhooks, "kinds.yaml": roles, "dashboard.json": dashboard} {
 		text, err := make()
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(files, name), append([]byte(preface), text...), 0o644); err != nil {
+		if filepath.Ext(name) == ".yaml" {
+			text = append([]byte(preface), text...)
+		}
+		if err := os.WriteFile(filepath.Join(files, name), text, 0o644); err != nil {
 			return err
 		}
 	}
