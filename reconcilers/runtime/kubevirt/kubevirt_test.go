@@ -299,6 +299,35 @@ func TestCanceledStart(t *testing.T) {
 	if left := inFlight(t, r, m); len(left) > 0 {
 		t.Errorf("in flight at the end: %+v", left)
 	}
+	vmi = instance()
+	vmi.UID, vmi.DeletionTimestamp, vmi.Spec.TerminationGracePeriodSeconds = "another", new(metav1.Now()), new(int64(0))
+	stoppedByOthers(t, r, m)
+}
+
+func stoppedByOthers(t *testing.T, r *kubevirt.Runtime, m runtime.Machine) {
+	t.Helper()
+	want := []runtime.Task{{ID: "poweroff-vm-uid", Kind: runtime.TaskPowerOff, By: "KubeVirt or another of its clients"}}
+	if diff := cmp.Diff(want, inFlight(t, r, m)); diff != "" {
+		t.Errorf("in flight (-want +got):\n%s", diff)
+	}
+}
+
+// A stop by another client is not that of Sallyport, whatever Sallyport has announced for an instance before.
+func TestStopByOthers(t *testing.T) {
+	for what, announced := range map[string]string{"after a start": "PowerOn/1", "after a stop": "PowerOff/1/before"} {
+		t.Run(what, func(t *testing.T) {
+			vmi := instance()
+			r, _ := newRuntime(t, vmi, newVM(func(vm *virtv1.VirtualMachine) {
+				vm.Labels, vm.Annotations = map[string]string{kubevirt.LabelMachine: "uid-web"}, map[string]string{"sallyport.dev/sent": announced}
+				vm.Status.StateChangeRequests = []virtv1.VirtualMachineStateChangeRequest{{Action: virtv1.StopRequest, UID: &vmi.UID}}
+			}))
+			vmi.Spec.TerminationGracePeriodSeconds = new(int64(0))
+			if err := r.Client.Update(t.Context(), vmi); err != nil {
+				t.Fatal(err)
+			}
+			stoppedByOthers(t, r, adopted())
+		})
+	}
 }
 
 // inFlight returns the tasks of a machine.

@@ -18,10 +18,9 @@ const (
 	LabelMachine = v1alpha1.LabelMachineOfKubeVirt
 	// annotationName contains the name of the VirtualMachine of LabelMachine.
 	annotationName = "sallyport.dev/virtual-machine"
-	// annotationSent contains the kind and the ID of the last change of power, or move, that Sallyport requested.
+	// annotationSent contains the kind and the ID of the last change of power, or move, that Sallyport requested; and the UID of the instance
+	// that it ends, whose start it cancels if that is the kind.
 	annotationSent = "sallyport.dev/sent"
-	// canceled ends the value of annotationSent while Sallyport ends an instance that it started.
-	canceled = "/canceled"
 	// annotationAdopted contains the run strategy that a KubeVirt VirtualMachine had when it was adopted.
 	annotationAdopted = "sallyport.dev/adopted-with-run-strategy"
 

@@ -108,12 +108,8 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 // nextMove returns the name of a migration to create. It is announced, and stays the same until there is such a migration: if a request to
 // create it is delayed until its caller has given up, it does not create a second one.
 func (r *Runtime) nextMove(ctx context.Context, s *sight) (string, error) {
-	name := func() string {
-		_, id, _ := strings.Cut(s.vm.Annotations[annotationSent], "/")
-		return s.vm.Name + "-" + id
-	}
-	pending := strings.HasPrefix(s.vm.Annotations[annotationSent], string(runtime.TaskRelocate)+"/")
-	if pending && !slices.ContainsFunc(s.ended, func(v virtv1.VirtualMachineInstanceMigration) bool { return v.Name == name() }) {
+	name := func() string { return s.vm.Name + "-" + announcedOf(s.vm).id }
+	if announcedOf(s.vm).kind == runtime.TaskRelocate && !slices.ContainsFunc(s.ended, func(v virtv1.VirtualMachineInstanceMigration) bool { return v.Name == name() }) {
 		return name(), nil
 	}
 	err := r.announce(ctx, s, runtime.TaskRelocate, nil)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,22 +60,45 @@ func (s subresources) Put(ctx context.Context, resource string, object types.Nam
 // announce writes that this runtime changes the power or moves the machine next, so that what is then in flight is known to be ours, with
 // what else is to be changed before.
 func (r *Runtime) announce(ctx context.Context, s *sight, kind runtime.TaskKind, also func(*virtv1.VirtualMachine)) error {
+	next := announced{kind: kind, id: string(uuid.NewUUID())}
+	if kind == runtime.TaskPowerOff {
+		next.ends = s.instance()
+	}
 	return r.change(ctx, s.vm, "configuring", func(vm *virtv1.VirtualMachine) {
-		annotate(vm, annotationSent, string(kind)+"/"+string(uuid.NewUUID()))
+		annotate(vm, annotationSent, next.String())
 		if also != nil {
 			also(vm)
 		}
 	})
 }
 
-// announceCancel writes that this runtime ends what it announced last.
+// announceCancel writes that this runtime ends the instance whose start it announced last.
 func (r *Runtime) announceCancel(ctx context.Context, s *sight) error {
 	if s.canceled() {
 		return nil
 	}
-	return r.change(ctx, s.vm, "configuring", func(vm *virtv1.VirtualMachine) {
-		annotate(vm, annotationSent, vm.Annotations[annotationSent]+canceled)
-	})
+	last := announcedOf(s.vm)
+	last.ends = s.instance()
+	return r.change(ctx, s.vm, "configuring", func(vm *virtv1.VirtualMachine) { annotate(vm, annotationSent, last.String()) })
+}
+
+// announced is what this runtime announced last.
+type announced struct {
+	kind runtime.TaskKind
+	id   string
+	// ends is the instance that it ends, if any.
+	ends types.UID
+}
+
+// announcedOf returns what this runtime announced last for a machine.
+func announcedOf(vm *virtv1.VirtualMachine) announced {
+	kind, rest, _ := strings.Cut(vm.Annotations[annotationSent], "/")
+	id, ends, _ := strings.Cut(rest, "/")
+	return announced{runtime.TaskKind(kind), id, types.UID(ends)}
+}
+
+func (a announced) String() string {
+	return strings.TrimSuffix(string(a.kind)+"/"+a.id+"/"+string(a.ends), "/")
 }
 
 // put sends a request to a subresource. virt-api says in a conflict why the request does not fit the state of the machine.

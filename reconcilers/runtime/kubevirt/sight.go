@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -112,17 +113,32 @@ func (s *sight) conflict() error {
 	return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, s.busy().Doing())
 }
 
-// sent returns a change of power in flight. It is ours if it is the last one that this runtime announced.
+// sent returns a change of power in flight. It is ours if this runtime announced it last, and not for another instance.
 func (s *sight) sent(kind runtime.TaskKind) runtime.Task {
-	was, id, _ := strings.Cut(strings.TrimSuffix(s.vm.Annotations[annotationSent], canceled), "/")
-	if was == string(kind) && id != "" {
-		return runtime.Task{ID: id, Kind: kind, Ours: true}
+	if last := announcedOf(s.vm); last.kind == kind && (last.ends == s.instance() || last.ends == "" && kind == runtime.TaskPowerOn) {
+		return runtime.Task{ID: last.id, Kind: kind, Ours: true}
 	}
 	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: others}
 }
 
-// canceled reports whether Cancel ends what this runtime announced last.
-func (s *sight) canceled() bool { return strings.HasSuffix(s.vm.Annotations[annotationSent], canceled) }
+// canceled reports whether Cancel ends the instance.
+func (s *sight) canceled() bool {
+	last := announcedOf(s.vm)
+	return last.kind == runtime.TaskPowerOn && last.ends != "" && last.ends == s.instance()
+}
+
+// instance returns the UID of the instance, or of the one that has ended and that KubeVirt is still requested to stop.
+func (s *sight) instance() types.UID {
+	if s.vmi != nil {
+		return s.vmi.UID
+	}
+	for _, r := range s.vm.Status.StateChangeRequests {
+		if r.UID != nil {
+			return *r.UID
+		}
+	}
+	return ""
+}
 
 // unusable returns why Sallyport cannot change the power of the machine, and what to do.
 func (s *sight) unusable() string {
