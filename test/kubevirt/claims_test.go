@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -110,4 +111,22 @@ func plugInFlight(t *testing.T, s *site) {
 
 	s.Must(rt.PowerOff(t.Context(), m, runtime.Forced))
 	is("the machine is off", func(o runtime.Observation) bool { return o.Quiet() && o.Power == v1alpha1.PowerStopped })
+}
+
+// declarative has KubeVirt plug in what the templates of machines have, and waits until virt-api has heard of it.
+func (s *site) declarative(t *testing.T) {
+	s = s.in(t)
+	var list virtv1.KubeVirtList
+	s.Must(s.List(t.Context(), &list))
+	list.Items[0].Spec.Configuration.DeveloperConfiguration.FeatureGates = []string{"DeclarativeHotplugVolumes"}
+	s.Must(s.Update(t.Context(), &list.Items[0]))
+	rt, m := connect(t, s, &faults{}), machine(s.namespace(), "gates", true)
+	_, err := rt.Ensure(t.Context(), m)
+	s.Must(err)
+	s.reach(rt, m, v1alpha1.PowerRunning)
+	s.Eventually("virt-api has the feature gate", func() bool {
+		none := &virtv1.RemoveVolumeOptions{Name: "none", DryRun: []string{metav1.DryRunAll}}
+		return apierrors.IsBadRequest(rt.Subresources.Put(t.Context(), "virtualmachineinstances", m.NamespacedName, "removevolume", none))
+	})
+	s.reach(rt, m, v1alpha1.PowerStopped)
 }

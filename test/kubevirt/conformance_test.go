@@ -38,6 +38,10 @@ func TestConformance(t *testing.T) {
 	t.Run("adopted", func(t *testing.T) {
 		conformance.Run(t, func(t *testing.T) conformance.Harness { return newHarness(t, s, false) })
 	})
+	t.Run("a disk that KubeVirt plugs in as the template says", func(t *testing.T) {
+		s.declarative(t)
+		plugInFlight(t, s)
+	})
 }
 
 // moveRefused has virt-api refuse a migration, whose reason is the message.
@@ -100,7 +104,7 @@ func (f *fault) befall(ctx context.Context, request func() error) error {
 	return request()
 }
 
-// faults are those of a runtime's requests. Changes are requests to start and to stop, and deletes are among the writes.
+// faults are those of a runtime's requests. Changes are requests in the status, and deletes are among the writes.
 type faults struct{ reads, writes, deletes, changes fault }
 
 func (f *faults) of(verb runtime.Verb) *fault {
@@ -111,16 +115,6 @@ func (f *faults) of(verb runtime.Verb) *fault {
 		return &f.changes
 	}
 	return &f.writes
-}
-
-// putter is the subresources, whose requests meet with faults.
-type putter struct {
-	kubevirt.Subresources
-	faults *fault
-}
-
-func (p putter) Put(ctx context.Context, resource string, object types.NamespacedName, subresource string, options any) error {
-	return p.faults.befall(ctx, func() error { return p.Subresources.Put(ctx, resource, object, subresource, options) })
 }
 
 // connect returns a runtime whose requests meet with faults. It sends no more than some requests a second, since the suite observes in a loop.
@@ -163,7 +157,7 @@ func connect(t *testing.T, s *site, f *faults) *kubevirt.Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kubevirt.Runtime{Client: faulty, Live: faulty, Subresources: putter{subresources, &f.changes}}
+	return &kubevirt.Runtime{Client: faulty, Live: faulty, Subresources: subresources}
 }
 
 func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {

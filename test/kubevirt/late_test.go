@@ -4,6 +4,7 @@ package kubevirt
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,6 +71,36 @@ func TestLateRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request to attach a disk is late, too, when the disk was attached and detached meanwhile.
+func TestLateAttachment(t *testing.T) {
+	s, f := newSite(t), &faults{}
+	h, rt := newHarness(t, s, true), connect(t, s, f)
+	m, d := h.Machine(t, "late"), h.Disk(t, "data")
+	_, err := rt.Ensure(t.Context(), m)
+	s.Must(err)
+	d.ID, err = rt.EnsureDisk(t.Context(), d)
+	s.Must(err)
+	s.reach(rt, m, v1alpha1.PowerRunning)
+	has := func(disks int, call func() error) {
+		t.Helper()
+		s.Until(fmt.Sprintf("the machine has %d disks", disks), func() (string, bool) {
+			err := call()
+			seen, failed := rt.Observe(t.Context(), m)
+			return fmt.Sprintf("%+v, %v, %v", seen, err, failed), failed == nil && seen.Quiet() && len(seen.Disks) == disks
+		})
+	}
+	arrive := late(&f.changes)
+	if err := rt.Attach(t.Context(), m, d); !runtime.IsUnavailable(err) {
+		t.Fatalf("a request that hung was answered with %v", err)
+	}
+	has(1, func() error { return rt.Attach(t.Context(), m, d) })
+	has(0, func() error { return rt.Detach(t.Context(), m, d.UID) })
+	if err := arrive(); !apierrors.IsConflict(err) {
+		t.Errorf("the late request was answered with %v", err)
+	}
+	has(0, func() error { return nil })
 }
 
 // reach brings a machine into a power state.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,7 +18,7 @@ import (
 
 // A disk is a PersistentVolumeClaim, see [volumes]. A machine has it by a volume whose name contains the UID of the VirtualDisk; volumes
 // with other names are left alone. While the machine is off, the volume is put into its template or removed from there. While it is on,
-// that goes through the subresources that virtctl uses, too: KubeVirt plugs the volume into the instance.
+// KubeVirt plugs the volume into the instance: as the status of the machine requests, or as its template says, see plug.
 
 var _ runtime.Disks = (*Runtime)(nil)
 
@@ -108,18 +109,15 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	}
 	disk, source := diskFor(m, d, volume), &virtv1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
-		Hotpluggable:                      bootRank(m, d.Name) == 0,
+		Hotpluggable:                      bootRank(m, d.Name) == 0 || !s.off(),
 	}
-	if s.off() {
-		return r.change(ctx, s.vm, "attaching VirtualDisk "+d.Name+" to", func(vm *virtv1.VirtualMachine) {
-			spec := &vm.Spec.Template.Spec
-			spec.Volumes = append(spec.Volumes, virtv1.Volume{Name: volume, VolumeSource: virtv1.VolumeSource{PersistentVolumeClaim: source}})
-			spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, disk)
+	add := &virtv1.AddVolumeOptions{Name: volume, Disk: &disk, VolumeSource: &virtv1.HotplugVolumeSource{PersistentVolumeClaim: source}}
+	return r.plug(ctx, s, "attaching VirtualDisk "+d.Name+" to", virtv1.VirtualMachineVolumeRequest{AddVolumeOptions: add}, func(spec *virtv1.VirtualMachineInstanceSpec) {
+		spec.Volumes = append(spec.Volumes, virtv1.Volume{Name: volume, VolumeSource: virtv1.VolumeSource{PersistentVolumeClaim: source}})
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, disk)
+		if s.off() {
 			orderDisks(spec, m)
-		})
-	}
-	return r.plug(ctx, s, "addvolume", &virtv1.AddVolumeOptions{
-		Name: volume, Disk: &disk, VolumeSource: &virtv1.HotplugVolumeSource{PersistentVolumeClaim: source},
+		}
 	})
 }
 
@@ -139,26 +137,50 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk types.UID)
 		return nil
 	case s.busy() != nil:
 		return s.conflict()
-	case s.off():
-		return r.change(ctx, s.vm, "detaching VirtualDisk "+p.Name+" from", func(vm *virtv1.VirtualMachine) {
-			spec := &vm.Spec.Template.Spec
-			spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v virtv1.Volume) bool { return v.Name == p.volume })
-			spec.Domain.Devices.Disks = slices.DeleteFunc(spec.Domain.Devices.Disks, func(d virtv1.Disk) bool { return d.Name == p.volume })
-		})
-	case !p.hot:
+	case !s.off() && !p.hot:
 		return runtime.NewInvalidState(nil, "the machine boots from VirtualDisk %s, which can only be detached while the machine is off", p.Name)
 	}
-	return r.plug(ctx, s, "removevolume", &virtv1.RemoveVolumeOptions{Name: p.volume})
+	remove := &virtv1.RemoveVolumeOptions{Name: p.volume}
+	return r.plug(ctx, s, "detaching VirtualDisk "+p.Name+" from", virtv1.VirtualMachineVolumeRequest{RemoveVolumeOptions: remove}, func(spec *virtv1.VirtualMachineInstanceSpec) {
+		spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v virtv1.Volume) bool { return v.Name == p.volume })
+		spec.Domain.Devices.Disks = slices.DeleteFunc(spec.Domain.Devices.Disks, func(d virtv1.Disk) bool { return d.Name == p.volume })
+	})
 }
 
-// plug sends a request to plug or unplug a volume. virt-api refuses it as bad if KubeVirt has no feature gate for it. It has no precondition:
-// a request that is delayed until its caller has given up plugs in a volume that is not wanted any more, which is observed, and detached again.
-func (r *Runtime) plug(ctx context.Context, s *sight, subresource string, options any) error {
-	err := r.put(ctx, s, machines, subresource, options)
-	if apierrors.IsBadRequest(err) {
-		return runtime.NewInvalidState(err, "KubeVirt cannot change the disks of a machine that is on; they are changed when it is off: %s", reason(err))
+// plug changes the disks of a machine with its resourceVersion: by a request in its status, if KubeVirt carries these out on the instance, or
+// in its template.
+func (r *Runtime) plug(
+	ctx context.Context, s *sight, doing string, request virtv1.VirtualMachineVolumeRequest, edit func(*virtv1.VirtualMachineInstanceSpec),
+) error {
+	if !s.off() {
+		switch requests, err := r.plugsRequests(ctx, s); {
+		case err != nil:
+			return err
+		case requests:
+			return r.ask(ctx, s, doing, func(status *virtv1.VirtualMachineStatus) {
+				status.VolumeRequests = append(status.VolumeRequests, request)
+			})
+		}
 	}
-	return err
+	return r.change(ctx, s.vm, doing, func(vm *virtv1.VirtualMachine) { edit(&vm.Spec.Template.Spec) })
+}
+
+// plugsRequests reports whether KubeVirt plugs what the status of a machine requests (feature gate HotplugVolumes), and not what its template
+// has (DeclarativeHotplugVolumes). Dry runs for a volume that does not exist tell: they conflict with the instance only with the first gate,
+// and are bad for the machine, too, without either.
+func (r *Runtime) plugsRequests(ctx context.Context, s *sight) (bool, error) {
+	none := &virtv1.RemoveVolumeOptions{Name: "sallyport-dry-run", DryRun: []string{metav1.DryRunAll}}
+	var err error
+	for _, resource := range []string{instances, machines} {
+		err = r.put(ctx, s, resource, "removevolume", none)
+		switch {
+		case err == nil, apierrors.IsConflict(err):
+			return resource == instances, nil
+		case !apierrors.IsBadRequest(err):
+			return false, err
+		}
+	}
+	return false, runtime.NewInvalidState(err, "KubeVirt cannot change the disks of a machine that is on; they are changed when it is off: %s", reason(err))
 }
 
 // diskFor returns the disk of a volume. One that the machine boots from is part of its hardware, others can be unplugged.

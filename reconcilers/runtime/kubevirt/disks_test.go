@@ -2,6 +2,8 @@ package kubevirt_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -23,12 +25,26 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
-// refusing is subresources that answer with an error.
-type refusing struct{ error }
+// gate is subresources of a KubeVirt with a feature gate, or none, which answer to dry runs.
+type gate string
 
-func (r refusing) Put(context.Context, string, types.NamespacedName, string, any) error {
-	return r.error
+func (g gate) Put(_ context.Context, resource string, object types.NamespacedName, subresource string, options any) error {
+	remove, is := options.(*virtv1.RemoveVolumeOptions)
+	switch {
+	case !is || subresource != "removevolume" || !slices.Equal(remove.DryRun, []string{metav1.DryRunAll}):
+		return apierrors.NewInternalError(fmt.Errorf("%s of %s with %+v", subresource, object, options))
+	case g == "":
+		return apierrors.NewBadRequest("Enable HotplugVolumes feature gate to use this API.")
+	case g == declarative && resource == "virtualmachineinstances":
+		return apierrors.NewBadRequest("VMI ns/vm is owned by a VM")
+	}
+	return apierrors.NewConflict(virtv1.Resource("virtualmachine"), object.Name, errors.New("it does not exist"))
 }
+
+const (
+	imperative  gate = "HotplugVolumes"
+	declarative gate = "DeclarativeHotplugVolumes"
+)
 
 // withDisks returns a runtime with disks that exist.
 func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevirt.Runtime, *sent, []runtime.Disk) {
@@ -168,16 +184,17 @@ func TestPlugging(t *testing.T) {
 		}}
 	}
 	in := []virtv1.Volume{volumeOf(volume, claim, true)}
+	const changes = "changes it"
 	for what, tc := range map[string]struct {
 		requests  []virtv1.VirtualMachineVolumeRequest
 		template  []virtv1.Volume
 		instance  []virtv1.Volume
 		status    []virtv1.VolumeStatus
 		has, busy bool
-		attach    string // what is sent, or what the error says
+		attach    string // whether it changes the machine, or what the error says
 		detach    string
 	}{
-		"not there": {attach: "addvolume"},
+		"not there": {attach: changes},
 		"requested": {
 			requests: []virtv1.VirtualMachineVolumeRequest{{AddVolumeOptions: &virtv1.AddVolumeOptions{
 				Name: volume, VolumeSource: &virtv1.HotplugVolumeSource{PersistentVolumeClaim: in[0].PersistentVolumeClaim},
@@ -186,8 +203,8 @@ func TestPlugging(t *testing.T) {
 		},
 		"being plugged in": {template: in, instance: in, status: status(virtv1.HotplugVolumeAttachedToNode), has: true, busy: true, detach: "is being changed"},
 		"not noticed yet":  {template: in, instance: in, has: true, busy: true, detach: "is being changed"},
-		"waits for ever":   {template: in, instance: in, status: status(virtv1.VolumePending), has: true, detach: "removevolume"},
-		"plugged in":       {template: in, instance: in, status: status(virtv1.VolumeReady), has: true, detach: "removevolume"},
+		"waits for ever":   {template: in, instance: in, status: status(virtv1.VolumePending), has: true, detach: changes},
+		"plugged in":       {template: in, instance: in, status: status(virtv1.VolumeReady), has: true, detach: changes},
 		"to be removed": {
 			requests: []virtv1.VirtualMachineVolumeRequest{{RemoveVolumeOptions: &virtv1.RemoveVolumeOptions{Name: volume}}},
 			template: in, instance: in, status: status(virtv1.VolumeReady), has: true, busy: true, attach: "is being changed",
@@ -198,7 +215,7 @@ func TestPlugging(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			vmi := instance()
 			vmi.Spec.Volumes, vmi.Status.VolumeStatus = tc.instance, tc.status
-			r, puts, disks := withDisks(t, []string{"data"}, vmi, newVM(func(vm *virtv1.VirtualMachine) {
+			r, _, disks := withDisks(t, []string{"data"}, vmi, newVM(func(vm *virtv1.VirtualMachine) {
 				vm.Spec.Template.Spec.Volumes, vm.Status.VolumeRequests = tc.template, tc.requests
 				vm.Labels = map[string]string{kubevirt.LabelMachine: "uid-web"}
 			}))
@@ -210,34 +227,56 @@ func TestPlugging(t *testing.T) {
 			if waits := tc.status != nil && tc.status[0].Phase == virtv1.VolumePending; waits != strings.Contains(seen.LastFailure, "is pending") {
 				t.Errorf("the last failure is %q", seen.LastFailure)
 			}
-			for _, call := range []struct {
-				err  error
-				want string
-			}{{r.Attach(t.Context(), m, disks[0]), tc.attach}, {r.Detach(t.Context(), m, disks[0].UID), tc.detach}} {
-				put := "virtualmachines/vm/" + call.want
-				switch {
-				case call.err != nil && (call.want == "" || !runtime.IsInvalidState(call.err) || !strings.Contains(call.err.Error(), call.want)):
-					t.Errorf("got %v, want %q", call.err, call.want)
-				case call.err == nil && call.want != "" && !slices.Contains(*puts, put):
-					t.Errorf("sent %v, want %s", *puts, put)
-				case call.err == nil && call.want == "" && len(*puts) > 1:
-					t.Errorf("sent %v", *puts)
-				}
-			}
 			used, err := r.ObserveDisk(t.Context(), disks[0])
 			if err != nil || len(used.AttachedTo) == 1 != (tc.has || tc.busy) {
 				t.Errorf("the disk is %+v, %v", used, err)
+			}
+			for _, r.Subresources = range []kubevirt.Subresources{imperative, declarative} {
+				for _, call := range []struct {
+					do   func() error
+					want string
+				}{
+					{func() error { return r.Attach(t.Context(), m, disks[0]) }, tc.attach},
+					{func() error { return r.Detach(t.Context(), m, disks[0].UID) }, tc.detach},
+				} {
+					before := readVM(t, r, "vm")
+					switch err := call.do(); {
+					case err != nil && (call.want == "" || !runtime.IsInvalidState(err) || !strings.Contains(err.Error(), call.want)):
+						t.Errorf("with %s: got %v, want %q", r.Subresources, err, call.want)
+					case err == nil:
+						changed(t, r, before, call.want == changes)
+					}
+				}
 			}
 		})
 	}
 }
 
-// Without a feature gate KubeVirt changes no disks of a machine that is on. A conflict of which nothing is left is not one.
+// changed checks whether what KubeVirt plugs in has changed, and nothing else, and puts the machine back.
+func changed(t *testing.T, r *kubevirt.Runtime, before *virtv1.VirtualMachine, want bool) {
+	t.Helper()
+	now := readVM(t, r, before.Name)
+	declared, requested := before.Spec.Template.Spec, before.Status.VolumeRequests
+	if is := len(now.Status.VolumeRequests) != len(requested); is != (want && r.Subresources == imperative) {
+		t.Errorf("with %s, the requests are %+v", r.Subresources, now.Status.VolumeRequests)
+	}
+	if is := len(now.Spec.Template.Spec.Volumes) != len(declared.Volumes); is != (want && r.Subresources == declarative) {
+		t.Errorf("with %s, the volumes are %+v", r.Subresources, now.Spec.Template.Spec.Volumes)
+	}
+	now.Spec.Template.Spec = declared
+	err := r.Client.Update(t.Context(), now)
+	now.Status.VolumeRequests = requested
+	if err := errors.Join(err, r.Client.Status().Update(t.Context(), now)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Without a feature gate KubeVirt changes no disks of a machine that is on.
 func TestPlugRefused(t *testing.T) {
 	r, _, disks := withDisks(t, []string{"data"}, instance(), newVM(func(vm *virtv1.VirtualMachine) {
 		vm.Labels = map[string]string{kubevirt.LabelMachine: "uid-web"}
 	}))
-	r.Subresources = refusing{apierrors.NewBadRequest("Enable HotplugVolumes feature gate to use this API.")}
+	r.Subresources = gate("")
 	if err := r.Attach(t.Context(), adopted(), disks[0]); !runtime.IsInvalidState(err) || !strings.Contains(err.Error(), "Enable HotplugVolumes") {
 		t.Errorf("got %v", err)
 	}

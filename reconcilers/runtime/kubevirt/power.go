@@ -121,12 +121,19 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// request writes the requests to start or to stop an instance that virt-controller carries out, with the resourceVersion of the machine. The
-// subresources start and stop would write the same for a machine with run strategy Manual, but have no precondition: a request that is
-// delayed until its caller has given up would start or stop another instance than the one that was seen.
+// request writes the requests to start or to stop an instance, see ask.
 func (r *Runtime) request(ctx context.Context, s *sight, doing string, requests ...virtv1.VirtualMachineStateChangeRequest) error {
+	return r.ask(ctx, s, doing, func(status *virtv1.VirtualMachineStatus) {
+		status.StateChangeRequests, status.StartFailure = requests, nil
+	})
+}
+
+// ask writes requests that virt-controller carries out into the status of the machine, with its resourceVersion. The subresources start, stop,
+// addvolume and removevolume would write the same, but have no precondition: a request that is delayed until its caller has given up would
+// change another instance than the one that was seen.
+func (r *Runtime) ask(ctx context.Context, s *sight, doing string, edit func(*virtv1.VirtualMachineStatus)) error {
 	changed := s.vm.DeepCopy()
-	changed.Status.StateChangeRequests, changed.Status.StartFailure = requests, nil
+	edit(&changed.Status)
 	err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(s.vm, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case err == nil:

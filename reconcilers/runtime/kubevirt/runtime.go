@@ -25,7 +25,7 @@ type Runtime struct {
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Subresources resumes paused machines.
+	// Subresources resumes paused machines, and answers dry runs.
 	Subresources Subresources
 }
 
@@ -182,7 +182,7 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 		return nil
 	case s.busy() != nil:
 		return s.conflict()
-	case s.power() == v1alpha1.PowerPaused:
+	case s.power() == v1alpha1.PowerPaused: // without a precondition; one that arrives late resumes the machine if it was paused again
 		return r.put(ctx, s, instances, "unpause", &virtv1.UnpauseOptions{})
 	case s.unusable() != "":
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
