@@ -54,7 +54,7 @@ deny contains {
 	"reason": "MachineRunning",
 	"message": $"{_object}: deletion is not allowed",
 	"cause": $"it is not stopped ({_state})",
-	"remedy": $"stop it with: virtctl stop {_arguments}; {_way_out}",
+	"remedy": $"stop it with: {_stop}; {_way_out}",
 	"details": _details,
 } if {
 	_request.operation == "DELETE"
@@ -241,6 +241,14 @@ _ending if input.facts.namespace.metadata.deletionTimestamp
 _object := $"{_request.kind.kind} {_metadata.name} in namespace {_request.namespace}"
 
 _arguments := $"{shell.word(_metadata.name)} -n {shell.word(_request.namespace)}"
+
+_stop := $"virtctl stop {_arguments}" if not _svm
+
+# Sallyport starts one again that virtctl has stopped.
+_stop := $"kubectl sallyport stop {shell.word(_svm)} -n {shell.word(_request.namespace)}" if _svm
+
+# The name of the VirtualMachine of Sallyport that the machine belongs to.
+_svm := _metadata.annotations["sallyport.dev/virtual-machine"] if _metadata.labels["sallyport.dev/virtual-machine-uid"]
 
 _way_out := $"to override this policy once: {override.command("kubevirt-machines", _request, _metadata)}"
 

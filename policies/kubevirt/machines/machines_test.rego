@@ -23,6 +23,11 @@ _migrating := _instance({"phase": "Running", "nodeName": "node-a", "migrationSta
 
 _labelled(object_, labels) := object.union(object_, {"metadata": {"labels": labels}})
 
+_adopted := object.union(_always, {"metadata": {
+	"labels": {"sallyport.dev/virtual-machine-uid": "u-3"},
+	"annotations": {"sallyport.dev/virtual-machine": "web"},
+}})
+
 _base := {
 	"kind": {"group": "kubevirt.io", "version": "v1", "kind": "VirtualMachine"},
 	"resource": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
@@ -76,6 +81,14 @@ test_texts[note] if {
 			"text": concat("", [
 				"VirtualMachine web-1 in namespace shop: deletion is not allowed because it is not stopped (Running on node node-a); ",
 				"stop it with: virtctl stop web-1 -n shop; to override this policy once: ",
+				`kubectl sallyport override kubevirt-machines virtualmachines.kubevirt.io web-1 -n shop --reason "..."`,
+			]),
+		},
+		"running, and Sallyport's": {
+			"world": _world(_delete(_adopted), {"instance": _running}),
+			"text": concat("", [
+				"VirtualMachine web-1 in namespace shop: deletion is not allowed because it is not stopped (Running on node node-a); ",
+				"stop it with: kubectl sallyport stop web -n shop; to override this policy once: ",
 				`kubectl sallyport override kubevirt-machines virtualmachines.kubevirt.io web-1 -n shop --reason "..."`,
 			]),
 		},
