@@ -41,7 +41,7 @@ func TestGuards(t *testing.T) {
 // table tries every way, or one of so many of them.
 func (s *site) table(every int, columns ...column) {
 	s.T.Run("all", func(t *testing.T) {
-		for what, rows := range map[string][]row{"scaling": scalingRows(), "pools": poolRows(), "deletion": deletionRows()} {
+		for what, rows := range map[string][]row{"scaling": scalingRows(), "pools": poolRows(), "deletion": deletionRows(), "KubeVirt": kubevirtRows()} {
 			for i := depth.Turn(every); i < len(rows); i += every {
 				for _, c := range columns {
 					t.Run(fmt.Sprintf("%s %s, %s", what, rows[i].way, c.name), func(t *testing.T) {

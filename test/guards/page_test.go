@@ -22,7 +22,7 @@ func table() string {
 	for _, part := range []struct {
 		what string
 		rows []row
-	}{{"Scaling down", append(scalingRows(), poolRows()...)}, {"Deleting", deletionRows()}} {
+	}{{"Scaling down", append(scalingRows(), poolRows()...)}, {"Deleting", deletionRows()}, {"Of KubeVirt", kubevirtRows()}} {
 		fmt.Fprintf(&b, "| %s: way | %s | %s | %s |\n| --- | --- | --- | --- |\n", part.what, guarded.name, unguarded.name, floor.name)
 		for i := range part.rows {
 			r := &part.rows[i]

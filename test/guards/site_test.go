@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	testsite "sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
@@ -48,14 +49,24 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Setenv("KUBE_EDITOR", "sed -i /^..replicas:/s/2/1/") // one replica instead of two
 	s := &site{T: step.T{T: t}, spaces: &spaces{}}
+	definitions, err := charts.CRDs()
+	s.Must(err)
+	for _, kind := range kubevirt {
+		definitions = append(definitions, definition(kind))
+	}
+	var enabled []string
+	for _, name := range policiesOfKubeVirt {
+		enabled = append(enabled, "policies."+name+".enabled=true")
+	}
 	s.Site = testsite.Start(t, testsite.Options{
-		Plane: env.Options{ControllerManager: true}, Flags: testsite.SoonFollowed(),
-		Values: []string{
+		Plane: env.Options{ControllerManager: true, CRDs: definitions}, Flags: testsite.SoonFollowed(),
+		Values: append([]string{
+			"runtimes.kubevirt.enabled=false",
 			"exclusions.users={" + robot + "}",
 			"policies.scaling-guard.parameters.limits[0].name=capped",
 			"policies.scaling-guard.parameters.limits[0].minReplicas=2",
 			"policies.scaling-guard.parameters.limits[0].users={" + capped + "}",
-		},
+		}, enabled...),
 	})
 	s.members()
 	s.registered(admissionregistrationv1.Fail)
@@ -83,7 +94,7 @@ func (s *site) members() {
 // registered waits until the API server asks every policy about kinds that are not ours, and does with requests that nobody judges what it is told.
 func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 	s.Helper()
-	all := []string{scaling, protection, cascade, eviction}
+	all := append([]string{scaling, protection, cascade, eviction}, policiesOfKubeVirt...)
 	for _, name := range all {
 		s.Until("policy "+name+" is registered", func() (string, bool) {
 			p := &v1alpha1.RegoPolicy{}

@@ -248,7 +248,7 @@ func (t *trial) release() {
 	}
 	t.Until("nothing is left of the trial", func() (string, bool) {
 		var left []string
-		for _, kind := range leftovers {
+		for _, kind := range append(kubevirt, leftovers...) {
 			for _, o := range t.list(kind) {
 				if strings.HasPrefix(o.GetName(), "kube-root-ca") {
 					continue
@@ -273,6 +273,7 @@ func (t *trial) list(kind schema.GroupVersionKind) []unstructured.Unstructured {
 func (t *trial) dismantle(o *unstructured.Unstructured) {
 	t.Helper()
 	t.unprotect(o)
+	t.forgotten(o)
 	if err := t.Client.Delete(t.Context(), o, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 		t.Errorf("deleting %s: %v", o.GetName(), err)
 	}
