@@ -20,7 +20,7 @@ import (
 func TestPairs(t *testing.T) {
 	depth.Only(t)
 	s := newSite(t).ready()
-	pairs.Run(t, s.paired)
+	pairs.Run(t, 1, s.paired)
 }
 
 // paired creates a VirtualMachine, and the machine in vCenter that it adopts.
