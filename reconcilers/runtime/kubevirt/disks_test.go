@@ -47,7 +47,7 @@ const (
 )
 
 // withDisks returns a runtime with disks that exist.
-func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevirt.Runtime, *sent, []runtime.Disk) {
+func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevirt.Runtime, []runtime.Disk) {
 	t.Helper()
 	scheme := kruntime.NewScheme()
 	for _, add := range []func(*kruntime.Scheme) error{virtv1.AddToScheme, v1alpha1.AddToScheme, corev1.AddToScheme} {
@@ -55,8 +55,8 @@ func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevir
 			t.Fatal(err)
 		}
 	}
-	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&virtv1.VirtualMachine{}).Build(), &sent{}
-	r, disks := &kubevirt.Runtime{Client: api, Live: api, Subresources: puts}, []runtime.Disk{}
+	api := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&virtv1.VirtualMachine{}).Build()
+	r, disks := &kubevirt.Runtime{Client: api, Live: api, Subresources: imperative}, []runtime.Disk{}
 	for _, name := range names {
 		d := runtime.Disk{
 			NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}, UID: types.UID("uid-" + name),
@@ -68,7 +68,7 @@ func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevir
 		}
 		disks = append(disks, d)
 	}
-	return r, puts, disks
+	return r, disks
 }
 
 func readVM(t *testing.T, r *kubevirt.Runtime, name string) *virtv1.VirtualMachine {
@@ -82,7 +82,7 @@ func readVM(t *testing.T, r *kubevirt.Runtime, name string) *virtv1.VirtualMachi
 
 // A created machine boots from its VirtualDisks as its spec says, before its own disks, also after the spec has changed.
 func TestBootOrder(t *testing.T) {
-	r, _, disks := withDisks(t, []string{"root", "second", "data"})
+	r, disks := withDisks(t, []string{"root", "second", "data"})
 	m := runtime.Machine{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "web"}, UID: "uid", Spec: &v1alpha1.VirtualMachineSpec{
 		Memory: new(resource.MustParse("64Mi")),
 		BlockDeviceRefs: []v1alpha1.BlockDeviceRef{
@@ -137,7 +137,7 @@ func TestDisksOfOthers(t *testing.T) {
 		vm.Spec.Template.Spec.Volumes = []virtv1.Volume{volumeOf("theirs", "data-uid-data", false), volumeOf("more", "more", true)}
 	})
 	theirs.Name = "theirs"
-	r, _, disks := withDisks(t, []string{"data", "free"}, newVM(func(*virtv1.VirtualMachine) {}), theirs)
+	r, disks := withDisks(t, []string{"data", "free"}, newVM(func(*virtv1.VirtualMachine) {}), theirs)
 	m := adopted()
 	if _, err := r.Ensure(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestPlugging(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			vmi := instance()
 			vmi.Spec.Volumes, vmi.Status.VolumeStatus = tc.instance, tc.status
-			r, _, disks := withDisks(t, []string{"data"}, vmi, newVM(func(vm *virtv1.VirtualMachine) {
+			r, disks := withDisks(t, []string{"data"}, vmi, newVM(func(vm *virtv1.VirtualMachine) {
 				vm.Spec.Template.Spec.Volumes, vm.Status.VolumeRequests = tc.template, tc.requests
 				vm.Labels = map[string]string{kubevirt.LabelMachine: "uid-web"}
 			}))
@@ -273,7 +273,7 @@ func changed(t *testing.T, r *kubevirt.Runtime, before *virtv1.VirtualMachine, w
 
 // Without a feature gate KubeVirt changes no disks of a machine that is on.
 func TestPlugRefused(t *testing.T) {
-	r, _, disks := withDisks(t, []string{"data"}, instance(), newVM(func(vm *virtv1.VirtualMachine) {
+	r, disks := withDisks(t, []string{"data"}, instance(), newVM(func(vm *virtv1.VirtualMachine) {
 		vm.Labels = map[string]string{kubevirt.LabelMachine: "uid-web"}
 	}))
 	r.Subresources = gate("")
