@@ -68,7 +68,9 @@ func TestSallyportIsReproducible(t *testing.T) {
 		dist := filepath.Join(o.out, o.version)
 		sums = append(sums, string(read(t, filepath.Join(dist, "SHA256SUMS"))))
 		program := unpack(t, filepath.Join(dist, "sallyport_v0.1.0_"+host.String()+".tar.gz"))["sallyport"].text
-		var known struct{ ClientVersion struct{ GitVersion, GitCommit string } }
+		var known struct {
+			ClientVersion struct{ GitVersion, GitCommit string }
+		}
 		if err := json.Unmarshal(runs(t.Context(), t, program, "version", "-o", "json"), &known); err != nil {
 			t.Fatal(err)
 		}

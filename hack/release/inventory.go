@@ -90,7 +90,7 @@ func (r *release) modules(ctx context.Context) ([]module, error) {
 		return nil, err
 	}
 	for path, m := range all {
-		if m.ids, m.text, err = licencesIn(folders[path]); err != nil {
+		if m.ids, m.text, err = licencesIn(path, folders[path]); err != nil {
 			return nil, fmt.Errorf("looking for the licence of %s: %w", path, err)
 		}
 		all[path] = m
@@ -120,29 +120,41 @@ func (r *release) folders(ctx context.Context, paths []string) (map[string]strin
 var (
 	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)
 	noticeFile  = regexp.MustCompile(`(?i)^notice`)
+	// headers are the files whose head is the only place where a module says its licence.
+	headers = map[string]string{"github.com/openreports/reports-api": "apis/openreports.io/v1alpha1/report_types.go"}
 )
 
-// licencesIn returns the licences of the module in a folder, and their texts with its notices.
-func licencesIn(folder string) (ids []string, text string, err error) {
+// licencesIn returns the licences of a module in a folder, and their texts with its notices.
+func licencesIn(path, folder string) (ids []string, text string, err error) {
 	entries, err := fs.ReadDir(os.DirFS(folder), ".")
 	if err != nil {
 		return nil, "", err
 	}
-	var texts []string
+	names := []string{}
 	for _, e := range entries {
-		if e.IsDir() || !licenceFile.MatchString(e.Name()) && !noticeFile.MatchString(e.Name()) {
-			continue
+		if !e.IsDir() && (licenceFile.MatchString(e.Name()) || noticeFile.MatchString(e.Name())) {
+			names = append(names, e.Name())
 		}
-		text, err := os.ReadFile(filepath.Join(folder, e.Name()))
+	}
+	if header := headers[path]; header != "" {
+		names = append(names, header)
+	}
+	var texts []string
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			return nil, "", err
 		}
-		texts = append(texts, string(text))
-		if licenceFile.MatchString(e.Name()) {
-			for _, match := range licensecheck.Scan(text).Match {
+		matches := licensecheck.Scan(text).Match
+		for _, match := range matches {
+			if !noticeFile.MatchString(name) {
 				ids = append(ids, match.ID)
 			}
 		}
+		if name == headers[path] && len(matches) > 0 {
+			text = text[:matches[0].End]
+		}
+		texts = append(texts, string(text))
 	}
 	slices.Sort(ids)
 	if len(ids) == 0 {
