@@ -62,7 +62,7 @@ func TestSallyportIsReproducible(t *testing.T) {
 		o := options{
 			root: clone, out: t.TempDir(), version: "v0.1.0", program: "./cmd/sallyport", platforms: []platform{host}, imagePlatforms: []platform{host},
 		}
-		if err := run(t.Context(), io.Discard, o, false); err != nil {
+		if err := run(t.Context(), io.Discard, o); err != nil {
 			t.Fatal(err)
 		}
 		dist := filepath.Join(o.out, o.version)

@@ -31,6 +31,8 @@ type options struct {
 	push string
 	// downloads is the URL of the folder that the files will be downloaded from.
 	downloads string
+	// imageOnly makes only the image, also from a tree with uncommitted changes, and moves its tag.
+	imageOnly bool
 	// program is the package that is built.
 	program                   string
 	platforms, imagePlatforms []platform
@@ -42,10 +44,10 @@ func main() {
 	flag.StringVar(&o.out, "out", "dist", "the `folder` to write into, below a folder with the name of the version")
 	flag.StringVar(&o.push, "push", "", "push to this `registry`, such as registry.example.org/team")
 	flag.StringVar(&o.downloads, "downloads", "https://sallyport.dev/releases", "the `URL` below which the files of each version will be published")
-	imageOnly := flag.Bool("image-only", false, "make only the image, also from a tree with uncommitted changes")
+	flag.BoolVar(&o.imageOnly, "image-only", false, "make only the image, also from a tree with uncommitted changes, and move its tag")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, o, *imageOnly)
+	err := run(ctx, os.Stdout, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -56,7 +58,7 @@ func main() {
 // A version of semver without build metadata, which tags of registries cannot have.
 var versions = regexp.MustCompile(`^v(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-[0-9A-Za-z.-]+)?$`)
 
-func run(ctx context.Context, out io.Writer, o options, imageOnly bool) (err error) {
+func run(ctx context.Context, out io.Writer, o options) (err error) {
 	if !versions.MatchString(o.version) {
 		return fmt.Errorf("-version %q: must be a semantic version with a leading v, such as v0.1.0", o.version)
 	}
@@ -64,7 +66,7 @@ func run(ctx context.Context, out io.Writer, o options, imageOnly bool) (err err
 	if err != nil {
 		return err
 	}
-	if !imageOnly && b.treeState != clean {
+	if !o.imageOnly && b.treeState != clean {
 		return errors.New("the tree has uncommitted changes; commit or stash them, so that the revision says what is released")
 	}
 	if b.work, err = os.MkdirTemp("", "sallyport-release-"); err != nil {
@@ -77,7 +79,7 @@ func run(ctx context.Context, out io.Writer, o options, imageOnly bool) (err err
 		return err
 	}
 	steps := []func(context.Context) error{r.image, r.pushImage}
-	if !imageOnly {
+	if !o.imageOnly {
 		steps = []func(context.Context) error{r.image, r.chart, r.inventory, r.archives, r.krew, r.checksums, r.pushImage, r.pushInventory, r.pushChart}
 	}
 	for _, step := range steps {

@@ -36,7 +36,7 @@ func (r *release) repository(path string) (name.Repository, error) {
 	return repository, nil
 }
 
-// access returns the options of all requests: the credentials are those of docker login, podman login and helm registry login.
+// access returns the options of all requests. The credentials are those of docker login and podman login.
 func access(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
@@ -106,7 +106,7 @@ func (r *release) pushChart(ctx context.Context) error {
 	return r.put(ctx, repository.Tag(r.chartVersion()), m)
 }
 
-// put pushes a manifest. A tag of a release never moves: those who have pulled it would not learn of it.
+// put pushes a manifest. A tag of a release never moves, because those who have pulled it would not learn of it.
 func (r *release) put(ctx context.Context, ref name.Reference, what remote.Taggable) error {
 	digest, err := partial.Digest(what)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *release) put(ctx context.Context, ref name.Reference, what remote.Tagga
 	switch missing := errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound; {
 	case err != nil && !missing:
 		return fmt.Errorf("looking for %s: %w", ref, err)
-	case err == nil && there.Digest != digest:
+	case err == nil && there.Digest != digest && !r.imageOnly:
 		return fmt.Errorf("%s is already %s, not %s; choose another version", ref, there.Digest, digest)
 	}
 	if err := remote.Push(ref, what, access(ctx)...); err != nil {

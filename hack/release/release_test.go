@@ -60,7 +60,7 @@ func TestRelease(t *testing.T) {
 	t.Run("a version that was pushed does not change", func(t *testing.T) {
 		put(t, filepath.Join(folder, chartFolder, "README.md"), "changed")
 		commit(t, folder)
-		err := run(t.Context(), io.Discard, tried(folder, t.TempDir(), push), false)
+		err := run(t.Context(), io.Discard, tried(folder, t.TempDir(), push))
 		if err == nil || !strings.Contains(err.Error(), "/team/sallyport:v0.1.0-rc.1 is already sha256:") {
 			t.Errorf("the second release says %v", err)
 		}
@@ -324,21 +324,37 @@ func TestRefusals(t *testing.T) {
 				put(t, extra, "x")
 				t.Cleanup(func() { _ = os.Remove(extra) })
 			}
-			if err := run(t.Context(), io.Discard, o, false); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := run(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the error is %v, not %q", err, tc.want)
 			}
 		})
 	}
 }
 
+// An image is also made of what is not committed, and its tag moves.
 func TestImageOnly(t *testing.T) {
 	folder, out := tree(t), t.TempDir()
 	put(t, filepath.Join(folder, "extra.txt"), "x")
-	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	o := tried(folder, out, serve(t))
-	o.imagePlatforms = []platform{host}
-	if err := run(t.Context(), io.Discard, o, true); err != nil {
-		t.Fatal(err)
+	o.imageOnly, o.imagePlatforms = true, []platform{host}
+	var digests []string
+	for _, epoch := range []string{"1600000000", "1700000000"} {
+		t.Setenv("SOURCE_DATE_EPOCH", epoch)
+		if err := run(t.Context(), io.Discard, o); err != nil {
+			t.Fatal(err)
+		}
+		tag, err := name.NewTag(o.push + "/sallyport:v0.1.0-rc.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pushed, err := remote.Head(tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, pushed.Digest.String())
+	}
+	if digests[0] == digests[1] {
+		t.Errorf("the images of two times are %s", digests)
 	}
 	entries, err := os.ReadDir(filepath.Join(out, o.version))
 	if err != nil || fmt.Sprint(entries) != "[- sallyport_v0.1.0-rc.1_image.tar]" {

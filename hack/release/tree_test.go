@@ -87,7 +87,7 @@ func tried(folder, out, push string) options {
 func releases(t *testing.T, o options) (dist, printed string) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := run(t.Context(), &out, o, false); err != nil {
+	if err := run(t.Context(), &out, o); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(o.out, o.version), out.String()
