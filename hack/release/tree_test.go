@@ -15,10 +15,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"sallyport.dev/sallyport/test/env"
 )
 
-func TestMain(m *testing.M) { env.Main(m, env.Options{}) }
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	env.Main(m, env.Options{})
+}
 
 // root is the folder of this repository.
 const root = "../.."
