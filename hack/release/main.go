@@ -78,11 +78,14 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	if err := errors.Join(os.RemoveAll(r.dist), os.MkdirAll(r.dist, 0o755)); err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{r.image, r.pushImage}
+	made, pushed := []func(context.Context) error{r.image}, []func(context.Context) error{r.pushImage}
 	if !o.imageOnly {
-		steps = []func(context.Context) error{r.image, r.chart, r.inventory, r.archives, r.krew, r.checksums, r.pushImage, r.pushInventory, r.pushChart}
+		made, pushed = append(made, r.chart, r.inventory, r.archives, r.krew, r.checksums), append(pushed, r.pushInventory, r.pushChart)
 	}
-	for _, step := range steps {
+	if o.push != "" {
+		made = append(made, pushed...)
+	}
+	for _, step := range made {
 		if err := step(ctx); err != nil {
 			return err
 		}

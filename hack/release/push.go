@@ -43,10 +43,7 @@ func access(ctx context.Context) []remote.Option {
 
 // pushImage pushes the image of all platforms.
 func (r *release) pushImage(ctx context.Context) error {
-	if r.push == "" {
-		return nil
-	}
-	repository, err := r.repository("sallyport")
+	repository, err := r.imageRepository()
 	if err != nil {
 		return err
 	}
@@ -55,10 +52,7 @@ func (r *release) pushImage(ctx context.Context) error {
 
 // pushInventory attaches the SBOM to the image.
 func (r *release) pushInventory(ctx context.Context) error {
-	if r.push == "" {
-		return nil
-	}
-	repository, err := r.repository("sallyport")
+	repository, err := r.imageRepository()
 	if err != nil {
 		return err
 	}
@@ -80,9 +74,6 @@ func (r *release) pushInventory(ctx context.Context) error {
 
 // pushChart pushes the chart's package as helm push does. It is pushed last: whoever sees it finds the image.
 func (r *release) pushChart(ctx context.Context) error {
-	if r.push == "" {
-		return nil
-	}
 	repository, err := r.repository("charts/sallyport")
 	if err != nil {
 		return err
