@@ -72,7 +72,7 @@ alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cm
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
 # through govmomi's simulator, which takes long with it; and what computes. Test doubles are tested as units.
 walking = $(filter-out %/double/conformance %/double/fake,$(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin \
-	./cmd/sallyport/tools ./test/...))
+	./cmd/sallyport/tools ./hack/release ./test/...))
 walks = $(shell printf '%s\n' $(filter-out $(whole) $(repeated),$(walking)) | hack/shallow.sh | hack/longest.sh test)
 # With FOLLOWED=1, both for make test and for the make test-deep that follows it, a package of these that has tests for make test-deep runs
 # once, in make test-deep, with all of its tests: a second run would link them and start a control plane and managers again.
@@ -225,13 +225,18 @@ build: ## Build bin/sallyport without symbol tables, and link it as the plugin b
 	ln -sf sallyport bin/kubectl-sallyport
 	ln -sf sallyport bin/kubectl_complete-sallyport
 
-# What builds images: docker, podman, buildah, nerdctl.
-CONTAINER_TOOL ?= docker
-IMAGE ?= registry.sallyport.dev/sallyport:dev
+# The version that is built. PUSH is the registry that it is pushed to, such as registry.example.org/team.
+VERSION ?= v0.0.0-dev
+PUSH ?=
+released := $(GO) run ./hack/release -version $(VERSION) -push "$(PUSH)"
 
 .PHONY: image
-image: build ## Build the image that the chart runs (IMAGE=registry.example.org/sallyport:dev, CONTAINER_TOOL=podman)
-	$(CONTAINER_TOOL) build -t $(IMAGE) .
+image: ## Write the image that the chart runs, for linux/amd64 and linux/arm64, as an OCI archive below dist (VERSION=v0.1.0 PUSH=registry.example.org/team)
+	$(released) -image-only
+
+.PHONY: release
+release: ## Write a release below dist: image, chart, commands for six platforms, krew manifest, SBOM, licences, checksums (VERSION=v0.1.0 PUSH=...)
+	$(released)
 
 .PHONY: control-plane
 control-plane: ## Build the local control plane and Helm that tests and the demo run on
@@ -239,4 +244,4 @@ control-plane: ## Build the local control plane and Helm that tests and the demo
 
 .PHONY: clean
 clean: ## Remove what make built here
-	rm -rf bin coverage*
+	rm -rf bin dist coverage*
