@@ -45,7 +45,7 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	switch {
 	case !done && x.hibernates():
 		return x.hibernate(ctx)
-	case !x.seen.Quiet():
+	case !x.seen.Quiet() && !x.overrules():
 		t.Later()
 		return h.Write(ctx, Progress{State: Busy, Reason: busyReason(x.seen.InFlight[0]), Message: x.seen.Doing(), Task: x.seen.InFlight[0]})
 	case !x.seen.Exists && !x.reached():
@@ -61,6 +61,12 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 		return h.Write(ctx, Progress{State: Steps, Message: x.verb(), Step: next})
 	}
 	return x.signal(ctx)
+}
+
+// overrules reports whether the next request is a forced power-off that need not wait for what others have in flight: a move that KubeVirt
+// cannot finish would otherwise keep users from stopping the machine.
+func (x *execution) overrules() bool {
+	return x.Force && x.step() == runtime.TaskPowerOff && !x.effectSeen(runtime.TaskPowerOff) && x.seen.Yields()
 }
 
 // WaitsForDisks returns the message for a machine that is not powered on before those disks are attached.

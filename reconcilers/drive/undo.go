@@ -20,7 +20,7 @@ type Ender interface {
 	Ended(entry v1alpha1.UndoingOperation)
 }
 
-// Undo cancels what earlier holders may have in flight. Until the runtime shows nothing in flight, it only cancels; then the holders
+// Undo cancels what earlier holders may have in flight. Until the runtime shows nothing in flight that may be theirs, it only cancels; then the holders
 // end, each with its final status first and its entry second. It reports whether everything must be read again.
 func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 	if t.VM == nil || len(t.VM.Status.Undoing) == 0 {
@@ -53,7 +53,7 @@ func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 		if !lost {
 			return did, err
 		}
-	case !seen.Quiet():
+	case !seen.Yields(): // what yields is certainly not of a former holder
 		t.Later()
 		return e.Waits(ctx, v1alpha1.ReasonInProgress, undoWaitMessage(former, seen))
 	}

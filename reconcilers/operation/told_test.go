@@ -110,6 +110,26 @@ func TestForeignTasksAreWaitedFor(t *testing.T) {
 	}
 }
 
+// A move of others that the runtime ends when it powers the machine off does not keep users from forcing that: it may never finish. Who does not
+// force waits for it.
+func TestForcedStopDuringAMoveByOthers(t *testing.T) {
+	t.Parallel()
+	for _, forced := range []string{"Stop force", "Restart force"} {
+		f := newFixture(t, v1alpha1.PowerRunning)
+		f.world.Hold(f.uid, runtime.TaskRelocate) // for good
+		f.world.BeginYielding(f.uid, "KubeVirt")
+		f.ask("graceful", "Stop")
+		f.pass()
+		f.want("graceful", "InProgress/InProgress")
+		if n := f.count(runtime.VerbPowerOff); n > 0 {
+			t.Errorf("the graceful stop sent %d requests during the move", n)
+		}
+		f.ask("forced", forced)
+		f.until("forced", "Completed/Succeeded")
+		f.want("graceful", "Completed/Superseded")
+	}
+}
+
 // An entry that names its task has that one withdrawn and no other.
 func TestOnlyTheNamedTaskIsWithdrawn(t *testing.T) {
 	t.Parallel()

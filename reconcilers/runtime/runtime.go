@@ -7,6 +7,7 @@ package runtime
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -361,6 +362,11 @@ const MaxAddresses = 32
 // change it on its own, for example by complying with a shutdown request.
 func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
 
+// Yields reports whether nothing is in flight that a forced PowerOff has to wait for.
+func (o Observation) Yields() bool {
+	return !slices.ContainsFunc(o.InFlight, func(t Task) bool { return !t.Yields })
+}
+
 // Doing describes the first task in flight, and the question that blocks it, in messages.
 func (o Observation) Doing() string {
 	if o.Question == nil {
@@ -388,6 +394,8 @@ type Task struct {
 	By string
 	// Progress is the progress in percent, nil if the runtime does not report it.
 	Progress *int32
+	// Yields is set if others certainly started the task, and the runtime accepts a forced PowerOff while it runs, which ends it.
+	Yields bool
 }
 
 // Doing describes the task in messages, and who started it if it is not ours.

@@ -417,3 +417,40 @@ func TestInstanceOf(t *testing.T) {
 		}
 	}
 }
+
+// KubeVirt ends the migration of an instance that is stopped by force. A migration of ours is cancelled first.
+func TestForcedStopDuringAMigration(t *testing.T) {
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		mode   runtime.Mode
+		stops  bool
+	}{
+		"of others, by force": {nil, runtime.Forced, true},
+		"of others, politely": {nil, runtime.Graceful, false},
+		"of ours, by force":   {map[string]string{kubevirt.LabelMachine: "uid-web"}, runtime.Forced, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vm := newVM(func(vm *virtv1.VirtualMachine) {
+				vm.Labels, vm.Spec.RunStrategy = map[string]string{kubevirt.LabelMachine: "uid-web"}, new(virtv1.RunStrategyManual)
+			})
+			move := &virtv1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "move", UID: "move-uid", Labels: tc.labels}}
+			if move.Labels == nil {
+				move.Labels = map[string]string{}
+			}
+			move.Labels[virtv1.MigrationSelectorLabel], move.Spec.VMIName = "vm", "vm"
+			r, _ := newRuntime(t, vm, instance(), move)
+			seen, err := r.Observe(t.Context(), adopted())
+			if err != nil || len(seen.InFlight) != 1 || seen.Yields() != (tc.labels == nil) {
+				t.Fatalf("in flight is %+v, error %v", seen.InFlight, err)
+			}
+			err = r.PowerOff(t.Context(), adopted(), tc.mode)
+			if runtime.IsInvalidState(err) == tc.stops || err != nil && !runtime.IsInvalidState(err) {
+				t.Fatalf("got error %v", err)
+			}
+			after := readVM(t, r, "vm")
+			if stops := len(after.Status.StateChangeRequests) == 1; stops != tc.stops {
+				t.Errorf("requested is %+v", after.Status.StateChangeRequests)
+			}
+		})
+	}
+}

@@ -47,6 +47,7 @@ func moving(move *virtv1.VirtualMachineInstanceMigration, machine string) runtim
 	default:
 		task.By = others
 	}
+	task.Yields = !task.Ours // KubeVirt ends the migration of an instance that is stopped
 	return task
 }
 

@@ -333,6 +333,9 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 			if in.Power == v1alpha1.PowerStopped && !tasks.has(runtime.TaskPowerOn) {
 				return nil, nil
 			}
+			if mode == runtime.Forced {
+				tasks.tasks = slices.DeleteFunc(tasks.tasks, func(t *task) bool { return t.yields })
+			}
 			if other, joined := tasks.busy(runtime.TaskPowerOff); other != nil || joined {
 				return nil, conflict(other)
 			}

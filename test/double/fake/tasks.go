@@ -39,6 +39,7 @@ type task struct {
 	progress   *int32
 	by         cause
 	foreign    string // Who began it, if that was no client.
+	yields     bool   // A forced power-off ends it.
 }
 
 // start begins work: with steps to go it becomes a task, without it is done.
@@ -90,6 +91,15 @@ func (w *World) Begin(uid types.UID, kind runtime.TaskKind, by string) (id strin
 	m := w.machine(uid)
 	m.tasks = append(m.tasks, t)
 	return t.id
+}
+
+// BeginYielding is Begin of a move that a forced PowerOff ends, as KubeVirt does.
+func (w *World) BeginYielding(uid types.UID, by string) {
+	id := w.Begin(uid, runtime.TaskRelocate, by)
+	defer w.lock()()
+	for _, t := range w.machine(uid).tasks {
+		t.yields = t.yields || t.id == id
+	}
 }
 
 // end has the task do its work, or fail.
@@ -162,7 +172,7 @@ func (m *machine) inFlight() []runtime.Task {
 	var seen []runtime.Task
 	for _, t := range m.tasks {
 		if !t.unseen {
-			seen = append(seen, runtime.Task{ID: t.id, Kind: t.kind, Ours: t.foreign == "", By: t.foreign, Progress: t.progress})
+			seen = append(seen, runtime.Task{ID: t.id, Kind: t.kind, Ours: t.foreign == "", By: t.foreign, Progress: t.progress, Yields: t.yields})
 		}
 	}
 	return seen
