@@ -85,7 +85,7 @@ func (s *site) alerts(step.T) {
 	late := booting("late", v1alpha1.MachineDiskImage{Ref: v1alpha1.VMDiskImageReference{Name: "old"}})
 	s.Must(s.Create(s.Context(), late))
 	s.showsMachine(late, v1alpha1.VirtualMachineWaitingForImage, v1alpha1.ReasonImageFailed)
-	s.exports(`sallyport_machines_waiting_for_image_since_seconds{reason="ImageFailed"}`)
+	s.exports(`sallyport_machines_waiting_for_image_since_timestamp_seconds{reason="ImageFailed"}`)
 
 	names, values := s.labels()
 	page, err := os.ReadFile("../../docs/alerts.md")
@@ -191,10 +191,10 @@ func (s *site) fire() {
 	fmt.Fprintf(&input, "rule_files: [%s]\nevaluation_interval: 6h\ntests:\n- interval: 6h\n  input_series:\n", rules)
 	for _, series := range slices.Sorted(maps.Keys(s.samples)) {
 		name, of := seriesPattern.FindStringSubmatch(series)[1], s.samples[series]
-		if strings.HasSuffix(name, "_since_seconds") {
+		if strings.HasSuffix(name, "_since_timestamp_seconds") {
 			of.value -= float64(of.at.Unix()) // the clock of the test begins at 0
 		}
-		if name == "sallyport_disk_images_terminating_since_seconds" && !strings.Contains(series, `"ImageReferenced"`) {
+		if name == "sallyport_disk_images_terminating_since_timestamp_seconds" && !strings.Contains(series, `"ImageReferenced"`) {
 			continue // of a deletion that a scrape happened to see
 		}
 		if strings.HasPrefix(name, "sallyport_disk_images") || strings.HasPrefix(name, "sallyport_machines") || strings.HasPrefix(name, "sallyport_gate") {
