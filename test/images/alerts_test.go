@@ -131,7 +131,7 @@ func (s *site) fire() {
 		if name == "sallyport_disk_images_terminating_since_timestamp_seconds" && !strings.Contains(series, `"ImageReferenced"`) {
 			continue // of a deletion that a scrape happened to see
 		}
-		if strings.HasPrefix(name, "sallyport_disk_images") || strings.HasPrefix(name, "sallyport_machines") || strings.HasPrefix(name, "sallyport_gate") {
+		if strings.HasPrefix(name, "sallyport_disk_images") || strings.HasPrefix(name, "sallyport_machines") || strings.HasPrefix(name, "sallyport_gate") || name == "sallyport_build_info" {
 			fmt.Fprintf(&input, "  - {series: '%s', values: '%d+0x400'}\n", series, int64(of.value))
 		}
 	}

@@ -10,7 +10,7 @@ var (
 	syncedDesc = prometheus.NewDesc("sallyport_fact_cache_synced",
 		"1 if this replica's cache of a kind that policies read has synced, otherwise 0.", []string{"kind"}, nil)
 	heardDesc = prometheus.NewDesc("sallyport_fact_cache_heard_timestamp_seconds",
-		"When a scrape first saw the latest resource version of this replica's cache of a kind, in seconds since 1970. The API server sends a new one each minute.",
+		"When a scrape first saw the latest resource version of this replica's cache of a kind, in seconds since 1970. The API server sends a new one every few minutes.",
 		[]string{"kind"}, nil)
 )
 
