@@ -166,6 +166,9 @@ type Certificates struct {
 	from           []*source
 	state          atomic.Pointer[status]
 	expiry, source *prometheus.GaugeVec
+	renewal        prometheus.Gauge // when the served certificate counts as late
+	accepted       prometheus.Gauge
+	rotating       prometheus.Gauge
 
 	// These are set before the manager starts.
 	live     client.Reader
@@ -178,6 +181,7 @@ type Certificates struct {
 	trusted  map[string]lasting // the CAs of a certificate are trusted, by their PEM
 	reported string             // the hash that was reported last
 	idle     lasting            // nothing is served
+	rotation lasting            // a rotation is unfinished
 
 	// What lead remembers.
 	taken     lasting            // every live replica serves the preferred certificate
@@ -199,6 +203,18 @@ func New(o *Options) (*Certificates, error) {
 	c.source = metrics.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sallyport_certificate_source", Help: "1 for the source of the certificate that this replica serves.",
 	}, []string{"source"})
+	c.renewal = metrics.NewGauge(prometheus.GaugeOpts{
+		Name: "sallyport_certificate_renewal_timestamp_seconds",
+		Help: "When the certificate that this replica serves must have been renewed at the latest, in seconds since the epoch.",
+	})
+	c.accepted = metrics.NewGauge(prometheus.GaugeOpts{
+		Name: "sallyport_certificate_trusted",
+		Help: "1 if the webhook configurations trust the certificate that this replica serves, otherwise 0.",
+	})
+	c.rotating = metrics.NewGauge(prometheus.GaugeOpts{
+		Name: "sallyport_certificate_rotation_since_timestamp_seconds",
+		Help: "Since when this replica does not serve the preferred certificate, or older authorities are still trusted, in seconds since the epoch; 0 if neither.",
+	})
 	c.state.Store(&status{trouble: errors.New("no certificate yet: the Secrets have not been read")})
 	return c, nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -191,7 +192,24 @@ func TestTwoOlderCertificatesAreServed(t *testing.T) {
 	if more := f.written()[before:]; len(more) > 0 {
 		t.Errorf("the same authorities are written again: %v", more)
 	}
+	b := f.replicas[1]
+	f.take(b)
+	since := f.Now()
+	f.add(time.Minute)
+	f.take(b)
+	if got := testutil.ToFloat64(b.rotating); got == 0 || got > float64(since.Unix()) {
+		t.Errorf("the rotation that began before %d is unfinished since %f", since.Unix(), got)
+	}
+	if got := testutil.ToFloat64(b.accepted); got != 1 {
+		t.Errorf("the served certificate is trusted, and the metric is %f", got)
+	}
 	f.settle(l)
+	if got := testutil.ToFloat64(b.rotating); got != 0 {
+		t.Errorf("the rotation has ended, and is unfinished since %f", got)
+	}
+	if got, want := testutil.ToFloat64(b.renewal), float64(part(f.state().Leaf, lateAt).Unix()); got != want {
+		t.Errorf("the renewal is due at %f, not %f", got, want)
+	}
 }
 
 // try lets a leader look once. Another one may write first.

@@ -29,9 +29,7 @@ func (c *Certificates) serve(ctx context.Context, v *view) (time.Duration, error
 		trouble = c.check(served, v)
 	}
 	c.state.Store(&status{served, trouble})
-	if served != was {
-		c.show(served)
-	}
+	c.show(served, v)
 	if now := served.hash(); trouble == nil && now != c.reported {
 		if err := c.replicas.Report(ctx, now); err != nil {
 			return 0, fmt.Errorf("reporting which certificate is served: %w", err)
@@ -124,10 +122,24 @@ func (l *lasting) so(what string, is bool, now time.Time, enough time.Duration) 
 	return now.Sub(l.since) >= enough
 }
 
-// show sets the metrics of the served certificate. A replica without one has none.
-func (c *Certificates) show(served *offer) {
+// show sets the metrics. A replica without a certificate has none of those about it.
+func (c *Certificates) show(served *offer, v *view) {
+	unfinished := v.want != nil && (served.hash() != v.want.hash() || !c.Injected && len(v.older()) > 0)
+	c.rotation.so("a rotation", unfinished, v.now, 0)
+	c.rotating.Set(0)
+	if unfinished {
+		c.rotating.Set(float64(c.rotation.since.Unix()))
+	}
+	c.accepted.Set(0)
+	if served == nil {
+		return
+	}
+	if c.state.Load().trouble == nil {
+		c.accepted.Set(1)
+	}
 	c.expiry.WithLabelValues("serving").Set(float64(served.Leaf.NotAfter.Unix()))
 	c.expiry.WithLabelValues("ca").Set(float64(served.ca.NotAfter.Unix()))
+	c.renewal.Set(float64(part(served.Leaf, lateAt).Unix()))
 	c.source.Reset()
 	c.source.WithLabelValues(string(served.mode)).Set(1)
 }

@@ -82,8 +82,8 @@ func TestCommands(t *testing.T) {
 
 // others are the resources of Kubernetes that pages have kubectl do something with.
 var others = []string{
-	"certificates", "clusterreports.openreports.io", "crd", "datavolumes", "deployments", "events", "events.events.k8s.io", "issuers", "leases", "mutatingwebhookconfiguration", "namespaces", "node", "persistentvolumeclaims", "pod", "reports.openreports.io",
-	"secret", "validatingwebhookconfiguration", "virtualmachinepools.pool.kubevirt.io", "virtualmachines.kubevirt.io", "vmrestore", "vmsnapshot", "volumesnapshots",
+	"certificates", "clusterreports.openreports.io", "crd", "datavolumes", "deployments", "endpointslice", "events", "events.events.k8s.io", "issuers", "leases", "mutatingwebhookconfiguration", "namespaces", "node", "persistentvolumeclaims", "pod", "reports.openreports.io",
+	"secret", "service", "validatingwebhookconfiguration", "virtualmachinepools.pool.kubevirt.io", "virtualmachines.kubevirt.io", "vmrestore", "vmsnapshot", "volumesnapshots",
 }
 
 // verbs are the commands of kubectl that are followed by a resource.
@@ -91,7 +91,7 @@ var verbs = []string{"get", "edit", "delete", "describe", "annotate", "label", "
 
 // Resources in commands of kubectl, and fields by which ours are selected.
 func TestCommandsOfKubectl(t *testing.T) {
-	names, selectable := slices.Clone(others), []string{"regarding.name"}
+	names, selectable := slices.Clone(others), []string{"reason", "regarding.kind", "regarding.name", "type"}
 	for _, crd := range definitions(t) {
 		n := crd.Spec.Names
 		names = slices.Concat(names, []string{n.Plural, n.Singular}, n.ShortNames, n.Categories)

@@ -16,6 +16,12 @@ type ConditionType string
 // policy has the reason of the policy, also one CamelCase word.
 type ConditionReason string
 
+// Known reports whether the type is one of this package.
+func (t ConditionType) Known() bool { return knownConditionTypes[t] }
+
+// Known reports whether the reason is one of this package. A policy has its own.
+func (r ConditionReason) Known() bool { return knownConditionReasons[r] }
+
 // maxMessage is how many bytes of a message a condition keeps. The schema of
 // conditions allows some more.
 const maxMessage = 4096

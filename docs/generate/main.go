@@ -2,7 +2,8 @@
 //
 // api.md is that of the API. What fields are and may hold comes from the custom resource definitions of the chart; what values,
 // conditions and reasons mean, from the comments of api/v1alpha1. policy-catalogue.md is that of the shipped policies, from their
-// RegoPolicies and the METADATA of their Rego. pods-moves.md is the table of moves by hibernation.
+// RegoPolicies and the METADATA of their Rego. pods-moves.md is the table of moves by hibernation. zz_generated.known.go, in api/v1alpha1
+// beside the folder, has the types and reasons of conditions.
 package main
 
 import (
@@ -31,7 +32,10 @@ func generate(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for name, page := range map[string]func() (string, error){"api.md": apiReference, "policy-catalogue.md": policyCatalogue, "pods-moves.md": moves} {
+	for name, page := range map[string]func() (string, error){
+		"api.md": apiReference, "policy-catalogue.md": policyCatalogue, "pods-moves.md": moves,
+		"../" + apiFolder + "/zz_generated.known.go": known,
+	} {
 		text, err := page()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

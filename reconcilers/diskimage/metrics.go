@@ -1,6 +1,7 @@
 package diskimage
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,18 +24,17 @@ type Metrics struct {
 var (
 	imagesDesc = prometheus.NewDesc("sallyport_disk_images",
 		"Number of VMDiskImages, by phase and by the reason of their condition Ready, such as Importing.", []string{"phase", "reason"}, nil)
-	notReadySinceDesc = prometheus.NewDesc("sallyport_disk_images_not_ready_since_seconds",
-		"Since when the oldest VMDiskImage is not ready, by the reason of its condition Ready, in seconds since 1970.", []string{"reason"}, nil)
 	referencesDesc = prometheus.NewDesc("sallyport_disk_image_references",
 		"Number of disks that use VMDiskImages.", nil, nil)
-	unreferencedDesc = prometheus.NewDesc("sallyport_disk_images_unreferenced",
-		"Number of VMDiskImages that are ready and that no disk uses, by deletion policy.", []string{"policy"}, nil)
-	unreferencedSinceDesc = prometheus.NewDesc("sallyport_disk_images_unreferenced_since_seconds",
-		"Since when no disk uses the VMDiskImage that is unreferenced for longest, by deletion policy, in seconds since 1970.", []string{"policy"}, nil)
-	terminatingDesc = prometheus.NewDesc("sallyport_disk_images_terminating",
-		"Number of VMDiskImages that are being deleted, by the reason of their condition DeletionBlocked, or None.", []string{"blocked"}, nil)
-	terminatingSinceDesc = prometheus.NewDesc("sallyport_disk_images_terminating_since_seconds",
-		"When the deletion of the VMDiskImage that is being deleted for longest was requested, by the reason of its condition DeletionBlocked, or None, in seconds since 1970.", []string{"blocked"}, nil)
+	notReadyFamily = gauge.NewFamily("sallyport_disk_images_not_ready",
+		"Number of VMDiskImages that are not ready, by the reason of their condition Ready.",
+		"Since when the oldest VMDiskImage is not ready, by the reason of its condition Ready", "reason")
+	unreferencedFamily = gauge.NewFamily("sallyport_disk_images_unreferenced",
+		"Number of VMDiskImages that are ready and that no disk uses, by deletion policy.",
+		"Since when no disk uses the VMDiskImage that is unreferenced for longest, by deletion policy", "policy")
+	terminatingFamily = gauge.NewFamily("sallyport_disk_images_terminating",
+		"Number of VMDiskImages that are being deleted, by the reason of their condition DeletionBlocked, or None.",
+		"When the deletion of the VMDiskImage that is being deleted for longest was requested, by the reason of its condition DeletionBlocked, or None", "blocked")
 )
 
 // NewMetrics registers the metrics.
@@ -58,10 +58,8 @@ func (m *Metrics) register(images client.Reader, elected <-chan struct{}) error 
 	}
 	return m.registry.Register(&gauge.Collector[*v1alpha1.VMDiskImageList]{
 		Cache: images, Elected: elected,
-		Descs: []*prometheus.Desc{
-			imagesDesc, notReadySinceDesc, referencesDesc, unreferencedDesc, unreferencedSinceDesc, terminatingDesc, terminatingSinceDesc,
-		},
-		New: func() *v1alpha1.VMDiskImageList { return &v1alpha1.VMDiskImageList{} }, Of: reportImages,
+		Descs: slices.Concat([]*prometheus.Desc{imagesDesc, referencesDesc}, notReadyFamily.Descs(), unreferencedFamily.Descs(), terminatingFamily.Descs()),
+		New:   func() *v1alpha1.VMDiskImageList { return &v1alpha1.VMDiskImageList{} }, Of: reportImages,
 	})
 }
 
@@ -97,18 +95,18 @@ func reportImages(list *v1alpha1.VMDiskImageList, report gauge.Report) {
 			if c := v1alpha1.ConditionDeletionBlocked.In(s.Conditions); c != nil {
 				blocked = c.Reason
 			}
-			terminating.Add(blocked, image.DeletionTimestamp.Time)
+			terminating.Add(image.DeletionTimestamp.Time, blocked)
 		case ready.Status != metav1.ConditionTrue:
-			notReady.Add(ready.Reason, ready.LastTransitionTime.Time)
+			notReady.Add(ready.LastTransitionTime.Time, ready.Reason)
 		case s.UnreferencedSince != nil:
-			unreferenced.Add(string(image.Spec.DeletionPolicy), s.UnreferencedSince.Time)
+			unreferenced.Add(s.UnreferencedSince.Time, string(image.Spec.DeletionPolicy))
 		}
 	}
 	for of, number := range states {
 		report(imagesDesc, number, of.phase, of.reason)
 	}
 	report(referencesDesc, references)
-	notReady.Report(nil, notReadySinceDesc, report)
-	unreferenced.Report(unreferencedDesc, unreferencedSinceDesc, report)
-	terminating.Report(terminatingDesc, terminatingSinceDesc, report)
+	notReady.Report(notReadyFamily, report)
+	unreferenced.Report(unreferencedFamily, report)
+	terminating.Report(terminatingFamily, report)
 }

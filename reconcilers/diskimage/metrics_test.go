@@ -1,6 +1,7 @@
 package diskimage
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/gauge"
 )
 
 func TestMetrics(t *testing.T) {
@@ -44,7 +46,7 @@ func TestMetrics(t *testing.T) {
 	told(references("2") + images("Ready", "ImageReady"))
 	w.must(w.Delete(t.Context(), w.image()))
 	w.settle()
-	if got, err := testutil.GatherAndCount(registry, "sallyport_disk_images_terminating", "sallyport_disk_images_terminating_since_seconds"); got != 2 || err != nil {
+	if got, err := testutil.GatherAndCount(registry, "sallyport_disk_images_terminating", "sallyport_disk_images_terminating_since_timestamp_seconds"); got != 2 || err != nil {
 		t.Errorf("%d metrics of images that are being deleted, %v", got, err)
 	}
 }
@@ -63,13 +65,21 @@ func TestOldest(t *testing.T) {
 	}
 	got := map[*prometheus.Desc]int{}
 	reportImages(list, func(desc *prometheus.Desc, value int, _ ...string) { got[desc] = value })
-	if got[unreferencedDesc] != 3 || got[unreferencedSinceDesc] != int(at(3).Unix()) || got[imagesDesc] != 3 {
+	if !slices.Equal(values(got, unreferencedFamily), []int{3, int(at(3).Unix())}) || got[imagesDesc] != 3 {
 		t.Errorf("got %v", got)
 	}
 }
 
-const names = `sallyport_disk_images sallyport_disk_images_not_ready_since_seconds sallyport_disk_image_references sallyport_disk_images_unreferenced
-sallyport_disk_images_unreferenced_since_seconds sallyport_disk_images_terminating sallyport_disk_images_terminating_since_seconds`
+// values returns what was reported for both metrics of a family.
+func values(got map[*prometheus.Desc]int, family gauge.Family) (all []int) {
+	for _, desc := range family.Descs() {
+		all = append(all, got[desc])
+	}
+	return all
+}
+
+const names = `sallyport_disk_images sallyport_disk_images_not_ready sallyport_disk_images_not_ready_since_timestamp_seconds sallyport_disk_image_references sallyport_disk_images_unreferenced
+sallyport_disk_images_unreferenced_since_timestamp_seconds sallyport_disk_images_terminating sallyport_disk_images_terminating_since_timestamp_seconds`
 
 func metric(name, help, labels, value string) string {
 	return "# HELP " + name + " " + help + "\n# TYPE " + name + " gauge\n" + name + labels + " " + value + "\n"
@@ -85,12 +95,13 @@ func images(phase, reason string) string {
 }
 
 func notReady(labels, since string) string {
-	return metric("sallyport_disk_images_not_ready_since_seconds",
+	const name = "sallyport_disk_images_not_ready"
+	return metric(name, "Number of VMDiskImages that are not ready, by the reason of their condition Ready.", "{"+labels+"}", "1") + metric(name+"_since_timestamp_seconds",
 		"Since when the oldest VMDiskImage is not ready, by the reason of its condition Ready, in seconds since 1970.", "{"+labels+"}", since)
 }
 
 func since(state, by, labels, value string) string {
 	return metric("sallyport_disk_images_"+state, "Number of VMDiskImages that are ready and that no disk uses, "+by+".", "{"+labels+"}", "1") +
-		metric("sallyport_disk_images_"+state+"_since_seconds",
+		metric("sallyport_disk_images_"+state+"_since_timestamp_seconds",
 			"Since when no disk uses the VMDiskImage that is unreferenced for longest, "+by+", in seconds since 1970.", "{"+labels+"}", value)
 }

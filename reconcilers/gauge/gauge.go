@@ -3,6 +3,7 @@ package gauge
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,49 +41,76 @@ func (c *Collector[List]) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect reads the objects from the cache.
 func (c *Collector[List]) Collect(metrics chan<- prometheus.Metric) {
-	select {
-	case <-c.Elected:
-	default:
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
-	defer cancel()
-	list, options := c.New(), []client.ListOption{client.UnsafeDisableDeepCopy}
+	list, options := c.New(), []client.ListOption{}
 	if c.Match != nil {
 		options = append(options, c.Match)
 	}
-	if err := c.Cache.List(ctx, list, options...); err != nil {
-		return // an invalid metric would fail the whole scrape
+	if read(c.Cache, c.Elected, list, options...) {
+		c.Of(list, to(metrics))
 	}
-	c.Of(list, func(desc *prometheus.Desc, value int, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
-	})
 }
 
-// Groups counts objects by the value of a label, and keeps since when the oldest object of each group is in it.
-type Groups map[string]*group
+// read lists objects from the cache if this replica leads, and reports whether it has. Without the objects there are no metrics, because an
+// invalid metric would fail the whole scrape.
+func read(cache client.Reader, elected <-chan struct{}, list client.ObjectList, options ...client.ListOption) bool {
+	select {
+	case <-elected:
+	default:
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
+	defer cancel()
+	return cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...) == nil
+}
+
+func to(metrics chan<- prometheus.Metric) Report {
+	return func(desc *prometheus.Desc, value int, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+	}
+}
+
+// maxLabels is the number of labels of the largest family.
+const maxLabels = 5
+
+// Family is a pair of metrics of groups of objects: how many objects have the same labels, and since when the oldest of them has them.
+type Family struct{ number, since *prometheus.Desc }
+
+// NewFamily returns the metrics name and name_since_timestamp_seconds.
+func NewFamily(name, number, since string, labels ...string) Family {
+	return Family{
+		number: prometheus.NewDesc(name, number, labels, nil),
+		since:  prometheus.NewDesc(name+"_since_timestamp_seconds", since+", in seconds since 1970.", labels, nil),
+	}
+}
+
+// Descs returns the descriptions of the metrics.
+func (f Family) Descs() []*prometheus.Desc { return []*prometheus.Desc{f.number, f.since} }
+
+// Groups counts objects by the values of labels, and keeps since when the oldest object of each group is in it.
+type Groups map[[maxLabels]string]*group
 
 type group struct {
+	labels []string
 	number int
 	since  int // Unix time
 }
 
-// Add counts an object that is in the group since that time.
-func (g Groups) Add(label string, since time.Time) {
-	of := g[label]
+// Add counts an object that has the labels since that time.
+func (g Groups) Add(since time.Time, labels ...string) {
+	var key [maxLabels]string
+	copy(key[:], labels)
+	of := g[key]
 	if of == nil {
-		of = &group{since: int(since.Unix())}
-		g[label] = of
+		of = &group{labels: slices.Clone(labels), since: int(since.Unix())}
+		g[key] = of
 	}
 	of.number, of.since = of.number+1, min(of.since, int(since.Unix()))
 }
 
-// Report reports the size of each group, and since when its oldest object is in it, as Unix time. If number is nil, it omits the sizes.
-func (g Groups) Report(number, since *prometheus.Desc, report Report) {
-	for label, of := range g {
-		if number != nil {
-			report(number, of.number, label)
-		}
-		report(since, of.since, label)
+// Report reports the groups.
+func (g Groups) Report(family Family, report Report) {
+	for _, of := range g {
+		report(family.number, of.number, of.labels...)
+		report(family.since, of.since, of.labels...)
 	}
 }

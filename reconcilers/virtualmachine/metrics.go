@@ -24,13 +24,9 @@ func waitingKeys(o client.Object) []string {
 	return nil
 }
 
-var (
-	waitingDesc = prometheus.NewDesc("sallyport_machines_waiting_for_image",
-		"Number of VirtualMachines in phase WaitingForImage, by the reason of their condition ImageReady.", []string{"reason"}, nil)
-	waitingSinceDesc = prometheus.NewDesc("sallyport_machines_waiting_for_image_since_seconds",
-		"Since when the VirtualMachine in phase WaitingForImage that waits for longest waits, by the reason of its condition ImageReady, in seconds since 1970.",
-		[]string{"reason"}, nil)
-)
+var waitingFamily = gauge.NewFamily("sallyport_machines_waiting_for_image",
+	"Number of VirtualMachines in phase WaitingForImage, by the reason of their condition ImageReady.",
+	"Since when the VirtualMachine in phase WaitingForImage that waits for longest waits, by the reason of its condition ImageReady", "reason")
 
 // addMetrics registers the metrics of the machines that wait for an image, and their index.
 func (r *Reconciler) addMetrics(mgr ctrl.Manager) error {
@@ -48,7 +44,7 @@ func (r *Reconciler) addMetrics(mgr ctrl.Manager) error {
 
 func collector(machines client.Reader, elected <-chan struct{}) prometheus.Collector {
 	return &gauge.Collector[*v1alpha1.VirtualMachineList]{
-		Cache: machines, Elected: elected, Descs: []*prometheus.Desc{waitingDesc, waitingSinceDesc}, Match: client.MatchingFields{byWaiting: forImage},
+		Cache: machines, Elected: elected, Descs: waitingFamily.Descs(), Match: client.MatchingFields{byWaiting: forImage},
 		New: func() *v1alpha1.VirtualMachineList { return &v1alpha1.VirtualMachineList{} }, Of: reportWaiting,
 	}
 }
@@ -57,8 +53,8 @@ func reportWaiting(list *v1alpha1.VirtualMachineList, report gauge.Report) {
 	waiting := gauge.Groups{}
 	for i := range list.Items {
 		if c := v1alpha1.ConditionImageReady.In(list.Items[i].Status.Conditions); c != nil {
-			waiting.Add(c.Reason, c.LastTransitionTime.Time)
+			waiting.Add(c.LastTransitionTime.Time, c.Reason)
 		}
 	}
-	waiting.Report(waitingDesc, waitingSinceDesc, report)
+	waiting.Report(waitingFamily, report)
 }

@@ -45,10 +45,10 @@ func TestMetricsOfWaitingMachines(t *testing.T) {
 # TYPE sallyport_machines_waiting_for_image gauge
 sallyport_machines_waiting_for_image{reason="ImageImporting"} 2
 sallyport_machines_waiting_for_image{reason="ImageMissing"} 1
-# HELP sallyport_machines_waiting_for_image_since_seconds Since when the VirtualMachine in phase WaitingForImage that waits for longest waits, by the reason of its condition ImageReady, in seconds since 1970.
-# TYPE sallyport_machines_waiting_for_image_since_seconds gauge
-sallyport_machines_waiting_for_image_since_seconds{reason="ImageImporting"} 200
-sallyport_machines_waiting_for_image_since_seconds{reason="ImageMissing"} 100
+# HELP sallyport_machines_waiting_for_image_since_timestamp_seconds Since when the VirtualMachine in phase WaitingForImage that waits for longest waits, by the reason of its condition ImageReady, in seconds since 1970.
+# TYPE sallyport_machines_waiting_for_image_since_timestamp_seconds gauge
+sallyport_machines_waiting_for_image_since_timestamp_seconds{reason="ImageImporting"} 200
+sallyport_machines_waiting_for_image_since_timestamp_seconds{reason="ImageMissing"} 100
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -8,21 +8,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/alerts"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/pages"
 	"sallyport.dev/sallyport/test/step"
 )
 
-const rulesFile, ruleTestsFile = "../../charts/sallyport/files/alerts.yaml", "../../charts/testdata/alerts_test.yaml"
+const ruleTestsFile = "../../charts/testdata/alerts_test.yaml"
 
 // sample is the last value of a series that the manager exported, and when that was.
 type sample struct {
@@ -46,55 +44,27 @@ func (s *site) exports(series string) {
 	})
 }
 
-var (
-	seriesPattern   = regexp.MustCompile(`(sallyport_\w+)(?:\{(.*?)\})?`)
-	labelPattern    = regexp.MustCompile(`(\w+)[!=~]+"([^"]*)"`)
-	templatePattern = regexp.MustCompile(`\$labels\.(\w+)`)
-)
-
-// labelsOf returns the labels of a series or of a selector.
-func labelsOf(text string) map[string]string {
-	labels := map[string]string{}
-	for _, m := range labelPattern.FindAllStringSubmatch(text, -1) {
-		labels[m[1]] = m[2]
-	}
-	return labels
-}
-
-// labels returns the names of the labels of each metric that was exported, and their values.
-func (s *site) labels() (names map[string][]string, values map[string]bool) {
-	names, values = map[string][]string{}, map[string]bool{}
-	for series := range s.samples {
-		m := seriesPattern.FindStringSubmatch(series)
-		labels := labelsOf(m[2])
-		names[m[1]] = slices.Sorted(maps.Keys(labels))
-		for _, value := range labels {
-			values[value] = true
-		}
-	}
-	return names, values
-}
-
-type rule struct {
-	Alert, Expr string
-	Annotations map[string]string
-}
-
 // alerts compares the alerts and their tests with what the manager has exported, and tries the commands of their page.
 func (s *site) alerts(step.T) {
 	late := booting("late", v1alpha1.MachineDiskImage{Ref: v1alpha1.VMDiskImageReference{Name: "old"}})
 	s.Must(s.Create(s.Context(), late))
 	s.showsMachine(late, v1alpha1.VirtualMachineWaitingForImage, v1alpha1.ReasonImageFailed)
-	s.exports(`sallyport_machines_waiting_for_image_since_seconds{reason="ImageFailed"}`)
+	s.exports(`sallyport_machines_waiting_for_image_since_timestamp_seconds{reason="ImageFailed"}`)
 
-	names, values := s.labels()
+	names, values := alerts.Exported{}, map[string]bool{}
+	for series := range s.samples {
+		names.Add(series)
+		for _, of := range alerts.In(series) {
+			for _, value := range of.Labels {
+				values[value] = true
+			}
+		}
+	}
 	page, err := os.ReadFile("../../docs/alerts.md")
 	s.Must(err)
-	var rules struct{ Groups []struct{ Rules []rule } }
-	s.decode(rulesFile, &rules)
-	for _, group := range rules.Groups {
-		for _, r := range group.Rules {
-			s.known(r, names)
+	for _, r := range alerts.Rules(s.T.T) {
+		if r.Group == "sallyport-disk-images" || r.Group == "sallyport-gate" {
+			names.Check(s.T.T, r, func(string) bool { return false })
 		}
 	}
 	var tests struct {
@@ -102,18 +72,15 @@ func (s *site) alerts(step.T) {
 			Series []struct{ Series string } `json:"input_series"`
 		}
 	}
-	s.decode(ruleTestsFile, &tests)
+	alerts.Decode(s.T.T, ruleTestsFile, &tests)
 	for _, test := range tests.Tests {
 		for _, of := range test.Series {
-			m := seriesPattern.FindStringSubmatch(of.Series)
-			labels := labelsOf(m[2])
-			delete(labels, "pod") // of the target
-			if got, exported := names[m[1]]; !exported || !slices.Equal(got, slices.Sorted(maps.Keys(labels))) {
-				s.Errorf("%s: the manager exports %s with the labels %v", of.Series, m[1], got)
-			}
-			for _, value := range labels {
-				if !values[value] && !strings.Contains(string(page), value) {
-					s.Errorf("%s: the manager exports no %s, and docs/alerts.md does not have it", of.Series, value)
+			names.CheckSeries(s.T.T, of.Series)
+			for _, one := range alerts.In(of.Series) {
+				for label, value := range one.Labels {
+					if label != "pod" && !values[value] && !strings.Contains(string(page), value) {
+						s.Errorf("%s: the manager exports no %s, and docs/alerts.md does not have it", of.Series, value)
+					}
 				}
 			}
 		}
@@ -144,39 +111,6 @@ func replaced(words []string, by map[string]string) (all []string) {
 	return all
 }
 
-func (s *site) decode(file string, into any) {
-	s.Helper()
-	text, err := os.ReadFile(file)
-	s.Must(err)
-	s.Must(yaml.Unmarshal(text, into))
-}
-
-// known checks that the metrics and labels of an alert are exported.
-func (s *site) known(r rule, names map[string][]string) {
-	s.Helper()
-	used := seriesPattern.FindAllStringSubmatch(r.Expr, -1)
-	if len(used) == 0 {
-		s.Errorf("%s is about no metric: %s", r.Alert, r.Expr)
-		return
-	}
-	for _, m := range used {
-		labels, exported := names[m[1]]
-		if !exported {
-			s.Errorf("%s: the manager exports no %s", r.Alert, m[1])
-		}
-		for label := range labelsOf(m[2]) {
-			if !slices.Contains(labels, label) {
-				s.Errorf("%s: %s has no label %s", r.Alert, m[1], label)
-			}
-		}
-	}
-	for _, m := range templatePattern.FindAllStringSubmatch(r.Annotations["description"], -1) {
-		if !slices.Contains(names[used[0][1]], m[1]) {
-			s.Errorf("%s: %s has no label %s", r.Alert, used[0][1], m[1])
-		}
-	}
-}
-
 // fire has promtool evaluate the alerts on the series that the manager has exported, as if they stayed as they are for 91 days.
 func (s *site) fire() {
 	s.Helper()
@@ -185,19 +119,19 @@ func (s *site) fire() {
 		s.Log("promtool is not in PATH: the alerts are not evaluated")
 		return
 	}
-	rules, err := filepath.Abs(rulesFile)
+	rules, err := filepath.Abs(alerts.RulesFile)
 	s.Must(err)
 	var input strings.Builder
 	fmt.Fprintf(&input, "rule_files: [%s]\nevaluation_interval: 6h\ntests:\n- interval: 6h\n  input_series:\n", rules)
 	for _, series := range slices.Sorted(maps.Keys(s.samples)) {
-		name, of := seriesPattern.FindStringSubmatch(series)[1], s.samples[series]
-		if strings.HasSuffix(name, "_since_seconds") {
+		name, of := alerts.In(series)[0].Metric, s.samples[series]
+		if strings.HasSuffix(name, "_since_timestamp_seconds") {
 			of.value -= float64(of.at.Unix()) // the clock of the test begins at 0
 		}
-		if name == "sallyport_disk_images_terminating_since_seconds" && !strings.Contains(series, `"ImageReferenced"`) {
+		if name == "sallyport_disk_images_terminating_since_timestamp_seconds" && !strings.Contains(series, `"ImageReferenced"`) {
 			continue // of a deletion that a scrape happened to see
 		}
-		if strings.HasPrefix(name, "sallyport_disk_images") || strings.HasPrefix(name, "sallyport_machines") || strings.HasPrefix(name, "sallyport_gate") {
+		if strings.HasPrefix(name, "sallyport_disk_images") || strings.HasPrefix(name, "sallyport_machines") || strings.HasPrefix(name, "sallyport_gate") || name == "sallyport_build_info" {
 			fmt.Fprintf(&input, "  - {series: '%s', values: '%d+0x400'}\n", series, int64(of.value))
 		}
 	}

@@ -184,7 +184,7 @@ func TestImages(t *testing.T) {
 		if out := s.kubectl("get", "vmdi", "ubuntu", "-n", namespace); !strings.Contains(out, "Ready") || !strings.Contains(out, "1Gi") {
 			t.Errorf("kubectl get shows\n%s", out)
 		}
-		s.exports(`sallyport_disk_images_unreferenced_since_seconds{policy="Retain"}`)
+		s.exports(`sallyport_disk_images_unreferenced_since_timestamp_seconds{policy="Retain"}`)
 	})
 	s.Step("another source", func(step.T) {
 		s.read(ubuntu)
@@ -294,7 +294,7 @@ func (s *site) deferred(image *v1alpha1.VMDiskImage, data ...client.Object) {
 		return fmt.Sprintf("%+v", image.Status), image.Status.Phase == v1alpha1.VMDiskImageTerminating && blocked != nil &&
 			blocked.Reason == string(v1alpha1.ReasonImageReferenced) && strings.Contains(blocked.Message, "VirtualDisk data")
 	})
-	s.exports(`sallyport_disk_images_terminating_since_seconds{blocked="ImageReferenced"}`)
+	s.exports(`sallyport_disk_images_terminating_since_timestamp_seconds{blocked="ImageReferenced"}`)
 	for _, o := range data {
 		if !s.read(o) || !o.GetDeletionTimestamp().IsZero() {
 			s.Errorf("%T %s was deleted", o, o.GetName())

@@ -90,7 +90,7 @@ func (s *site) machines(step.T) {
 	vm := booting("web", alpine)
 	s.Must(s.Create(s.Context(), vm))
 	s.showsMachine(vm, v1alpha1.VirtualMachineWaitingForImage, v1alpha1.ReasonImageImporting)
-	s.exports(`sallyport_machines_waiting_for_image_since_seconds{reason="ImageImporting"}`)
+	s.exports(`sallyport_machines_waiting_for_image_since_timestamp_seconds{reason="ImageImporting"}`)
 	image := image(alpine.Ref.Name)
 	s.read(image)
 	volume := s.volume(image)

@@ -58,6 +58,8 @@ type kind struct {
 	failed   error                // why its list failed, until the first success
 	watching bool                 // a goroutine works on it
 	problem  error                // why it cannot be read, if known
+	heard    string               // the resource version at the last scrape
+	heardAt  time.Time            // when it was new
 }
 
 // informer is a cache of the objects of a kind.

@@ -12,8 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -78,6 +80,26 @@ func (f *fixture) awaitLack(t *testing.T, want string, reads ...engine.Read) {
 	})
 }
 
+// gauge returns the value of a metric of the store for a kind.
+func (f *fixture) gauge(t *testing.T, name, kind string) float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(f.Store)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && m.GetLabel()[0].GetValue() == kind {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no %s of %s", name, kind)
+	return 0
+}
+
 // Kinds and indexes are added while the store answers for others.
 func TestReadsAreDeclaredWhileRunning(t *testing.T) {
 	f := newRunning(t, nil)
@@ -91,6 +113,14 @@ func TestReadsAreDeclaredWhileRunning(t *testing.T) {
 	<-changed
 	if got := f.lacking(t, pods); got != "" {
 		t.Errorf("after it has synced: %q", got)
+	}
+	before := float64(time.Now().Unix())
+	if got := f.gauge(t, "sallyport_fact_cache_synced", "v1/Pod"); got != 1 {
+		t.Errorf("the metric of the synced cache is %v", got)
+	}
+	heard := f.gauge(t, "sallyport_fact_cache_heard_timestamp_seconds", "v1/Pod")
+	if heard < before || heard != f.gauge(t, "sallyport_fact_cache_heard_timestamp_seconds", "v1/Pod") {
+		t.Errorf("heard at %v, after %v", heard, before)
 	}
 	list := f.pods(nil)
 	if got, _ := f.read(t, facts.Subject{}, list); got != "a" {

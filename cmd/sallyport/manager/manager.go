@@ -128,6 +128,9 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), changed, locks); err != nil {
 		return err
 	}
+	if err := addGauges(mgr, ctrlmetrics.Registry); err != nil {
+		return err
+	}
 	return served.run(ctx, mgr)
 }
 

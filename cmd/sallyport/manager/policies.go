@@ -62,6 +62,9 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *po
 	store = facts.NewStore(cached, direct)
 	store.Home(namespace)
 	store.Restrict(reads.allow)
+	if err := ctrlmetrics.Registry.Register(store); err != nil {
+		return nil, fmt.Errorf("registering the metrics of facts: %w", err)
+	}
 	reads.changed = store.Relisted
 	return store, nil
 }
