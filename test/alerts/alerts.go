@@ -40,7 +40,25 @@ func Rules(t *testing.T) (all []Rule) {
 	return all
 }
 
-// Decode reads a file of YAML.
+// Queries returns the queries of the dashboard, each under the title of its panel.
+func Queries(t *testing.T) (all []Rule) {
+	t.Helper()
+	var file struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	Decode(t, "../../charts/sallyport/files/dashboard.json", &file)
+	for _, p := range file.Panels {
+		for _, target := range p.Targets {
+			all = append(all, Rule{Group: "dashboard", Alert: p.Title, Expr: target.Expr})
+		}
+	}
+	return all
+}
+
+// Decode reads a file of YAML or JSON.
 func Decode(t *testing.T, file string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(file)

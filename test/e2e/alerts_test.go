@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/test/alerts"
 )
 
-// Alerts, and the series with which promtool tests them, name metrics and labels as the manager and the API server export them. A metric that
+// Alerts, the series with which promtool tests them, and the queries of the dashboard name metrics and labels as the manager and the API server export them. A metric that
 // this run does not export, because nothing of its kind happened, has its name in the program.
 func TestAlertsOfARun(t *testing.T) {
 	exported := alerts.Exported{}
@@ -34,6 +34,11 @@ func TestAlertsOfARun(t *testing.T) {
 	for _, r := range alerts.Rules(t) {
 		exported.Check(t, r, func(metric string) bool {
 			return strings.HasPrefix(metric, "apiserver_") || strings.Contains(program, `"`+strings.TrimSuffix(metric, "_since_timestamp_seconds")+`"`)
+		})
+	}
+	for _, q := range alerts.Queries(t) {
+		exported.Check(t, q, func(metric string) bool {
+			return strings.Contains(program, `"`+strings.TrimSuffix(strings.TrimSuffix(metric, "_bucket"), "_since_timestamp_seconds")+`"`)
 		})
 	}
 	var series struct {
