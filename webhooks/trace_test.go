@@ -25,9 +25,9 @@ func TestTraceOfADecision(t *testing.T) {
 	for _, s := range spans.Ended() {
 		is := map[string]string{}
 		for _, a := range s.Attributes() {
-			is[strings.TrimPrefix(string(a.Key), "sallyport.")] = a.Value.Emit()
-			if strings.Contains(a.Value.Emit(), "hidden") {
-				t.Errorf("%s is %s", a.Key, a.Value.Emit())
+			is[strings.TrimPrefix(string(a.Key), "sallyport.")] = a.Value.String()
+			if strings.Contains(a.Value.String(), "hidden") {
+				t.Errorf("%s is %s", a.Key, a.Value.String())
 			}
 		}
 		got[s.Name()+" "+is["policy"]] = is

@@ -66,6 +66,7 @@ func (s *show) each(manifest, answer string, answered func(replica string, took 
 	if err != nil {
 		s.fail("sending requests to the replicas: %v", err)
 	}
+	review.Request.UserInfo.Groups = []string{"system:masters"} // who may do everything in the cluster, as the user of kubectl
 	began := time.Now()
 	replicas := s.kubelet.Replicas()
 	if len(replicas) != 2 {

@@ -107,7 +107,7 @@ func (d *Driver) act(ctx context.Context, p *pass, act func(context.Context, *Tu
 		return false, err
 	}
 	if t.VM != nil && t.VM.Status.ActiveOperation != nil {
-		ctx = runtime.OfOperation(ctx, string(t.VM.Status.ActiveOperation.ID))
+		ctx = runtime.OfOperation(ctx, t.VM.Status.ActiveOperation.ID)
 	}
 	return act(ctx, t)
 }

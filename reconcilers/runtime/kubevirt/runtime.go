@@ -209,7 +209,7 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	switch {
 	case s.stopping(), s.power() == v1alpha1.PowerStopped && s.busy() == nil:
 		return nil
-	case s.busy() != nil && !(mode == runtime.Forced && runtime.Observation{InFlight: s.tasks()}.Yields()):
+	case s.busy() != nil && (mode != runtime.Forced || !runtime.Observation{InFlight: s.tasks()}.Yields()):
 		return s.conflict()
 	case s.unusable() != "":
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
