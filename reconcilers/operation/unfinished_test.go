@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -16,6 +17,7 @@ func TestUnfinished(t *testing.T) {
 	f := newFixture(t, v1alpha1.PowerStopped)
 	elected := make(chan struct{})
 	close(elected)
+	ours := client.NewNamespacedClient(f.api, f.namespace) // other tests have operations in other namespaces
 	shows := func(want string) {
 		t.Helper()
 		const help = "# HELP sallyport_operations_unfinished Number of VirtualMachineOperations that have not finished, by type and phase.\n" +
@@ -23,7 +25,7 @@ func TestUnfinished(t *testing.T) {
 		if want != "" {
 			want = help + want
 		}
-		if err := testutil.CollectAndCompare(Unfinished(f.api, elected), strings.NewReader(want), "sallyport_operations_unfinished"); err != nil {
+		if err := testutil.CollectAndCompare(Unfinished(ours, elected), strings.NewReader(want), "sallyport_operations_unfinished"); err != nil {
 			t.Error(err)
 		}
 	}
