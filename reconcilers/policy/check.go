@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -108,7 +109,8 @@ func (c *rollout) because(policy string, err error) string {
 	if len(edited) == 0 {
 		return err.Error()
 	}
-	return fmt.Sprintf("%v\nUsers have edited %s. Adapt the edit to the release, or reset it: kubectl sallyport policies reset %s", err, strings.Join(edited, ", "), policy)
+	return fmt.Sprintf("%v\nUsers have edited %s. Adapt the edit to the release, or reset it: %s", err, strings.Join(edited, ", "),
+		commands.Line("kubectl", "sallyport", "policies", "reset", policy))
 }
 
 // refuseBreaking rejects changes to libraries that break another policy.

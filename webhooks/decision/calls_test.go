@@ -15,7 +15,7 @@ import (
 var order = [][]string{
 	{"arbitrate.go", "admits.go", "audit.go"},
 	{"gate.go"},
-	{"response.go"},
+	{"response.go", "trace.go"},
 	{"override_command.go", "opening.go", "override.go", "patch.go", "secrets.go"},
 	{"reads.go"},
 	{"evaluation.go"},
