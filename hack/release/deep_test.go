@@ -61,6 +61,9 @@ func TestSallyport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := output(t.Context(), source, gitEnvironment(), "git", "rev-parse", "--verify", "HEAD"); err != nil {
+		t.Skipf("a release is made of a commit, and this is no clone: %v", err)
+	}
 	o := options{version: "v0.1.0", push: serve(t), program: "./cmd/sallyport", platforms: []platform{host}, imagePlatforms: []platform{host}}
 	var sums []string
 	for range 2 {

@@ -70,15 +70,20 @@ func commit(t *testing.T, folder string) {
 // git runs it without the user's settings, at a fixed time.
 func git(t *testing.T, folder string, args ...string) string {
 	t.Helper()
-	environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
-	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		environ = append(environ, "GIT_"+who+"_NAME=x", "GIT_"+who+"_EMAIL=x@example.com", "GIT_"+who+"_DATE=2026-01-02T03:04:05Z")
-	}
-	out, err := output(t.Context(), folder, environ, "git", args...)
+	out, err := output(t.Context(), folder, gitEnvironment(), "git", args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(out)
+}
+
+// gitEnvironment has nothing of the user's own.
+func gitEnvironment() []string {
+	environ := append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		environ = append(environ, "GIT_"+who+"_NAME=x", "GIT_"+who+"_EMAIL=x@example.com", "GIT_"+who+"_DATE=2026-01-02T03:04:05Z")
+	}
+	return environ
 }
 
 // tried is a release of a folder, for few platforms.
