@@ -111,11 +111,12 @@ func (s *site) adopted(namespace string) {
 		s.Must(s.List(s.Context(), events, client.InNamespace(namespace)))
 		var told []string
 		for i := range events.Items {
-			if e := &events.Items[i]; e.Reason == "PowerChanged" && e.Regarding.UID == vm.UID {
+			// PowerStateDiffers instead of PowerChanged if a reconcile saw the stop before it had ended.
+			if e := &events.Items[i]; strings.HasPrefix(e.Reason, "Power") && e.Regarding.UID == vm.UID {
 				told = append(told, e.Note)
 			}
 		}
-		return fmt.Sprintf("%q", told), len(told) == 1 && strings.HasPrefix(told[0], "the machine was Running and is Stopped")
+		return fmt.Sprintf("%q", told), len(told) == 1 && strings.HasPrefix(told[0], "the machine ") && strings.Contains(told[0], "is Stopped")
 	})
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)
