@@ -185,12 +185,11 @@ func (c *cluster) dump(t *testing.T) []map[string]any {
 }
 
 // may is a SubjectAccessReview with the answer.
-func (c *cluster) may(t *testing.T, who user, verb, resource, name string) map[string]any {
+func (c *cluster) may(t *testing.T, who user, what *authorizationv1.ResourceAttributes) map[string]any {
 	t.Helper()
 	info := who.info()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: info.Username, UID: info.UID, Groups: info.Groups,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: v1alpha1.GroupName, Resource: resource, Name: name},
+		User: info.Username, UID: info.UID, Groups: info.Groups, ResourceAttributes: what,
 	}}
 	if err := c.Create(t.Context(), review); err != nil {
 		t.Fatal(err)

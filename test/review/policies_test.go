@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
@@ -115,7 +116,11 @@ func (l *list) regoPolicies() {
 func (c *cluster) answers(t *testing.T, who user) (all []map[string]any) {
 	t.Helper()
 	for _, policy := range []string{"locks", "machines-abandon", "own", "policies-self"} {
-		all = append(all, c.may(t, who, "override", "regopolicies", policy))
+		all = append(all, c.may(t, who, &authorizationv1.ResourceAttributes{
+			Verb: "override", Group: v1alpha1.GroupName, Resource: "regopolicies", Name: policy,
+		}))
 	}
-	return all
+	return append(all, c.may(t, who, &authorizationv1.ResourceAttributes{ // the one that a request adopts
+		Verb: "update", Group: "kubevirt.io", Resource: "virtualmachines", Namespace: "gold", Name: "new-1",
+	}))
 }
