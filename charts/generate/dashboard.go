@@ -16,7 +16,7 @@ type row struct {
 	panels []panel
 }
 
-// rows are the questions of somebody who is woken up, most urgent first. All replicas serve webhooks, so that their counters are added;
+// rows are the questions of an operator during an incident, most urgent first. All replicas serve webhooks, so that their counters are added;
 // only the leader has gauges of objects, which max takes from a former one, too, until that is scraped again.
 var rows = []row{
 	{"Is it there", []panel{

@@ -72,7 +72,7 @@ func (r *release) pushInventory(ctx context.Context) error {
 	return r.put(ctx, repository.Digest(digest.String()), m)
 }
 
-// pushChart pushes the chart's package as helm push does. It is pushed last: whoever sees it finds the image.
+// pushChart pushes the chart's package as helm push does. It is pushed last, so that its image exists.
 func (r *release) pushChart(ctx context.Context) error {
 	repository, err := r.repository("charts/sallyport")
 	if err != nil {

@@ -121,7 +121,7 @@ func (e Exported) Check(t *testing.T, r Rule, unseen func(metric string) bool) {
 		labels, exported := e[s.Metric]
 		if !exported {
 			if !unseen(s.Metric) {
-				t.Errorf("%s: nobody exports %s", r.Alert, s.Metric)
+				t.Errorf("%s: %s is not exported", r.Alert, s.Metric)
 			}
 			continue
 		}
