@@ -419,8 +419,8 @@ func TestMetricsCountVerdicts(t *testing.T) {
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x"}`))
 	want := `# HELP sallyport_decisions_total Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.
 # TYPE sallyport_decisions_total counter
-sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="p",reason="",verdict="allowed"} 1
-sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="p",reason="TooRed",verdict="denied"} 1
+sallyport_decisions_total{mode="Enforce",policy="p",reason="",verdict="allowed",webhook="validate"} 1
+sallyport_decisions_total{mode="Enforce",policy="p",reason="TooRed",verdict="denied",webhook="validate"} 1
 `
 	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sallyport_decisions_total"); err != nil {
 		t.Error(err)

@@ -253,8 +253,8 @@ func TestOverrideIsToldEverywhere(t *testing.T) {
 	}
 	metrics := `# HELP sallyport_decisions_total Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.
 # TYPE sallyport_decisions_total counter
-sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="colour",reason="TooRed",verdict="overridden"} 1
-sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="size",reason="",verdict="allowed"} 1
+sallyport_decisions_total{mode="Enforce",policy="colour",reason="TooRed",verdict="overridden",webhook="validate"} 1
+sallyport_decisions_total{mode="Enforce",policy="size",reason="",verdict="allowed",webhook="validate"} 1
 # HELP sallyport_policy_overrides_total Requests admitted by override of a policy, without dry runs, by policy.
 # TYPE sallyport_policy_overrides_total counter
 sallyport_policy_overrides_total{policy="colour"} 1

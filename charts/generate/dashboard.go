@@ -46,7 +46,7 @@ var rows = []row{
 	{"The fleet", []panel{
 		{"Operations by result", "short", "", [][2]string{{"{{type}} {{result}}", `sum by (type, result) (increase(sallyport_operations_total[$__rate_interval]))`}}, false},
 		{"Machines by readiness", "short", "", [][2]string{{"{{runtime}} {{reason}}", `max by (runtime, reason) (sallyport_conditions{kind="VirtualMachine",type="Ready"})`}}, false},
-		{"Members that pools lack", "short", "", [][2]string{{"{{namespace}}/{{pool}}", `max by (namespace, pool) (sallyport_pool_replicas{state="wanted"}) - max by (namespace, pool) (sallyport_pool_replicas{state="ready"}) > 0`}}, false},
+		{"Members that pools lack", "short", "", [][2]string{{"{{pool_namespace}}/{{pool}}", `max by (pool_namespace, pool) (sallyport_pool_replicas{state="wanted"}) - max by (pool_namespace, pool) (sallyport_pool_replicas{state="ready"}) > 0`}}, false},
 		{"Objects that violate policies", "short", "", [][2]string{{"{{policy}}", `max by (policy) (sallyport_policy_violations)`}}, false},
 	}},
 }

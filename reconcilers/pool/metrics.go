@@ -20,10 +20,10 @@ var (
 		"Number of VirtualMachinePools. The first 500, by namespace and name, have metrics of their own.", nil, nil)
 	replicasDesc = prometheus.NewDesc("sallyport_pool_replicas",
 		"Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.",
-		[]string{"namespace", "pool", "state"}, nil)
+		[]string{"pool_namespace", "pool", "state"}, nil)
 	blockedDesc = prometheus.NewDesc("sallyport_pool_scale_down_blocked",
 		"1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.",
-		[]string{"namespace", "pool", "reason"}, nil)
+		[]string{"pool_namespace", "pool", "reason"}, nil)
 )
 
 func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collector {

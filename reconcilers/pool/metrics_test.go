@@ -47,21 +47,21 @@ func TestMetrics(t *testing.T) {
 	close(elected)
 	const help = `# HELP sallyport_pool_replicas Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.
 # TYPE sallyport_pool_replicas gauge
-sallyport_pool_replicas{namespace="team-a",pool="ci",state="present"} 5
-sallyport_pool_replicas{namespace="team-a",pool="ci",state="ready"} 4
-sallyport_pool_replicas{namespace="team-a",pool="ci",state="updated"} 2
-sallyport_pool_replicas{namespace="team-a",pool="ci",state="wanted"} 3
+sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="present"} 5
+sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="ready"} 4
+sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="updated"} 2
+sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="wanted"} 3
 %s# HELP sallyport_pool_scale_down_blocked 1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.
 # TYPE sallyport_pool_scale_down_blocked gauge
-sallyport_pool_scale_down_blocked{namespace="team-a",pool="ci",reason="MembersBusy"} 1
+sallyport_pool_scale_down_blocked{pool="ci",pool_namespace="team-a",reason="MembersBusy"} 1
 # HELP sallyport_pools Number of VirtualMachinePools. The first 500, by namespace and name, have metrics of their own.
 # TYPE sallyport_pools gauge
 sallyport_pools %d
 `
-	told(fmt.Sprintf(help, `sallyport_pool_replicas{namespace="team-a",pool="gone",state="present"} 1
-sallyport_pool_replicas{namespace="team-a",pool="gone",state="ready"} 0
-sallyport_pool_replicas{namespace="team-a",pool="gone",state="updated"} 0
-sallyport_pool_replicas{namespace="team-a",pool="gone",state="wanted"} 0
+	told(fmt.Sprintf(help, `sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="present"} 1
+sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="ready"} 0
+sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="updated"} 0
+sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="wanted"} 0
 `, 2))
 	if err := s.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)

@@ -106,8 +106,21 @@ func (e Exported) Add(scrape string) {
 	}
 }
 
-// ofTarget are the labels that Prometheus adds.
-var ofTarget = []string{"instance", "job", "pod"}
+// ofTarget are the labels that Prometheus gives to what it scrapes for a ServiceMonitor. It renames a label of a metric that has one of these
+// names, to exported_namespace for example, so that rules would select and aggregate by the wrong one.
+var ofTarget = []string{"container", "endpoint", "instance", "job", "namespace", "node", "pod", "service"}
+
+// CheckLabels checks that no metric of Sallyport has a label that Prometheus would rename.
+func (e Exported) CheckLabels(t *testing.T) {
+	t.Helper()
+	for metric, labels := range e {
+		for _, label := range labels {
+			if strings.HasPrefix(metric, "sallyport_") && slices.Contains(ofTarget, label) {
+				t.Errorf("Prometheus renames the label %s of %s", label, metric)
+			}
+		}
+	}
+}
 
 // Check checks that a rule is about metrics, which have the labels that it selects and describes. It leaves out metrics that unseen excuses.
 func (e Exported) Check(t *testing.T, r Rule, unseen func(metric string) bool) {

@@ -37,7 +37,7 @@ func TestGarbageGetsHTTP400(t *testing.T) {
 		}
 	}
 	metrics, err := stack.Sallyport.Metrics(t.Context())
-	if err != nil || !strings.Contains(metrics, `sallyport_rejected_reviews_total{cause="too_large",endpoint="mutate"}`) {
+	if err != nil || !strings.Contains(metrics, `sallyport_rejected_reviews_total{cause="too_large",webhook="mutate"}`) {
 		t.Errorf("rejected reviews are not counted: %v", err)
 	}
 }

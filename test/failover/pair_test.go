@@ -117,7 +117,7 @@ func (p *pair) leader(ctx context.Context) string {
 	return ""
 }
 
-var decisions = regexp.MustCompile(`(?m)^sallyport_decisions_total\{endpoint="(?:mutate|validate)".* (\d+)$`)
+var decisions = regexp.MustCompile(`(?m)^sallyport_decisions_total\{.*webhook="(?:mutate|validate)".* (\d+)$`)
 
 // admissions counts the decisions at admission of each replica.
 func (p *pair) admissions(ctx context.Context) map[string]int {

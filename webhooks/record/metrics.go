@@ -26,12 +26,12 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		decisions: counter("sallyport_decisions_total",
-			"Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.", "endpoint", "policy", "mode", "verdict", "reason"),
+			"Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.", "webhook", "policy", "mode", "verdict", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_decision_duration_seconds",
 			Help:    "Time that one policy took for one request, in seconds, including reading facts.",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
-		}, []string{"endpoint", "policy"}),
+		}, []string{"webhook", "policy"}),
 		confirms: counter("sallyport_confirmations_total",
 			"Denials based on cached facts that were evaluated again with live facts, by outcome.", "policy", "outcome"),
 		overrides: counter("sallyport_policy_overrides_total",

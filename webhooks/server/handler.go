@@ -43,7 +43,7 @@ func newRejected(registry prometheus.Registerer) *prometheus.CounterVec {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sallyport_rejected_reviews_total",
 		Help: "HTTP requests answered with an HTTP error instead of a decision, by cause.",
-	}, []string{"endpoint", "cause"})
+	}, []string{"webhook", "cause"})
 	registry.MustRegister(rejected)
 	return rejected
 }
