@@ -16,9 +16,13 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// tedious is a text that takes more than a second to parse: OPA looks at each template that is not closed again for each within it.
+// tedious is a policy that takes some tenths of a second to compile.
 func tedious(p v1alpha1.RegoPolicy) v1alpha1.RegoPolicy {
-	return edited(p, "\nx := "+strings.Repeat("$\"{", 10_000)+"\n")
+	var rules strings.Builder
+	for i := range 2_000 {
+		fmt.Fprintf(&rules, "\nx%d := [a | some a in [b | some b in [c | some c in [1]]]]\n", i)
+	}
+	return edited(p, rules.String())
 }
 
 // large is a policy that needs about that many mebibytes.

@@ -86,6 +86,24 @@ func TestParserTakesCraftedText(t *testing.T) {
 	}
 }
 
+// A text with many template strings that do not end is refused before OPA's parser has an error, with a copy of the text, for each.
+func TestTextWithManyOpenBraces(t *testing.T) {
+	for _, open := range []string{`$"{`, "$`{", "{"} {
+		for n, fits := range map[int]bool{mostOpen: true, 40_000: false} {
+			_, err := compile(policy("y := 1\n\nx := " + strings.Repeat(open, n) + "\n"))
+			if refused := err != nil && strings.Contains(err.Error(), "more than 500 braces are open"); refused == fits {
+				t.Errorf("%d times %s: got %.200v", n, open, err)
+			}
+			if !fits {
+				wantPlaces(t, open, err)
+			}
+		}
+	}
+	if line := tooManyOpen("a\nb\n" + strings.Repeat("{}", mostOpen) + strings.Repeat("{", mostOpen+1)); line != 3 {
+		t.Errorf("too many are open in line %d", line)
+	}
+}
+
 // "Policy-driven denial of service", by a text that is short: OPA's compiler takes twice as long for each of these that is in another one,
 // a day for thirty, and who writes the policy is not the only one to wait.
 func TestTextThatTakesForeverToCompile(t *testing.T) {

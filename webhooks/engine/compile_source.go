@@ -126,6 +126,10 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	var parsed []*ast.Module
 	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: builtins.Capabilities()}
 	for _, m := range modules {
+		if line := tooManyOpen(m.Source); line > 0 {
+			errs.add(ast.NewLocation(nil, m.Name, line, 1), "more than %d braces are open: close them, or move what is in them into rules", mostOpen)
+			continue
+		}
 		module, err := ast.ParseModuleWithOpts(m.Name, m.Source, options)
 		var located ast.Errors
 		switch {

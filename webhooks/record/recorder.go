@@ -2,11 +2,13 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +28,8 @@ type Recorder struct {
 	metrics *metrics
 	events  *events.Writer // nil writes no events
 	evicted func(pod types.NamespacedName)
+	lost    func(cause error)
+	minute  rate.Sometimes // limits calls of lost
 	denied  bool
 	out     io.Writer
 	queue   *fair.Buffer[line]
@@ -42,6 +46,7 @@ func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool)
 	r := &Recorder{
 		metrics: newMetrics(registry), denied: deniedOnly, out: out,
 		queue: fair.NewBuffer[line](queued, queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
+		minute: rate.Sometimes{Interval: time.Minute},
 	}
 	go r.write()
 	return r
@@ -54,6 +59,20 @@ func (r *Recorder) WriteEvents(w *events.Writer) { r.events = w }
 // OnDeniedEviction sets the function that is called for each Pod whose eviction is postponed because the Pod is a machine. The request
 // may be forged by any client that reaches the port. The function must not block. Call OnDeniedEviction before the first request.
 func (r *Recorder) OnDeniedEviction(report func(pod types.NamespacedName)) { r.evicted = report }
+
+// OnLost sets the function that is called with the cause when records are lost, at most once a minute. The function must not block. Call
+// OnLost before the first request.
+func (r *Recorder) OnLost(report func(cause error)) { r.lost = report }
+
+// lose counts lost records. Losing a record does not change the decision.
+func (r *Recorder) lose(n int, cause error) {
+	r.metrics.lost.Add(float64(n))
+	if n > 0 && r.lost != nil {
+		r.minute.Do(func() { r.lost(cause) })
+	}
+}
+
+var errStalled = errors.New("too many decisions wait to be written: whoever reads the records is too slow")
 
 // Close returns when all decisions so far are written, or after patience if the writer stalls. Records of later requests are lost;
 // the requests are still answered.
@@ -88,8 +107,7 @@ func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionR
 		text, err := next()
 		next, bytes = func() ([]byte, error) { return text, err }, int64(len(text))
 	}
-	lost := r.queue.Put(d.Review.Share(), next, bytes)
-	r.metrics.lost.Add(float64(len(lost))) // losing a record does not change the decision
+	r.lose(len(r.queue.Put(d.Review.Share(), next, bytes)), errStalled)
 }
 
 // reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429, and if the details
@@ -128,6 +146,6 @@ func (r *Recorder) line(next line) {
 		_, err = r.out.Write(append(text, '\n'))
 	}
 	if err != nil {
-		r.metrics.lost.Inc()
+		r.lose(1, err)
 	}
 }

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -60,6 +61,22 @@ func TestRecordsThatWaitAreBounded(t *testing.T) {
 	recorder.Close(time.Minute)
 	if waits := recorder.queue.Size(); waits != 0 || out.Len() == 0 {
 		t.Errorf("%d bytes wait after all were written", waits)
+	}
+}
+
+// Who looks into the log sees why records are lost, and not a line for each of them.
+func TestLostRecordsAreReported(t *testing.T) {
+	full := errors.New("no space left on device")
+	var causes []error
+	recorder := NewRecorder(prometheus.NewRegistry(), writerFunc(func([]byte) (int, error) { return 0, full }), false)
+	recorder.OnLost(func(cause error) { causes = append(causes, cause) })
+	gate := gateTo(t, recorder)
+	for range 3 {
+		ask(t, gate)
+	}
+	recorder.Close(time.Minute)
+	if lost := testutil.ToFloat64(recorder.metrics.lost); lost != 3 || len(causes) != 1 || causes[0] != full {
+		t.Errorf("%v records are lost, reported: %v", lost, causes)
 	}
 }
 

@@ -104,6 +104,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	recorder := record.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
 	recorder.WriteEvents(events.NewWriter(mgr.GetEventRecorder(eventSource), ctrlmetrics.Registry, events.DefaultLimits))
+	recorder.OnLost(func(cause error) { mgr.GetLogger().WithName("records").Error(cause, "decision records are lost") })
 	defer recorder.Close(recordsPatience)
 	if err := o.addDrains(mgr, recorder); err != nil {
 		return err
