@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +168,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
+var aggregated = regexp.MustCompile(`\b(max|min|sum|count|absent)( by \([a-z_, ]+\) )?\(`)
+
 // Each alert has a section in docs/alerts.md, which its annotation leads to. TestAlertsOfARun and TestImages compare the metrics
 // and labels that alerts name with those that a manager exports.
 func TestAlerts(t *testing.T) {
@@ -196,6 +199,10 @@ func TestAlerts(t *testing.T) {
 		}
 		if a.For == "" || !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) || a.Annotations["description"] == "" {
 			t.Errorf("%s lacks something: %+v", a.Alert, a)
+		}
+		// Another leader would otherwise be another alert.
+		if !aggregated.MatchString(a.Expr) || strings.Contains(a.Expr, "by (instance") || strings.Contains(a.Expr, "by (pod)") {
+			t.Errorf("%s has the labels of a replica: %s", a.Alert, a.Expr)
 		}
 		if summary := a.Annotations["summary"]; summary == "" || strings.Contains(summary, "{{") {
 			t.Errorf("%s: the summary %q is empty or has variables", a.Alert, summary)
