@@ -15,9 +15,10 @@ import (
 // RulesFile has the alerts. Paths are those of a package two folders below the root.
 const RulesFile = "../../charts/sallyport/files/alerts.yaml"
 
-// Rule is an alert, and the name of its group.
+// Rule is an alert, and the name of its group. Only queries of the dashboard have a legend.
 type Rule struct {
 	Group, Alert, Expr string
+	Legend             string
 	Annotations        map[string]string
 }
 
@@ -46,13 +47,13 @@ func Queries(t *testing.T) (all []Rule) {
 	var file struct {
 		Panels []struct {
 			Title   string
-			Targets []struct{ Expr string }
+			Targets []struct{ Expr, LegendFormat string }
 		}
 	}
 	Decode(t, "../../charts/sallyport/files/dashboard.json", &file)
 	for _, p := range file.Panels {
 		for _, target := range p.Targets {
-			all = append(all, Rule{Group: "dashboard", Alert: p.Title, Expr: target.Expr})
+			all = append(all, Rule{Group: "dashboard", Alert: p.Title, Expr: target.Expr, Legend: target.LegendFormat})
 		}
 	}
 	return all
@@ -71,7 +72,7 @@ func Decode(t *testing.T, file string, into any) {
 }
 
 var (
-	seriesPattern   = regexp.MustCompile(`\b((?:sallyport|apiserver|leader_election|controller_runtime|workqueue)_\w+)(?:\{(.*?)\})?`)
+	seriesPattern   = regexp.MustCompile(`\b(ALERTS|(?:sallyport|apiserver|leader_election|controller_runtime|workqueue)_\w+)(?:\{(.*?)\})?`)
 	labelPattern    = regexp.MustCompile(`(\w+)[!=~]+"([^"]*)"`)
 	templatePattern = regexp.MustCompile(`\$labels\.(\w+)`)
 )
