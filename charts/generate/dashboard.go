@@ -58,8 +58,8 @@ var rows = []row{
 		{bars, "Objects that are not ready", "short", "kubectl sallyport why KIND NAME -n NAMESPACE", "{{kind}} {{reason}}", `sum by (kind, reason) (max by (kind, runtime, status, reason) (sallyport_conditions{type="Ready",status!="True"}))`, "", nil},
 	}},
 	{"What is denied, and why", 9, []panel{
-		{bars, "Denials per minute", "short", "By policy and reason, also those of policies that could not decide. kubectl get events.events.k8s.io -A --field-selector type=Warning", "{{policy}} {{reason}}", `60 * sum by (policy, reason) (rate(sallyport_decisions_total{verdict=~"denied|error_denied"}[$__rate_interval])) > 0`, "", nil},
-		{bars, "Requests without a decision, per minute", "short", "Answered with an error: the failurePolicy of the webhook decides. The log has each.", "{{cause}}", `60 * sum by (cause) (rate(sallyport_rejected_reviews_total[$__rate_interval])) > 0`, "", nil},
+		{bars, "Denials per minute", "short", "By policy and reason, also those of policies that could not decide. The first for a reason since a replica started is not counted. kubectl get events.events.k8s.io -A --field-selector type=Warning", "{{policy}} {{reason}}", `60 * sum by (policy, reason) (rate(sallyport_decisions_total{verdict=~"denied|error_denied"}[$__rate_interval])) > 0`, "", nil},
+		{bars, "Requests without a decision, per minute", "short", "Answered with an error: the failurePolicy of the webhook decides. The first for a cause since a replica started is not counted. The log has each.", "{{cause}}", `60 * sum by (cause) (rate(sallyport_rejected_reviews_total[$__rate_interval])) > 0`, "", nil},
 	}},
 	{"How slow", 8, []panel{
 		{lines, "Decisions of policies", "reqps", "Each policy that a request meets decides once.", "{{verdict}}", `sum by (verdict) (rate(sallyport_decisions_total[$__rate_interval]))`, "", nil},
@@ -68,12 +68,12 @@ var rows = []row{
 	}},
 	{"How stale", 8, []panel{
 		{bars, "Denials that live facts did not confirm, per minute", "short", "Caches were stale.", "{{policy}} {{outcome}}", `60 * sum by (policy, outcome) (rate(sallyport_confirmations_total{outcome!="confirmed"}[$__rate_interval])) > 0`, "", nil},
-		{lines, "Caches not heard from for", "suffix: min", "The API server sends news every few minutes. Policies with freshness Cached read these.", "{{kind}}", `(time() - min by (kind) (sallyport_fact_cache_heard_timestamp_seconds)) / 60`, "", bad(15)},
+		{lines, "Caches not heard from for", "suffix:min", "The API server sends news every few minutes. Policies with freshness Cached read these.", "{{kind}}", `(time() - min by (kind) (sallyport_fact_cache_heard_timestamp_seconds)) / 60`, "", bad(15)},
 		{bars, "Replicas without the current policy", "short", "kubectl sallyport policies", "{{policy}} {{state}}", `count by (policy, state) (sallyport_policy_info{state!~"current|library"})`, "", nil},
 	}},
 	{"What is stuck", 8, []panel{
 		{bars, "Unfinished operations", "short", "kubectl get svmop -A", "{{type}} {{phase}}", `max by (type, phase) (sallyport_operations_unfinished)`, "", nil},
-		{lines, "Oldest unfinished operation", "suffix: min", "kubectl get svmop -A --sort-by .metadata.creationTimestamp", "{{type}} {{phase}}", `(time() - max by (type, phase) (sallyport_operations_unfinished_since_timestamp_seconds)) / 60`, "", bad(180)},
+		{lines, "Oldest unfinished operation", "suffix:min", "kubectl get svmop -A --sort-by .metadata.creationTimestamp", "{{type}} {{phase}}", `(time() - max by (type, phase) (sallyport_operations_unfinished_since_timestamp_seconds)) / 60`, "", bad(180)},
 		{bars, "Members that pools lack", "short", "kubectl sallyport why svmpool NAME -n NAMESPACE", "{{pool_namespace}}/{{pool}}", `max by (pool_namespace, pool) (sallyport_pool_replicas{state="wanted"}) - max by (pool_namespace, pool) (sallyport_pool_replicas{state="ready"}) > 0`, "", nil},
 	}},
 	{"What the runtimes do", 8, []panel{
