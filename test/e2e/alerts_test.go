@@ -55,38 +55,6 @@ func TestAlertsOfARun(t *testing.T) {
 	}
 }
 
-// Commands in alerts and on their page are such that kubectl runs them.
-func TestCommandsOfAlerts(t *testing.T) {
-	page, err := os.ReadFile("../../docs/alerts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	commands := map[string]bool{}
-	for line := range strings.Lines(string(page)) {
-		if command, is := strings.CutPrefix(line, "$ kubectl "); is {
-			commands[command] = true
-		}
-	}
-	onPage := len(commands)
-	for _, r := range alerts.Rules(t) {
-		if _, command, is := strings.Cut(r.Annotations["description"], "kubectl "); is {
-			commands[strings.ReplaceAll(command, "{{ $labels.policy }}", "operations-supersede")] = true
-		}
-	}
-	for command := range commands {
-		command, _, _ = strings.Cut(command, " | ")
-		if strings.Contains(command, "{{") || strings.Contains(command, "NAME") { // objects that do not exist here
-			continue
-		}
-		if _, stderr, ok := kubectl(t, "", strings.Fields(command)...); !ok {
-			t.Errorf("kubectl %s: %s", command, stderr)
-		}
-	}
-	if onPage < 20 || len(commands) < onPage+10 {
-		t.Errorf("only %d commands, %d of them on the page", len(commands), onPage)
-	}
-}
-
 // source returns the code of the program.
 func source(t *testing.T) string {
 	t.Helper()

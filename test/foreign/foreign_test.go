@@ -46,6 +46,7 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 		s.step("a new policy that is broken", (*site).broken)
 		s.step("entries that somebody edits", (*site).drifts)
 		s.step("the gate is opened and closed", (*site).opened)
+		s.step("commands of alerts", (*site).commandsOfAlerts)
 		s.step("the gate closes by itself", (*site).closesItself)
 		s.step("nobody answers", (*site).unanswered)
 		s.step("the gate is opened while nobody answers", (*site).openedUnserved)

@@ -1,0 +1,40 @@
+package foreign
+
+import (
+	"os"
+	"strings"
+
+	"sallyport.dev/sallyport/test/alerts"
+)
+
+// commandsOfAlerts: what alerts and their page tell their reader to run, kubectl runs.
+func (s *site) commandsOfAlerts() {
+	page, err := os.ReadFile("../../docs/alerts.md")
+	s.Must(err)
+	commands := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		if command, is := strings.CutPrefix(line, "$ kubectl "); is {
+			commands[strings.TrimSpace(command)] = true
+		}
+	}
+	onPage := len(commands)
+	for _, r := range alerts.Rules(s.T.T) {
+		if _, command, is := strings.Cut(r.Annotations["description"], "kubectl "); is {
+			commands[strings.ReplaceAll(command, "{{ $labels.policy }}", "operations-supersede")] = true
+		}
+	}
+	if onPage < 20 || len(commands) < onPage+10 {
+		s.Errorf("only %d commands, %d of them on the page", len(commands), onPage)
+	}
+	for command := range commands {
+		command, _, _ = strings.Cut(command, " | ")
+		if strings.Contains(command, "{{") || strings.Contains(command, "NAME") { // objects that do not exist here
+			continue
+		}
+		if args, is := strings.CutPrefix(command, "sallyport "); is {
+			s.plugin(strings.Fields(args)...)
+		} else {
+			s.kubectl(command)
+		}
+	}
+}
