@@ -167,6 +167,21 @@ test-cert-manager: ## Have cert-manager's own controllers, which it builds first
 	$(GO) run ./test/env/build -cert-manager
 	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
 
+# The whole program is linked for two clones, and krew is compiled.
+.PHONY: test-release
+test-release: control-plane ## Compare two releases of this commit, install one, and have krew install the plugin, as before a release
+	SALLYPORT_TEST_RELEASE=1 $(gotest) -count=1 -v ./hack/release
+
+# make test has these tests with those of hack/release.
+.PHONY: scan
+scan: ## Look for secrets in the tree, and for vulnerabilities and licences of what is in the program
+	$(gotest) -count=1 -v -run '^(TestProgramIsScanned|TestSecrets)$$' ./hack/release
+
+.PHONY: update-vulnerabilities
+update-vulnerabilities: ## Have make scan use the newest Go database of vulnerabilities
+	$(GO) get -modfile=hack/tools/vulndb.mod golang.org/x/vulndb@latest
+	$(GO) mod download -modfile=hack/tools/vulndb.mod golang.org/x/vulndb
+
 .PHONY: test-faults
 test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)
 	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/certmanager
