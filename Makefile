@@ -93,7 +93,8 @@ said := bin/tests.txt
 # What each command of test-deep was and printed, for hack/again.sh.
 deep := bin/deep
 # make lint has vet.
-gotest := env GOGC=400 $(GO) test -vet=off -timeout 30m -p 3
+LIMIT ?= 30m
+gotest := env GOGC=400 $(GO) test -vet=off -timeout $(LIMIT) -p 3
 raced := env CGO_ENABLED=1 $(gotest) -race
 keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 
@@ -113,6 +114,11 @@ test-deep: forget control-plane ## Run the tests that have no end, such as rando
 	{ for package in $(if $(race),$(computing)); do echo $(raced) -count=1 $$package; done && \
 		WHOLE='$(whole)' hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
 	@hack/slowest.sh $(said) deep
+
+.PHONY: test-whole
+test-whole: export SALLYPORT_TEST_WHOLE = 1
+test-whole: ## Run make test-deep with all rows of its tables, and four times as many random histories (hours)
+	$(MAKE) test-deep LIMIT=12h
 
 .PHONY: test-again
 test-again: ## Run what failed in make test-deep once more, one after another, and name what passes then as FLAKY
