@@ -93,7 +93,8 @@ said := bin/tests.txt
 # What each command of test-deep was and printed, for hack/again.sh.
 deep := bin/deep
 # make lint has vet.
-gotest := env GOGC=400 $(GO) test -vet=off -timeout 30m -p 3
+LIMIT ?= 30m
+gotest := env GOGC=400 $(GO) test -vet=off -timeout $(LIMIT) -p 3
 raced := env CGO_ENABLED=1 $(gotest) -race
 keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 
@@ -113,6 +114,11 @@ test-deep: forget control-plane ## Run the tests that have no end, such as rando
 	{ for package in $(if $(race),$(computing)); do echo $(raced) -count=1 $$package; done && \
 		WHOLE='$(whole)' hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
 	@hack/slowest.sh $(said) deep
+
+.PHONY: test-whole
+test-whole: export SALLYPORT_TEST_WHOLE = 1
+test-whole: ## Run make test-deep with all rows of its tables, and four times as many random histories (hours)
+	$(MAKE) test-deep LIMIT=12h
 
 .PHONY: test-again
 test-again: ## Run what failed in make test-deep once more, one after another, and name what passes then as FLAKY
@@ -166,6 +172,21 @@ TIME ?= 5m
 test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
 	$(GO) run ./test/env/build -cert-manager
 	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
+
+# The whole program is linked for two clones, and krew is compiled.
+.PHONY: test-release
+test-release: control-plane ## Compare two releases of this commit, install one, and have krew install the plugin, as before a release
+	SALLYPORT_TEST_RELEASE=1 $(gotest) -count=1 -v ./hack/release
+
+# make test has these tests with those of hack/release.
+.PHONY: scan
+scan: ## Look for secrets in the tree, and for vulnerabilities and licences of what is in the program
+	$(gotest) -count=1 -v -run '^(TestProgramIsScanned|TestSecrets)$$' ./hack/release
+
+.PHONY: update-vulnerabilities
+update-vulnerabilities: ## Have make scan use the newest Go database of vulnerabilities
+	$(GO) get -modfile=hack/tools/vulndb.mod golang.org/x/vulndb@latest
+	$(GO) mod download -modfile=hack/tools/vulndb.mod golang.org/x/vulndb
 
 .PHONY: test-faults
 test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)

@@ -142,7 +142,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		"policies: {defaults: {namespaceModes: [{mode: Enforce, namespaceSelector: {}}, {mode: Audit, namespaceSelector: {matchLabels: {a: b}}}]}}": "policies.defaults.namespaceModes[1].mode: must be Enforce, not Audit",
 	}
 	texts := slices.Sorted(maps.Keys(refusals))
-	every := depth.Of(7, 3)
+	every := depth.Every(7, 6)
 	for i := depth.Turn(every); i < len(texts); i += every {
 		text, want := texts[i], refusals[texts[i]]
 		_, err := template(t, release, chart(t), text)

@@ -147,7 +147,7 @@ func (m *creators) end() {
 
 // Two machines create one image. No disk is copied from an image that is gone, and both machines run in the end.
 func TestImageOfTwoMachinesModel(t *testing.T) {
-	depth.Checks(t, 25, 500)
+	depth.Checks(t, 25, 125)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &creators{T: t, world: newWorld(t.Context()), gone: map[types.UID]bool{}}
 		for i, name := range []string{"one", "other"} {

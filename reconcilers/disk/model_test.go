@@ -259,7 +259,7 @@ func (m *model) endOfDisk(d *v1alpha1.VirtualDisk, has string) {
 }
 
 func TestModel(t *testing.T) {
-	depth.Checks(t, 25, 500)
+	depth.Checks(t, 25, 125)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, world: newWorld(t.Context()), wanted: map[types.UID]bool{}}
 		for i, name := range []string{"one", "other"} {

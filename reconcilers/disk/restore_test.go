@@ -195,7 +195,7 @@ func (r *restores) check() {
 }
 
 func TestRestoreModel(t *testing.T) {
-	depth.Checks(t, 25, 500)
+	depth.Checks(t, 25, 125)
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(context.Background())
 		r := &restores{T: t, world: w, p: w.process("us"), b: &backup{withStatus: rapid.Bool().Draw(t, "status"), withoutOwners: rapid.Bool().Draw(t, "stripped")}}

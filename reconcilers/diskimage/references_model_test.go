@@ -172,7 +172,7 @@ func (m *model) end() {
 
 // Data is never deleted under a disk that copies it, and everything ends.
 func TestReferencesModel(t *testing.T) {
-	depth.Checks(t, 60, 600)
+	depth.Checks(t, 60, 150)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{T: rt, world: newWorld(t), copies: map[types.UID]*v1alpha1.VirtualDisk{}}
 		m.make(modelled())

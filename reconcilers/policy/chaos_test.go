@@ -134,7 +134,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			f.happens(s)
 			f.settles()
 			want := f.look()
-			every := depth.Of(23, 2)
+			every := depth.Every(23, 6)
 			for at, ended := depth.Turn(every), false; !ended; at += every {
 				for _, after := range depth.Of([]bool{at%2 == 0}, []bool{false, true}) {
 					f.reset()

@@ -184,7 +184,7 @@ func (m *model) others() (count int) {
 
 // What TestModel has, of a pool that follows a template, whose releases come and go while members are replaced.
 func TestModelOfATemplate(t *testing.T) {
-	depth.Checks(t, 20, 90)
+	depth.Checks(t, 20, 40)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		m.follow()

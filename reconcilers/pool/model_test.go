@@ -363,7 +363,7 @@ func (m *model) settled() bool {
 }
 
 func TestModel(t *testing.T) {
-	depth.Checks(t, 20, 120)
+	depth.Checks(t, 20, 50)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){

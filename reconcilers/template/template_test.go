@@ -459,7 +459,7 @@ func (p *process) dead() bool { return errors.Is(p.Call(func() error { return ni
 // Two processes that both take themselves for the leader, people who change the spec and the folder, calls that are refused: what is not
 // ours is never touched (the store panics), and once all is quiet everything is as it is wanted.
 func TestModel(t *testing.T) {
-	depth.Checks(t, 100, 600)
+	depth.Checks(t, 100, 200)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t.Context())
 		one, two := w.process(), w.process()

@@ -20,6 +20,18 @@ func Of[T any](shallow, deep T) T {
 	return shallow
 }
 
+// Whole is the variable of the environment that has `make test-deep` take all rows of tables, and four times as many random runs. `make
+// test-whole` sets it.
+const Whole = "SALLYPORT_TEST_WHOLE"
+
+// Every returns how many rows of a table there are to one that is taken, in `make test` or in `make test-deep`.
+func Every(shallow, deep int) int {
+	if os.Getenv(Whole) != "" {
+		return 1
+	}
+	return Of(shallow, deep)
+}
+
 // Only leaves a test to `make test-deep`: what it looks at is looked at by others in `make test`, less closely.
 func Only(t testing.TB) {
 	t.Helper()
@@ -64,6 +76,10 @@ func Checks(t testing.TB, shallow, deep int) {
 			t.Fatal(err)
 		}
 	}
-	set(strconv.Itoa(Of(shallow, deep)))
+	runs := Of(shallow, deep)
+	if os.Getenv(Whole) != "" {
+		runs *= 4
+	}
+	set(strconv.Itoa(runs))
 	t.Cleanup(func() { set(before) })
 }

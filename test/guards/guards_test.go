@@ -24,7 +24,7 @@ var (
 
 func TestGuards(t *testing.T) {
 	s := newSite(t)
-	every := depth.Of(9, 3)
+	every := depth.Every(9, 6)
 	s.step("every way with the guards", func(s *site) { s.table(every, guarded, unguarded) })
 	s.step("every way to lower an Explicit pool", (*site).explicit)
 	s.step("busy members", (*site).busy)

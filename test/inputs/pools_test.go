@@ -195,7 +195,7 @@ func (f fleet) holes(t *testing.T, set *catalog.Set, request object) (holes [][]
 	sites = append(sites, sitesOf(machineKind, f.members, nil)...)
 	sites = append(sites, sitesOf(leaseKind, f.leases, nil)...)
 	singles := changesAt(sites)
-	every := depth.Of(20, 6)
+	every := depth.Every(20, 12)
 	for i := depth.Turn(every); i < len(singles); i += every {
 		for _, changes := range [][]change{{singles[i]}, {singles[i], singles[(i*7919+13)%len(singles)]}} {
 			if r := f.ask(t, set, request, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, f.opens) {

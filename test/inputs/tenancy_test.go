@@ -208,7 +208,7 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 func (a *adoptionTrial) holes(t *testing.T, set *catalog.Set) (holes [][]change) {
 	t.Helper()
 	singles := everyChange(a.request, a.estate)
-	every := depth.Of(20, 6)
+	every := depth.Every(20, 12)
 	for i := depth.Turn(every); i < len(singles); i += every {
 		c := singles[i]
 		for _, changes := range [][]change{{c}, {c, singles[(i*7919+13)%len(singles)]}} {

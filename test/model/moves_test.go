@@ -91,7 +91,7 @@ func TestChangesAtEveryCallOfMoves(t *testing.T) {
 	calls := plain.tell(t, options{hibernates: true}, nothing, 0).calls
 	for name, tc := range changesOfMoves {
 		t.Run(name, func(t *testing.T) {
-			cases, stride := 0, depth.Of(5, 3)
+			cases, stride := 0, depth.Every(5, 4)
 			for at := 1 + depth.Turn(stride); at <= calls; at += stride {
 				s := plain
 				s.change, s.changeAt = tc.change, at

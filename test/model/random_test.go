@@ -313,10 +313,10 @@ func (d *dice) touchSomething() {
 	d.touch(d.store.names[d.roll("object", len(d.store.names))])
 }
 
-// check makes so many runs at random, three times as many in depth, and says what there was in them.
+// check makes so many runs at random, half as many again in depth, and says what there was in them.
 func check(t *testing.T, o options, runs int) stats {
 	t.Helper()
-	depth.Checks(t, runs, 3*runs)
+	depth.Checks(t, runs, 3*runs/2)
 	var total stats
 	rapid.Check(t, func(rt *rapid.T) {
 		m := inBubble(t, o, func(m *model) {

@@ -266,7 +266,7 @@ func (s *scenario) atEveryCall(t *testing.T, o options) {
 		t.Fatal(m.report())
 	}
 	cases, calls := 0, m.calls
-	stride := depth.Of(5, 3) // those of each kind of disturbance at other calls
+	stride := depth.Every(5, 4) // those of each kind of disturbance at other calls
 	for how := crashBefore; how <= suspendedAtOnce; how++ {
 		for at := 1 + (int(how)+depth.Turn(stride))%stride; at <= calls; at += stride {
 			m := s.tell(t, o, how, at)

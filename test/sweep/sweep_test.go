@@ -27,7 +27,7 @@ func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 13)) }
 // points, unless more are asked for by -every 0.
 func TestFaultSweepAPIServer(t *testing.T) {
 	depth.Only(t)
-	sweep(t, realServer, max(1, *every*4))
+	sweep(t, realServer, max(1, *every*8))
 }
 
 var every = flag.Int("every", 11, "how few points TestFaultSweepAPIServer and TestTemplates take; 0 is all")

@@ -63,7 +63,7 @@ func TestTemplates(t *testing.T) {
 		all[i] = newTemplateRow(t, inMemory(t), c)
 		rows[i] = all[i]
 	}
-	sweepRows(t, rows, max(1, *every*depth.Of(18, 8)))
+	sweepRows(t, rows, max(1, *every*depth.Of(18, 14)))
 	var text strings.Builder
 	for _, r := range all {
 		fmt.Fprintf(&text, "%s: %s\n", r.of, &r.seen)

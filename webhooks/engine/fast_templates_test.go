@@ -51,7 +51,7 @@ warn contains "w" if input.facts.one == input.facts.two
 		return made
 	}
 	counts := map[bool]int{}
-	for range depth.Of(1000, 2500) {
+	for range depth.Of(1000, 1500) {
 		made := object("a", "c").(map[string]any)
 		if made["b"] = object("a", "c"); r.IntN(16) == 0 {
 			made["b"] = leaf()

@@ -14,14 +14,21 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
+// releasing leaves a test to make test-release: it compiles other programs than the rest of the tests, or links Sallyport repeatedly.
+func releasing(t *testing.T) {
+	t.Helper()
+	if os.Getenv("SALLYPORT_TEST_RELEASE") == "" {
+		t.Skip("left to make test-release")
+	}
+}
+
 // krew itself validates the manifest and installs the plugin of each platform from its archive.
 func TestKrew(t *testing.T) {
-	depth.Only(t)
+	releasing(t)
 	tools := t.TempDir()
 	if _, err := output(t.Context(), root, nil, "go", "build", "-trimpath", "-modfile=hack/release/krew.mod", "-o", tools+"/",
 		"sigs.k8s.io/krew/cmd/krew", "sigs.k8s.io/krew/cmd/validate-krew-manifest"); err != nil {
@@ -56,7 +63,7 @@ func TestKrew(t *testing.T) {
 
 // The commit of this repository, cloned into two folders, gives equal releases. Chart and program of the registry run, and know their version.
 func TestSallyport(t *testing.T) {
-	depth.Only(t)
+	releasing(t)
 	source, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
