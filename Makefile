@@ -163,7 +163,7 @@ FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 .PHONY: test-upgrade
 test-upgrade: control-plane ## Upgrade Sallyport from the last release, or from another revision, and roll back, while requests are made (FROM=REVISION)
 	@[ -n "$(FROM)" ] || { echo "there is no release yet: make test-upgrade FROM=REVISION"; exit 1; }
-	SALLYPORT_TEST_UPGRADE_FROM=$(FROM) $(gotest) -count=1 -v -run '^TestUpgrade$$' ./test/chart
+	SALLYPORT_TEST_UPGRADE_FROM=$(FROM) $(gotest) -count=1 -v -run '^TestUpgrade$$|^TestStricterFieldsAreListed$$' ./test/chart ./charts
 
 # How long certificates of 20 seconds follow one another in test-cert-manager.
 TIME ?= 5m

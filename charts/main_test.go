@@ -130,6 +130,18 @@ func definitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	return crds
 }
 
+// definitionOf gives the definition of a kind.
+func definitionOf(t *testing.T, kind string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	for _, crd := range definitions(t) {
+		if crd.Spec.Names.Kind == kind {
+			return crd
+		}
+	}
+	t.Fatalf("no kind %s", kind)
+	return nil
+}
+
 // configurations are those of the chart's own webhooks.
 func configurations(t *testing.T) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	t.Helper()

@@ -29,14 +29,7 @@ type kindSchema struct {
 
 func newKindSchema(t *testing.T, kind string) kindSchema {
 	t.Helper()
-	crds := definitions(t)
-	for _, crd := range crds {
-		if crd.Spec.Names.Kind == kind {
-			return newSchema(t, crd)
-		}
-	}
-	t.Fatalf("no kind %s", kind)
-	return kindSchema{}
+	return newSchema(t, definitionOf(t, kind))
 }
 
 func newSchema(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) kindSchema {

@@ -25,16 +25,10 @@ func merge(format string, args ...any) client.Patch {
 // copyOfDisks is a definition like that of VirtualDisks in a group of its own: no webhook is asked, and it can be changed.
 func (c *cluster) copyOfDisks(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	crds := definitions(t)
-	for _, crd := range crds {
-		if crd.Spec.Names.Kind == "VirtualDisk" {
-			crd.Spec.Group, crd.Name = "stored.example.org", crd.Spec.Names.Plural+".stored.example.org"
-			crd.Spec.Names.Categories, crd.Spec.Names.ShortNames = nil, nil
-			return crd
-		}
-	}
-	t.Fatal("no VirtualDisks")
-	return nil
+	crd := definitionOf(t, "VirtualDisk")
+	crd.Spec.Group, crd.Name = "stored.example.org", crd.Spec.Names.Plural+".stored.example.org"
+	crd.Spec.Names.Categories, crd.Spec.Names.ShortNames = nil, nil
+	return crd
 }
 
 func copiedDisk(name, size string) *unstructured.Unstructured {
@@ -52,6 +46,8 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 	spec := loose.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	size := spec.Properties["size"]
 	spec.Properties["size"] = apiextensionsv1.JSONSchemaProps{XIntOrString: true, AnyOf: size.AnyOf}
+	spec.Required, spec.XValidations = nil, nil
+	loose.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	if err := c.Create(t.Context(), loose); err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +56,17 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, size := range map[string]string{"old": "1e1.5", "odd": "1e.5", "older": "1e-2000000000"} {
+	for name, size := range map[string]string{"old": "1e1.5", "odd": "1e.5", "older": "1e-2000000000", "sizeless": "", "ruleless": "1Gi"} {
 		eventually(t, "a disk of the loose definition", func(ctx context.Context) error {
 			disk := copiedDisk(name, size)
 			disk.SetFinalizers([]string{"example.com/test"})
+			switch spec := disk.Object["spec"].(map[string]any); name {
+			case "sizeless":
+				delete(spec, "size")
+			case "ruleless":
+				spec["runtime"] = map[string]any{"vsphere": map[string]any{"serverRef": map[string]any{"name": "a"}, "datastore": "/DC0/datastore/b"}}
+				spec["source"] = map[string]any{"image": map[string]any{"name": "c"}}
+			}
 			return c.Create(ctx, disk)
 		})
 	}
@@ -112,7 +115,17 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 			return c.Status().Patch(ctx, good.DeepCopy(), merge(`{"status":%s}`, tc.status))
 		})
 	}
-	for _, name := range []string{"old", "odd", "older"} {
+	// A change of the part that lacks something has to make it right.
+	refused("a change beside a size that is not there", "spec.size", func(ctx context.Context) error {
+		return c.Patch(ctx, copiedDisk("sizeless", ""), merge(`{"spec":{"source":{"image":{"name":"a"}}}}`))
+	})
+	refused("a change beside what a new rule refuses", "not allowed for a disk on a vCenter", func(ctx context.Context) error {
+		return c.Patch(ctx, copiedDisk("ruleless", ""), merge(`{"spec":{"size":"2Gi"}}`))
+	})
+	if err := c.Patch(t.Context(), copiedDisk("sizeless", ""), merge(`{"spec":{"size":"2Gi"}}`), client.DryRunAll); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"old", "odd", "older", "sizeless", "ruleless"} {
 		disk := copiedDisk(name, "")
 		if err := errors.Join(
 			c.Patch(t.Context(), disk, merge(`{"metadata":{"labels":{"a":"b"}}}`)),

@@ -1,6 +1,8 @@
 package chart
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,17 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/double/vcsim"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
 )
 
-// fromVariable is the revision of this repository to upgrade from, such as the tag of the release before.
-const fromVariable = "SALLYPORT_TEST_UPGRADE_FROM"
-
 // TestUpgrade upgrades Sallyport from another revision, rolls back and upgrades again, while requests are made. Replicas of both run side by
 // side during each rollout.
 func TestUpgrade(t *testing.T) {
-	from := os.Getenv(fromVariable)
+	from := os.Getenv(install.FromVariable)
 	if from == "" {
 		t.Skip("needs a revision to upgrade from: make test-upgrade FROM=REVISION")
 	}
@@ -33,6 +33,7 @@ func TestUpgrade(t *testing.T) {
 	u := &upgrade{walk: w, chart: w.site.chart(), options: local.options}
 	u.oldChart, u.oldOptions = u.revision(from)
 	var source string
+	var f *fleet
 	w.step("helm install of the revision before", func(w *walk) {
 		local.options = u.oldOptions
 		args := []string{"install", release, u.oldChart, "--namespace", namespace, "--create-namespace"}
@@ -50,6 +51,7 @@ func TestUpgrade(t *testing.T) {
 		w.changes("kubectl edit", shipped, edited, func() { w.edit(reworded(shipped, edited)) })
 		source = w.rego().Spec.Modules[0].Source
 	})
+	w.step("machines of a vCenter", func(w *walk) { f = w.machines() })
 	for _, to := range []struct {
 		what    string
 		options install.Options
@@ -71,6 +73,7 @@ func TestUpgrade(t *testing.T) {
 			w.policyIsReady(policy)
 			w.oneVersionIsStored()
 			w.rests()
+			w.untouched(f)
 		})
 	}
 	w.step("release and helm uninstall", (*walk).uninstalls)
@@ -114,8 +117,72 @@ func (w *walk) oneVersionIsStored() {
 	}
 }
 
-// rests: once all is as this revision would have it, nothing is written any more. The machine that is being stopped is left out: its
-// vCenter is asked again and again.
+// fleet is a vCenter with machines that nobody has a reason to touch, and what it was like when they were as they should be.
+type fleet struct {
+	vcenter *vcsim.VCenter
+	before  map[string]any
+}
+
+// machines has the team adopt two machines of a vCenter that answers, of which one is to be on and the other is switched off by an operation.
+func (w *walk) machines() *fleet {
+	w.Helper()
+	vcenter, err := vcsim.Start(vcsim.Options{})
+	w.Must(err)
+	context.AfterFunc(w.whole, vcenter.Close)
+	password, _ := vcenter.User().Password()
+	w.kubectl("create secret generic fleet-login --namespace "+namespace+" --from-literal=username="+vcenter.User().Username(), "--from-literal=password="+password)
+	w.create(fmt.Sprintf(`
+apiVersion: sallyport.dev/v1alpha1
+kind: VSphereServer
+metadata: {name: fleet}
+spec:
+  url: %s
+  trust: {thumbprint: "%s"}
+  credentialsSecretRef: {name: fleet-login}
+  tenants:
+  - {name: team, namespaces: {names: [%s]}, folders: [/DC0/vm], adopt: true}
+`, vcenter.URL(), vcenter.Thumbprint(), team))
+	for name, policy := range map[string]v1alpha1.RunPolicy{"kept-on": v1alpha1.RunPolicyAlwaysOn, "kept-off": v1alpha1.RunPolicyManual} {
+		path, err := vcenter.AddMachine(name)
+		w.Must(err)
+		vcenter.SetPower(path, v1alpha1.PowerRunning)
+		w.create(fmt.Sprintf(`
+apiVersion: sallyport.dev/v1alpha1
+kind: VirtualMachine
+metadata: {name: %s, namespace: %s}
+spec: {runPolicy: %s, runtime: {vsphere: {serverRef: {name: fleet}, inventoryPath: %s}}}
+`, name, team, policy, path))
+		w.kubectl("wait svm/" + name + " --for=condition=Ready --timeout=3m --namespace " + team)
+	}
+	w.kubectl("sallyport stop kept-off --force --namespace " + team)
+	w.Until("one machine is off, and both are as they should be", func() (string, bool) {
+		shown := w.kubectl("get svm kept-on kept-off -o jsonpath={.items[*].status.phase} --namespace " + team)
+		return shown, shown == "Running Stopped"
+	})
+	f := &fleet{vcenter: vcenter}
+	f.before = f.look()
+	return f
+}
+
+// untouched reports machines of the vCenter that are not as they were.
+func (w *walk) untouched(f *fleet) {
+	w.Helper()
+	if diff := cmp.Diff(f.before, f.look()); diff != "" {
+		w.Errorf("machines were touched (-before +after):\n%s", diff)
+	}
+}
+
+// look gives what the machines are like, with their changeVersions.
+func (f *fleet) look() map[string]any {
+	all := map[string]any{}
+	for _, path := range f.vcenter.Machines() {
+		all[path], all[path+" version"] = f.vcenter.State(path), f.vcenter.Version(path)
+	}
+	return all
+}
+
+// rests: once all is as this revision would have it, nothing is written any more. The machine that is being stopped is left out, with its
+// operation: its vCenter is asked again and again.
 func (w *walk) rests() {
 	w.Helper()
 	var before map[string]string
@@ -123,7 +190,7 @@ func (w *walk) rests() {
 		if before == nil {
 			before = w.revisions()
 		}
-		w.more(10)
+		w.more(50)
 		now := w.revisions()
 		diff := cmp.Diff(before, now)
 		before = now
@@ -131,16 +198,18 @@ func (w *walk) rests() {
 	})
 }
 
-// revisions are the resource versions of policies and servers, and of the definitions.
+// revisions are the resource versions of all objects of our kinds.
 func (w *walk) revisions() map[string]string {
 	w.Helper()
 	all := map[string]string{}
-	for _, kind := range []string{"RegoPolicyList", "VSphereServerList"} {
+	for i := range v1alpha1.Kinds {
 		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kinds[i].Name + "List"))
 		w.Must(w.client.List(w.Context(), list))
-		for i := range list.Items {
-			all[list.Items[i].GetKind()+" "+list.Items[i].GetName()] = list.Items[i].GetResourceVersion()
+		for _, o := range list.Items {
+			if !strings.HasPrefix(o.GetName(), "web-1") {
+				all[o.GetKind()+" "+o.GetName()] = o.GetResourceVersion()
+			}
 		}
 	}
 	return all
