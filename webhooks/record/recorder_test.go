@@ -75,7 +75,7 @@ func TestLostRecordsAreReported(t *testing.T) {
 		ask(t, gate)
 	}
 	recorder.Close(time.Minute)
-	if lost := testutil.ToFloat64(recorder.metrics.lost); lost != 3 || len(causes) != 1 || causes[0] != full {
+	if lost := testutil.ToFloat64(recorder.metrics.lost); lost != 3 || len(causes) != 1 || !errors.Is(causes[0], full) {
 		t.Errorf("%v records are lost, reported: %v", lost, causes)
 	}
 }
