@@ -18,10 +18,13 @@ import (
 	"sallyport.dev/sallyport/test/env/install"
 )
 
+// beforeRelease is the variable of the environment that is set for what runs before a release.
+const beforeRelease = "SALLYPORT_TEST_RELEASE"
+
 // releasing leaves a test to make test-release: it compiles other programs than the rest of the tests, or links Sallyport repeatedly.
 func releasing(t *testing.T) {
 	t.Helper()
-	if os.Getenv("SALLYPORT_TEST_RELEASE") == "" {
+	if os.Getenv(beforeRelease) == "" {
 		t.Skip("left to make test-release")
 	}
 }

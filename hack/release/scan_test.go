@@ -40,7 +40,12 @@ func TestProgramIsScanned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, complaint := range judged(vulnerabilities(t, program), string(accepted), time.Now()) {
+		// The tests of an old commit go on to pass: make scan asks what day it is.
+		var now time.Time
+		if os.Getenv(beforeRelease) != "" {
+			now = time.Now()
+		}
+		for _, complaint := range judged(vulnerabilities(t, program), string(accepted), now) {
 			t.Error(complaint)
 		}
 	})
