@@ -29,7 +29,8 @@ func (s *site) commandsOfAlerts() {
 	}
 	for command := range commands {
 		command, _, _ = strings.Cut(command, " | ")
-		if strings.Contains(command, "{{") || strings.Contains(command, "NAME") { // objects that do not exist here
+		// Not here: commands about objects that do not exist, and that for audits, of which there is none yet.
+		if strings.Contains(command, "{{") || strings.Contains(command, "NAME") || command == "sallyport audit" {
 			continue
 		}
 		if args, is := strings.CutPrefix(command, "sallyport "); is {
