@@ -49,7 +49,7 @@ func TestOnePolicyIsAsked(t *testing.T) {
 	if got := answer(t, f, server.MutatePolicyPath+"size", goodReview); !got.Allowed || !strings.Contains(string(got.Patch), "/spec/seen") {
 		t.Errorf("got %+v", got)
 	}
-	if n := f.count(t, "sallyport_decisions_total", decision.Validating, "Enforce", "colour", "TooRed", "denied"); n != 1 {
+	if n := f.count(t, "sallyport_decisions_total", "Enforce", "colour", "TooRed", "denied", decision.Validating); n != 1 {
 		t.Errorf("colour has denied %v times", n)
 	}
 	f.recorder.Close(time.Minute)

@@ -66,7 +66,7 @@ func TestModesByNamespace(t *testing.T) {
 			if tc.world.err != nil {
 				reason = "FactUnavailable"
 			}
-			if n := f.count(t, "sallyport_decisions_total", decision.Validating, string(tc.mode), "p", reason, tc.verdict); n != 1 {
+			if n := f.count(t, "sallyport_decisions_total", string(tc.mode), "p", reason, tc.verdict, decision.Validating); n != 1 {
 				t.Errorf("counted %v times in mode %s", n, tc.mode)
 			}
 			if p := f.only(t).Policies[0]; p.Mode != tc.mode || p.Verdict != tc.verdict {
