@@ -450,8 +450,8 @@ type Placement struct {
 // +kubebuilder:printcolumn:name="Operation",type=string,JSONPath=`.status.activeOperation.type`,description="What holds the claim on it, if anything."
 // +kubebuilder:printcolumn:name="Address",type=string,priority=1,JSONPath=`.status.addresses[0]`,description="The first address of its guest."
 // +kubebuilder:printcolumn:name="Run-Policy",type=string,priority=1,JSONPath=`.spec.runPolicy`,description="When it is kept running."
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not, in one word."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it is as its spec wants it."
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not, in one word."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
 type VirtualMachine struct {
 	metav1.TypeMeta   `json:",inline"`
