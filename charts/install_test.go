@@ -35,7 +35,7 @@ import (
 )
 
 // maxRelease leaves room for modules that people put into their values.
-const maxRelease = 320 << 10
+const maxRelease = 352 << 10
 
 // cluster is the shared control plane, with Helm and a client.
 type cluster struct {
