@@ -72,7 +72,7 @@ func (r *Recorder) lose(n int, cause error) {
 	}
 }
 
-var errStalled = errors.New("too many decisions wait to be written: whoever reads the records is too slow")
+var errStalled = errors.New("too many records wait to be written: their reader is too slow")
 
 // Close returns when all decisions so far are written, or after patience if the writer stalls. Records of later requests are lost;
 // the requests are still answered.
