@@ -173,6 +173,33 @@ func TestWhoLeavesTakesNoPlace(t *testing.T) {
 	})
 }
 
+// leaving is a context that ends, and whose owner is called right after that, while the wait begins.
+type leaving struct {
+	context.Context
+	leave, call func()
+}
+
+func (l leaving) Done() <-chan struct{} {
+	l.leave()
+	l.call()
+	return l.Context.Done()
+}
+
+// Who had left before it was called gives the place back: a read for it would delay others.
+func TestWhoIsCalledAfterLeavingTakesNoPlace(t *testing.T) {
+	for range 100 { // select chooses between two that are ready
+		s := fair.NewSlots(1, 1)
+		s.TryAcquire()
+		ctx, leave := context.WithCancel(t.Context())
+		if err := s.Acquire(leaving{ctx, leave, s.Release}, "a"); !errors.Is(err, context.Canceled) {
+			t.Fatalf("one that had left got a place: %v", err)
+		}
+		if !s.TryAcquire() {
+			t.Fatal("the place was lost")
+		}
+	}
+}
+
 // The limit says when, the lines say who.
 func TestPaceIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

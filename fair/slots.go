@@ -56,14 +56,21 @@ func (s *Slots) Acquire(ctx context.Context, whose string) error {
 	s.mu.Unlock()
 	select {
 	case <-called:
-		return nil
 	case <-ctx.Done():
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.waiting.remove(whose, called) { // called at the same moment
-			s.release()
-		}
-		return context.Cause(ctx)
+	}
+	if ctx.Err() == nil {
+		return nil
+	}
+	s.leave(whose, called)
+	return context.Cause(ctx)
+}
+
+// leave gives up the wait, and the place of who was called after the context had ended.
+func (s *Slots) leave(whose string, called chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.waiting.remove(whose, called) {
+		s.release()
 	}
 }
 
