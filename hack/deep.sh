@@ -5,12 +5,12 @@
 # SALLYPORT_TEST_DEEP is the expression for the tests that are in depth, for again.sh.
 set -euo pipefail
 
-grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Every\|Of\|Only\|Unraced\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
+grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Every\|Of\|OneDayIn\|Only\|Unraced\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
 	tests=$(cat "$package"/*_test.go | awk '
 		/^\/\// { next }
 		/^(var|const|type) / { name = "" }
 		/^func / { name = $0; sub(/^func (\([^)]*\) )?/, "", name); sub(/[^A-Za-z0-9_].*/, "", name); order[++n] = name }
-		/depth\.(Checks|Deep|Every|Of|Only|Unraced)\(/ { if (name == "") all = 1; else deep[name] = 1 }
+		/depth\.(Checks|Deep|Every|Of|OneDayIn|Only|Unraced)\(/ { if (name == "") all = 1; else deep[name] = 1 }
 		{ words = $0; gsub(/[^A-Za-z0-9_]+/, " ", words); body[name] = body[name] " " words }
 		END {
 			do {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs commands three at a time and prints the output of each when it ends, whole: each.sh DIR <COMMANDS, one a line. It fails if one of
-# them does, after all. Of the Nth command DIR/N.run is the line, DIR/N.out the output; DIR/N.ok exists if it succeeded.
+# Runs commands, three at a time, or two if there are no more processors, and prints the output of each when it ends, whole: each.sh DIR
+# <COMMANDS, one a line. It fails if one of them does, after all. Of the Nth command DIR/N.run is the line, DIR/N.out the output; DIR/N.ok
+# exists if it succeeded.
 set -euf -o pipefail
 dir=$1
 
@@ -19,5 +20,5 @@ while read -r line; do
 	n=$((n + 1))
 	echo "$line" >"$dir/$n.run"
 done
-seq 1 "$n" | xargs -P 3 -I {} bash -f -c 'one {}' | while read -r ended; do cat "$dir/$ended.out"; done
+seq 1 "$n" | xargs -P "$(($(nproc) > 2 ? 3 : 2))" -I {} bash -f -c 'one {}' | while read -r ended; do cat "$dir/$ended.out"; done
 for i in $(seq 1 "$n"); do [ -e "$dir/$i.ok" ] || exit 1; done

@@ -191,7 +191,7 @@ func TestNothingFound(t *testing.T) {
 
 // As a script it goes to the very end, and says how it went.
 func TestScript(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 2)
 	d := start(t, "--script")
 	d.ends(true)
 	d.shows("DEMO OK: ")

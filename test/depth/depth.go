@@ -57,6 +57,16 @@ func Turn(n int) int {
 	return time.Now().UTC().YearDay() % n
 }
 
+// OneDayIn leaves a test of minutes to `make test-deep`, on one day in n: on the which-th, so that those that are left to different days
+// are never run one after another. `make test-whole` takes it every day.
+func OneDayIn(t testing.TB, n, which int) {
+	t.Helper()
+	Only(t)
+	if every := Every(n, n); which%every != Turn(every) {
+		t.Skipf("left to other days of make test-deep: it runs on one in %d", n)
+	}
+}
+
 // Deep is for the steps of a walk that `make test-deep` takes beside those of `make test`.
 func Deep() bool { return os.Getenv(Variable) != "" }
 

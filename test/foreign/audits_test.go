@@ -32,7 +32,7 @@ const ownlessCount = 25
 // TestAuditsOfWhatExists is how people learn what a policy would refuse of the objects that exist. At first there is no audit on a
 // schedule.
 func TestAuditsOfWhatExists(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 0)
 	s := newSite(t, "audits.reports=true", "audits.interval=0s")
 	s.step("a kind that may not be listed", (*site).auditsForbidden)
 	s.step("what a new policy would refuse", (*site).auditsNew)

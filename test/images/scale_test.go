@@ -86,7 +86,7 @@ type costs struct {
 //
 //	make test-scale
 func TestScale(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 2)
 	ctrl.SetLogger(klog.NewKlogr())
 	f := newFleet(t)
 	few := f.measure(100, 5)

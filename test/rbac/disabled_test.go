@@ -26,8 +26,9 @@ func TestReleaseWithoutSomeParts(t *testing.T) {
 	parts := []string{vsphere, "pools.enabled=false", "templates.enabled=false", "runtimes.pod.drains.enabled=false"}
 	cases := map[string][]string{"all of them": parts}
 	if depth.Deep() {
-		for _, part := range parts {
-			cases[part] = []string{part}
+		every := depth.Every(1, 2)
+		for i := depth.Turn(every); i < len(parts); i += every {
+			cases[parts[i]] = []string{parts[i]}
 		}
 		cases["machines that are Pods"] = append([]string{"runtimes.pod.enabled=true"}, parts...)
 	}

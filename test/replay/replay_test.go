@@ -116,7 +116,7 @@ func reasons(s *replay.Said) string {
 }
 
 func TestReplayOfADay(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 2)
 	day := newSite(t).live(t)
 	decisions := strings.Count(day, "\n")
 	if decisions < 4_000 {

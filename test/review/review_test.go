@@ -181,7 +181,7 @@ func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer
 
 // What review says is what the cluster answers: code, reason, message, causes, warnings, and the object that is stored.
 func TestReviewSaysWhatTheClusterAnswers(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 0)
 	c := newCluster(t)
 	c.world(t)
 	t.Run("as kubectl", c.speaksAsKubectl)

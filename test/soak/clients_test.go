@@ -32,7 +32,7 @@ import (
 // With an authority for clients, an API server that docs/certificates.md has told to show a certificate is answered, and nobody else.
 // Events then name who was refused.
 func TestOnlyAPIServersAreAnswered(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 1)
 	dir := t.TempDir()
 	clientFiles(t, dir, "kube-apiserver")
 	p, err := newPair(t.Context(), 1, map[string]string{"admission-control-config-file": admissionConfiguration(t, dir)},

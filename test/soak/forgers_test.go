@@ -136,7 +136,7 @@ func (f *forger) dawdle(conn net.Conn, path, text string, slowly bool) error {
 
 // Whatever is sent in 50 connections, no honest request is refused or late, and no replica outgrows its limit.
 func TestForgersBesideHonestRequests(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 1)
 	p := sharedPair(t)
 	c, err := install.Client(p.plane.Config)
 	if err != nil {

@@ -245,7 +245,7 @@ func scaleDown(ctx context.Context, c client.Client, namespace string) error {
 
 // Whatever somebody does who may edit one namespace, those who work in another one are served as before.
 func TestAHostileNamespaceBesideAnOrdinaryOne(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 1)
 	s := newStreet(t)
 	alone := s.ordinary.rounds(5)
 	ctx, end := context.WithCancel(t.Context())

@@ -104,7 +104,7 @@ func (f *kubeletFixture) serves() {
 }
 
 func TestKubelet(t *testing.T) {
-	depth.Only(t)
+	depth.OneDayIn(t, 3, 0)
 	f := newKubeletFixture(t)
 	f.serves()
 
