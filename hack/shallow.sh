@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Leaves out of a list of packages those that would only be linked for `make test`, because all of their tests begin with depth.Only or depth.OneDayIn:
-# shallow.sh <PACKAGES
+# Leaves out of a list of packages those that would only be linked for `make test`, because all of their tests begin with depth.Only or
+# depth.OneDayIn: shallow.sh <PACKAGES
 set -euo pipefail
 
 while read -r package; do
