@@ -86,31 +86,21 @@ func TestParserTakesCraftedText(t *testing.T) {
 	}
 }
 
-// A text with long lines is refused before OPA's parser has an error, with a copy of the line, for every few bytes of it.
-func TestTextWithLongLines(t *testing.T) {
-	for _, unit := range []string{`$"{`, "$`}{", `$"{"}",`, "null[_+,", "#\x00", "{1("} {
-		for length, fits := range map[int]bool{15 << 10: true, 120 << 10: false} {
-			_, err := compile(policy("y := 1\n\nx := " + strings.Repeat(unit, length/len(unit)) + "\n"))
-			if refused := err != nil && strings.Contains(err.Error(), "lines are too long"); refused == fits {
-				t.Errorf("%d bytes of %s: got %.200v", length, unit, err)
+// A text with many template strings that do not end is refused before OPA's parser has an error, with a copy of the text, for each.
+func TestTextWithManyOpenBraces(t *testing.T) {
+	for _, open := range []string{`$"{`, "$`{", "{"} {
+		for n, fits := range map[int]bool{mostOpen: true, 40_000: false} {
+			_, err := compile(policy("y := 1\n\nx := " + strings.Repeat(open, n) + "\n"))
+			if refused := err != nil && strings.Contains(err.Error(), "more than 500 braces are open"); refused == fits {
+				t.Errorf("%d times %s: got %.200v", n, open, err)
 			}
 			if !fits {
-				wantPlaces(t, unit, err)
+				wantPlaces(t, open, err)
 			}
 		}
 	}
-	line := strings.Repeat("a", 2<<10-1) + "\n"
-	for _, tc := range []struct {
-		text         string
-		line, length int
-	}{
-		{strings.Repeat(line, 60), 0, 0},
-		{line + strings.Repeat("b", 16<<10) + "\n" + line, 2, 16 << 10},
-		{strings.Repeat("b", 16<<10), 0, 0},
-	} {
-		if line, length := tooLong(tc.text); line != tc.line || length != tc.length {
-			t.Errorf("%d bytes: line %d with %d bytes, want %d with %d", len(tc.text), line, length, tc.line, tc.length)
-		}
+	if line := tooManyOpen("a\nb\n" + strings.Repeat("{}", mostOpen) + strings.Repeat("{", mostOpen+1)); line != 3 {
+		t.Errorf("too many are open in line %d", line)
 	}
 }
 

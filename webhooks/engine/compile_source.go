@@ -126,8 +126,8 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	var parsed []*ast.Module
 	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: builtins.Capabilities()}
 	for _, m := range modules {
-		if line, length := tooLong(m.Source); line > 0 {
-			errs.add(ast.NewLocation(nil, m.Name, line, 1), "lines are too long; this one is the longest, with %d bytes: divide it", length)
+		if line := tooManyOpen(m.Source); line > 0 {
+			errs.add(ast.NewLocation(nil, m.Name, line, 1), "more than %d braces are open: close them, or move what is in them into rules", mostOpen)
 			continue
 		}
 		module, err := ast.ParseModuleWithOpts(m.Name, m.Source, options)
