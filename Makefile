@@ -155,7 +155,7 @@ IMAGES ?= 500
 
 .PHONY: test-scale
 test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
-	SALLYPORT_TEST_DEEP=1 $(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
+	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_WHOLE=1 $(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
 
 # It needs the history of the repository: the program of that revision is built from it.
 FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)

@@ -65,7 +65,7 @@ func (s *Slots) Acquire(ctx context.Context, whose string) error {
 	return context.Cause(ctx)
 }
 
-// leave gives up the wait, and the place of who was called after the context had ended.
+// leave removes a waiter from its line. If it already has a place, leave releases the place.
 func (s *Slots) leave(whose string, called chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,13 +57,13 @@ func Turn(n int) int {
 	return time.Now().UTC().YearDay() % n
 }
 
-// OneDayIn leaves a test of minutes to `make test-deep`, on one day in n: on the which-th, so that those that are left to different days
-// are never run one after another. `make test-whole` takes it every day.
+// OneDayIn leaves a test that takes minutes to `make test-deep` on one day in n, the which-th, counted from 0. `make test-whole` runs it
+// every day.
 func OneDayIn(t testing.TB, n, which int) {
 	t.Helper()
 	Only(t)
 	if every := Every(n, n); which%every != Turn(every) {
-		t.Skipf("left to other days of make test-deep: it runs on one in %d", n)
+		t.Skipf("make test-deep runs it on one day in %d: to run it today, set %s=1", n, Whole)
 	}
 }
 
