@@ -86,21 +86,40 @@ func TestParserTakesCraftedText(t *testing.T) {
 	}
 }
 
-// A text with many template strings that do not end is refused before OPA's parser has an error, with a copy of the text, for each.
-func TestTextWithManyOpenBraces(t *testing.T) {
-	for _, open := range []string{`$"{`, "$`{", "{"} {
-		for n, fits := range map[int]bool{mostOpen: true, 40_000: false} {
-			_, err := compile(policy("y := 1\n\nx := " + strings.Repeat(open, n) + "\n"))
-			if refused := err != nil && strings.Contains(err.Error(), "more than 500 braces are open"); refused == fits {
-				t.Errorf("%d times %s: got %.200v", n, open, err)
-			}
-			if !fits {
-				wantPlaces(t, open, err)
-			}
+// Texts of which OPA's parser may make many copies are not parsed in this process before another one has; others are parsed only here.
+func TestTextsThatTheParserMayCopy(t *testing.T) {
+	asked := map[string]bool{}
+	refusal := CompileErrors{{File: "y.rego", Row: 3, Col: 7, Message: "no"}}
+	ParseApart(func(m Module) error {
+		asked[m.Source] = true
+		if strings.Contains(m.Source, "refuse") {
+			return refusal
 		}
-	}
-	if line := tooManyOpen("a\nb\n" + strings.Repeat("{}", mostOpen) + strings.Repeat("{", mostOpen+1)); line != 3 {
-		t.Errorf("too many are open in line %d", line)
+		return nil
+	})
+	t.Cleanup(func() { ParseApart(nil) })
+	list := "x := [" + strings.Repeat("1, ", 5500) + "2]\n"
+	for name, tc := range map[string]struct {
+		text  string
+		apart bool
+		err   error
+	}{
+		"short":                {text: "x := 1\n"},
+		"lines of 2 KiB":       {text: strings.Repeat("# "+strings.Repeat("a", 2000)+"\n\n", 60)},
+		"a long line":          {text: list, apart: true},
+		"one that is refused":  {text: "x := [refuse" + strings.Repeat(`$"}{`, 5000), apart: true, err: refusal},
+		"comments":             {text: "# METADATA\n" + strings.Repeat("# title: refuse\n", 1200), apart: true, err: refusal},
+		"comments behind code": {text: strings.Repeat("refuse # title: a\n", 1000), apart: true, err: refusal},
+		"comments between":     {text: strings.Repeat("# METADATA\n# title: a\nx := 1\n\n", 2000)},
+	} {
+		text := "package a\n\n" + tc.text
+		_, errs := parse([]Module{{Name: "x.rego", Source: text}})
+		if !errors.Is(errs.orNil(), tc.err) && (tc.err == nil || errs.Error() != tc.err.Error()) {
+			t.Errorf("%s: got %.300v, want %v", name, errs, tc.err)
+		}
+		if asked[text] != tc.apart {
+			t.Errorf("%s: the other process is asked: %t, want %t", name, asked[text], tc.apart)
+		}
 	}
 }
 

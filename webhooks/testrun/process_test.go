@@ -177,7 +177,7 @@ func TestChildRefusesToWorkWithoutLimits(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for text, want := range map[string]string{"": "reading the test run: EOF", "{}": "either a candidate or the name", "{": "reading the test run"} {
+	for text, want := range map[string]string{"": "reading the test run: EOF", "{}": "either a candidate, the name", "{": "reading the test run"} {
 		_, err := process(t, Subcommand).run(t.Context(), []byte(text), "a", long)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

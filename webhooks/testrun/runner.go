@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/lru"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -123,7 +125,8 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 		if deleted == "" {
 			run.Candidate = wanted.DeepCopy() // trim modifies it
 		}
-		finding, err = r.lookUpOrRun(ctx, &run, false)
+		name := r.complete(&run)
+		finding, err = r.lookUpOrRun(ctx, &run, name, false)
 	}
 	if err != nil {
 		return nil, err
@@ -184,6 +187,11 @@ func (r *Runner) checkMatch(object *v1alpha1.RegoPolicy) *Finding {
 
 // Run runs a test run that no request waits for. One runs at a time, so that slots remain for requests.
 func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
+	name := r.complete(run)
+	return r.alone(ctx, run, name)
+}
+
+func (r *Runner) alone(ctx context.Context, run *Run, name string) (*Finding, error) {
 	select {
 	case r.background <- struct{}{}:
 		defer func() { <-r.background }()
@@ -192,14 +200,43 @@ func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errOverdue)
 	defer cancel()
-	return r.lookUpOrRun(ctx, run, true)
+	return r.lookUpOrRun(ctx, run, name, true)
+}
+
+// startsAgain is how often, and after which time, a child that could not be run is run again for a module.
+var startsAgain = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 5}
+
+// Parse returns the errors of a module, [engine.CompileErrors], which a child with limited memory parses; nil if there are none. It is for
+// [engine.ParseApart].
+func (r *Runner) Parse(m engine.Module) error {
+	var finding *Finding
+	err := retry.OnError(startsAgain, func(error) bool { return true }, func() (err error) {
+		finding, err = r.alone(context.Background(), &Run{Module: &m}, m.Name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var errs engine.CompileErrors
+	for _, p := range finding.Problems {
+		errs = append(errs, engine.CompileError{File: p.File, Row: p.Line, Col: p.Column, Message: p.Message})
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs
+}
+
+// complete adds what a test run depends on and removes the rest. It returns the name of the tested policy.
+func (r *Runner) complete(run *Run) string {
+	name := run.trim()
+	run.Others = r.others(run)
+	return name
 }
 
 // lookUpOrRun returns the cached finding, or runs the test run until the deadline of the context. An exceeded limit is cached only
 // if the time was the full limit: the time for a request varies.
-func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, unhurried bool) (*Finding, error) {
-	name := run.trim()
-	run.Others = r.others(run)
+func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, name string, unhurried bool) (*Finding, error) {
 	text, err := json.Marshal(run)
 	if err != nil {
 		return nil, err

@@ -280,3 +280,46 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+// A stored policy that no webhook has seen may have any text.
+func TestRunnerParsesInAChild(t *testing.T) {
+	if depth.Raced {
+		t.Skip("the race detector needs more memory than a test run may use; make test-deep runs this package without it")
+	}
+	limited(t)
+	s := newFixture(t, Subcommand, long)
+	module := func(text string) engine.Module {
+		return engine.Module{Name: "a/a.rego", Source: "package a\n\n" + text}
+	}
+	repeated := func(unit string) string { return strings.Repeat(unit, (120<<10)/len(unit)) }
+	tooLarge := "a/a.rego: its rehearsal needs more than 256 MiB of memory; last step: parsing"
+	for name, tc := range map[string]struct{ text, want string }{
+		"one that is valid":          {"x := [" + repeated("1, ") + "1]", ""},
+		"one with an error":          {"x := 1\n\ny := ]", "a/a.rego:5:6: unexpected ] token"},
+		"open template strings":      {"x := " + repeated(`$"{`), tooLarge},
+		"strings between":            {"x := " + repeated(`$"}{`), tooLarge},
+		"escapes":                    {`x := "` + repeated(`\q`), tooLarge},
+		"characters that may not be": {"# " + repeated("\x00"), tooLarge},
+		"operators without operands": {"x if {" + repeated("1/;"), tooLarge},
+		"annotations of one key":     {"# METADATA\n" + repeated("# title: a\n") + "x := 1", tooLarge},
+	} {
+		got := ""
+		if err := s.Parse(module(tc.text)); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tc.want) || tc.want == "" && got != "" {
+			t.Errorf("%s: got %.200q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestRunnerParsesAgain(t *testing.T) {
+	s := newFixture(t, Subcommand, long)
+	once := t.TempDir() + "/once"
+	s.Process.Command = []string{"/bin/sh", "-c", fmt.Sprintf(`mkdir %s && exit 1; exec %s "$@"`, once, s.Process.Command[0]), "sh", Subcommand}
+	err := s.Parse(engine.Module{Name: "a/a.rego", Source: "package a\n\nx := ]"})
+	if err == nil || !strings.Contains(err.Error(), "unexpected ] token") {
+		t.Errorf("got %v", err)
+	}
+	s.counts(t, map[string]int{resultError: 1, resultRefused: 1})
+}
