@@ -2,8 +2,10 @@
 # Prints how to run the tests that look at more in depth or are left to a run without the race detector, of each package only these, a
 # command a line: deep.sh go test -count=1 ... A test is one of them if it asks the package depth, or names a function that does; where
 # that is asked outside functions, all tests of the package are. Of the packages of the variable WHOLE all tests are run. In any case
-# SALLYPORT_TEST_DEEP is the expression for the tests that are in depth, for again.sh.
+# SALLYPORT_TEST_DEEP is the expression for the tests that are in depth, for again.sh, and SALLYPORT_TEST_DAY the day of the year, which
+# a second run then has too.
 set -euo pipefail
+day=$(date -u +%-j)
 
 grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Every\|Of\|OneDayIn\|Only\|Unraced\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
 	tests=$(cat "$package"/*_test.go | awk '
@@ -29,5 +31,5 @@ grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Every\|Of\|OneDayIn\|Only
 	*" sallyport.dev/sallyport/${package#./} "*) run=. ;;
 	*) run=$tests ;;
 	esac
-	echo "SALLYPORT_TEST_DEEP=$tests" "$@" "-run=$run" "$package"
+	echo "SALLYPORT_TEST_DEEP=$tests" "SALLYPORT_TEST_DAY=$day" "$@" "-run=$run" "$package"
 done
