@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -94,9 +96,47 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VSphereTemplate{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(r.templatesOfServer), builder.WithPredicates(usableAgain)).
 		WatchesRawSource(source.Channel(r.ended, &handler.EnqueueRequestForObject{})).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
+}
+
+// usableAgain passes updates of a VSphereServer after which what failed before may work: its spec has changed, or it has become ready.
+var usableAgain = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false }, // with the VSphereTemplates, at the start
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, was := e.ObjectOld.(*v1alpha1.VSphereServer)
+		now, is := e.ObjectNew.(*v1alpha1.VSphereServer)
+		return was && is && (before.Generation != now.Generation || !isReady(before) && isReady(now))
+	},
+}
+
+func isReady(s *v1alpha1.VSphereServer) bool {
+	return meta.IsStatusConditionTrue(s.Status.Conditions, string(v1alpha1.ConditionReady))
+}
+
+// templatesOfServer returns requests for the VSphereTemplates of a VSphereServer, whose errors are retried now.
+func (r *Reconciler) templatesOfServer(ctx context.Context, server client.Object) (requests []reconcile.Request) {
+	var all v1alpha1.VSphereTemplateList
+	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "finding the VSphereTemplates of a VSphereServer", "server", server.GetName())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range all.Items {
+		t := &all.Items[i]
+		if t.Spec.ServerRef.Name != server.GetName() {
+			continue
+		}
+		for _, p := range r.places(t) {
+			delete(r.due, p.key)
+		}
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(t)})
+	}
+	return requests
 }
 
 // Reconcile advances the templates of one VSphereTemplate.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -261,6 +262,56 @@ func TestImportFails(t *testing.T) {
 }
 
 // A failure domain that is taken out loses its templates; one that only has another name keeps them.
+// A VSphereTemplate does not wait for the next retry when its VSphereServer was corrected or has become ready again.
+func TestServerThatCanBeUsedAgain(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	down := true
+	p.r.Stores = func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) {
+		if down {
+			return nil, runtime.NewUnavailable(nil, "vCenter does not answer")
+		}
+		return store{p.folders, p.call}, nil
+	}
+	for range 20 { // until it waits for minutes
+		_, err := p.pass()
+		must(t, err)
+		p.now = p.now.Add(time.Minute)
+	}
+	p.ready(t, metav1.ConditionUnknown, v1alpha1.ReasonRuntimeUnavailable, "vCenter does not answer")
+	down = false
+	server := func(name string, generation int64, status metav1.ConditionStatus) *v1alpha1.VSphereServer {
+		s := &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: generation}}
+		s.Status.Conditions = []metav1.Condition{v1alpha1.ConditionReady.Condition(status, v1alpha1.ReasonConnected, generation, "")}
+		return s
+	}
+	mine := p.template().Spec.ServerRef.Name
+	for name, tc := range map[string]struct {
+		before, now *v1alpha1.VSphereServer
+		want        int
+	}{
+		"still not ready": {server(mine, 1, metav1.ConditionFalse), server(mine, 1, metav1.ConditionFalse), 0},
+		"ready as before": {server(mine, 1, metav1.ConditionTrue), server(mine, 1, metav1.ConditionTrue), 0},
+		"another":         {server("other", 1, metav1.ConditionFalse), server("other", 1, metav1.ConditionTrue), 0},
+		"another spec":    {server(mine, 1, metav1.ConditionFalse), server(mine, 2, metav1.ConditionFalse), 1},
+		"ready again":     {server(mine, 1, metav1.ConditionFalse), server(mine, 1, metav1.ConditionTrue), 1},
+	} {
+		_, err := p.pass()
+		must(t, err)
+		p.r.due = map[string]time.Time{keyOf(p.template().UID, folder): p.now.Add(time.Minute)}
+		requested := 0
+		if usableAgain.Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.now}) {
+			requested = len(p.r.templatesOfServer(t.Context(), tc.now))
+		}
+		if requested != tc.want || len(p.r.due) != 1-tc.want {
+			t.Errorf("%s: %d requests, and retries at %v; want %d requests", name, requested, p.r.due, tc.want)
+		}
+	}
+	delete(p.r.due, keyOf(p.template().UID, folder))
+	p.settle(t)
+	p.has(t, name+"=1", 0)
+}
+
 func TestFailureDomainsComeAndGo(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	p.create(t)
