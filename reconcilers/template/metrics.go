@@ -35,6 +35,9 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Buckets: []float64{1, 10, 60, 300, 900, 1800, 3600, 7200, 10800},
 		}, []string{"result"}),
 	}
+	for _, result := range []string{succeeded, failed} { // a counter that appears with 1 has not increased for Prometheus
+		m.swaps.WithLabelValues(result)
+	}
 	registry.MustRegister(m.swaps, m.imports)
 	return m
 }

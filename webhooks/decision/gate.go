@@ -27,8 +27,8 @@ type FactSource interface {
 type Recorder interface {
 	// Record keeps a decision and the response made from it.
 	Record(d *Decision, response *admissionv1.AdmissionResponse)
-	// Checked counts a decision that was evaluated a second time on the whole input, and whether both results are the same.
-	Checked(policy string, same bool)
+	// Checked counts a decision that was evaluated a second time on the whole input. The difference is "" if both results are the same.
+	Checked(policy, difference string)
 }
 
 // Gate evaluates policies. It is safe for concurrent use.

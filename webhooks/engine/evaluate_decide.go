@@ -20,9 +20,9 @@ type Input struct {
 	Request Value
 	// Now is the time of the decision; the policy sees it in UTC with nine digits of a second.
 	Now time.Time
-	// Checked is called, if set, with whether the optimized evaluation gave the same result as evaluating the whole input. Few
-	// decisions are checked.
-	Checked func(policy string, same bool)
+	// Checked is called, if set, with "" if the optimized evaluation gave the same result as evaluating the whole input, and otherwise with
+	// both results. Few decisions are checked.
+	Checked func(policy, difference string)
 	// VerdictOnly skips the outcome, for callers that do not act on it.
 	VerdictOnly bool
 	// Enter waits for a place among the evaluations of the same user. The engine calls leave when an evaluation has ended, which

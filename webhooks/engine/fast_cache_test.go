@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const silentPolicy = `valid_input if is_object(input.request)
@@ -179,17 +181,18 @@ func TestKeysTellProjectionsApart(t *testing.T) {
 func TestChecksFindOut(t *testing.T) {
 	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if input.request.x == 1\n"))
 	acceleratorOf(t, p).read.members["request"] = &projection{} // as if x were not read
-	var heard []bool
+	var heard []string
 	in, _ := asks(`{"x": 1}`, nil)()
-	in.Checked = func(policy string, same bool) { heard = append(heard, same && policy == "p") }
+	in.Checked = func(policy, difference string) { heard = append(heard, policy+": "+difference) }
 	for range 2 {
 		d, err := p.Decide(t.Context(), in, nil)
 		if err != nil || len(d.Warnings) != 1 {
 			t.Errorf("got %+v, %v", d, err)
 		}
 	}
-	if len(heard) != 1 || heard[0] {
-		t.Errorf("heard %v", heard)
+	want := []string{`p: on the part that is read: [null,null,null,null]; on the whole input: [null,["w"],null,null]`}
+	if diff := cmp.Diff(want, heard); diff != "" {
+		t.Errorf("heard (-want +got):\n%s", diff)
 	}
 }
 
@@ -198,10 +201,10 @@ func TestChecksAgree(t *testing.T) {
 	acceleratorOf(t, p)
 	checks := 0
 	in, _ := asks(`{"branch": "n", "book": "b"}`, nil)()
-	in.Checked = func(_ string, same bool) {
+	in.Checked = func(_, difference string) {
 		checks++
-		if !same {
-			t.Error("there is a difference")
+		if difference != "" {
+			t.Error("there is a difference: " + difference)
 		}
 	}
 	for range 2 * checkedShare {
@@ -236,14 +239,14 @@ func TestWhatACheckCompares(t *testing.T) {
 	}
 	for i, a := range answers {
 		for j, b := range answers {
-			if got := agree(a.d, a.err, b.d, b.err); got != (i == j) {
-				t.Errorf("%+v and %+v agree: %t", a, b, got)
+			if got := difference(a.d, a.err, b.d, b.err); (got == "") != (i == j) {
+				t.Errorf("%+v and %+v: difference %q", a, b, got)
 			}
 		}
 	}
 	mostCached := &Decision{Way: Cached, Facts: map[string]Fact{"f": {}}} // which say how, and not what
-	if !agree(&Decision{}, nil, mostCached, nil) {
-		t.Error("a way makes a difference")
+	if got := difference(&Decision{}, nil, mostCached, nil); got != "" {
+		t.Errorf("a way makes a difference: %s", got)
 	}
 }
 
@@ -253,7 +256,7 @@ func TestACheckThatTakesTooLongIsNone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	in, _ := asks(`{"x": 2}`, nil)()
-	in.Checked = func(string, bool) { t.Error("it was heard of") }
+	in.Checked = func(string, string) { t.Error("it was heard of") }
 	d, err := acceleratorOf(t, p).check(ctx, admit, in, nil, &Decision{Way: Cached}, nil)
 	if err != nil || d.Way != Cached || acceleratorOf(t, p).disabled.Load() {
 		t.Errorf("got %+v, %v", d, err)

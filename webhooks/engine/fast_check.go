@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -20,31 +20,37 @@ func (a *accelerated) check(
 	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
 		return fast, fastErr
 	}
-	same := agree(fast, fastErr, slow, slowErr)
+	differs := difference(fast, fastErr, slow, slowErr)
 	if in.Checked != nil {
-		in.Checked(a.name, same)
+		in.Checked(a.name, differs)
 	}
-	if same {
+	if differs == "" {
 		return fast, fastErr
 	}
 	a.disabled.Store(true)
 	return slow, slowErr
 }
 
-// agree reports whether two results are the same decision, or the same failure.
-func agree(a *Decision, errA error, b *Decision, errB error) bool {
-	if errA != nil || errB != nil {
-		return errA != nil && errB != nil && errA.Error() == errB.Error()
+// mostShown limits how many bytes of a result are shown.
+const mostShown = 2 << 10
+
+// difference returns "" if two results are the same decision, or the same failure, and otherwise shows both.
+func difference(fast *Decision, fastErr error, slow *Decision, slowErr error) string {
+	part, whole := shown(fast, fastErr), shown(slow, slowErr)
+	if part == whole {
+		return ""
 	}
-	texts := make([][]byte, 2)
-	for i, d := range []*Decision{a, b} {
-		text, err := json.Marshal([]any{d.Denials, d.Warnings, d.Patches, d.Outcome})
-		if err != nil {
-			return false
+	return fmt.Sprintf("on the part that is read: %.*s; on the whole input: %.*s", mostShown, part, mostShown, whole)
+}
+
+func shown(d *Decision, err error) string {
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal([]any{d.Denials, d.Warnings, d.Patches, d.Outcome}); err == nil {
+			return string(text)
 		}
-		texts[i] = text
 	}
-	return bytes.Equal(texts[0], texts[1])
+	return "error: " + err.Error()
 }
 
 // unfinished reports whether a failure does not depend on the input.

@@ -142,8 +142,8 @@ func TestAnErrorIsNotLostWithWhatIsNotRead(t *testing.T) {
 			in := Input{Request: Text([]byte(`{"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}], "equal": false, "object": true}`)), VerdictOnly: true}
 			want, wantErr := p.evaluateRules(t.Context(), admit, in, nil, Value.orNull)
 			got, gotErr := p.evaluateRules(t.Context(), admit, in, nil, acceleratorOf(t, p).read.project)
-			if !agree(got, gotErr, want, wantErr) {
-				t.Errorf("got %+v %v, and on the whole input %+v %v", got, gotErr, want, wantErr)
+			if differs := difference(got, gotErr, want, wantErr); differs != "" {
+				t.Error(differs)
 			}
 			wantCause(t, gotErr, EvaluationFailed, "conflict")
 		})

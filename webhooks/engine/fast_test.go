@@ -250,7 +250,7 @@ func inEveryWay(t *testing.T, seed int, change func(*Policy), counts map[string]
 		} {
 			same := true
 			in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
-			in.Checked = func(_ string, agreed bool) { same = same && agreed }
+			in.Checked = func(_, difference string) { same = same && difference == "" }
 			d, err := p.Decide(t.Context(), in, sharing{facts: facts})
 			got, gotErr := outcomeOf(d, err)
 			if !same || !slices.Equal(got, want) || gotErr != wantErr {

@@ -79,9 +79,9 @@ func FuzzDecision(f *testing.F) {
 			"on decoded JSON": {Request: mustValue(t, request)},
 		} {
 			in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
-			in.Checked = func(_ string, same bool) {
-				if !same {
-					t.Error("a check found a difference")
+			in.Checked = func(_, difference string) {
+				if difference != "" {
+					t.Error("a check found a difference: " + difference)
 				}
 			}
 			d, err := c.policy.Decide(t.Context(), in, sharing{facts: map[string]any{"list": list, "one": one}})

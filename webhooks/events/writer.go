@@ -103,6 +103,9 @@ func NewWriter(to Recorder, registry prometheus.Registerer, limits Limits) *Writ
 		Name: "sallyport_untold_events_total",
 		Help: "Requests whose denials or overrides were not written as events, by reason: unproven (the object differs from the review) or busy.",
 	}, []string{"reason"})}
+	for _, reason := range []string{unproven, busy} { // a counter that appears with 1 has not increased for Prometheus
+		w.dropped.WithLabelValues(reason)
+	}
 	registry.MustRegister(w.dropped)
 	for _, l := range []**readQueue{&w.denied, &w.admitted} {
 		*l = &readQueue{fair.NewBuffer[*pendingEvents](int(limits.Pending), limits.Pending), rate.NewLimiter(limits.Rate, limits.Burst)}

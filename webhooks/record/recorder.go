@@ -29,6 +29,7 @@ type Recorder struct {
 	events  *events.Writer // nil writes no events
 	evicted func(pod types.NamespacedName)
 	lost    func(cause error)
+	differs func(policy, difference string)
 	minute  rate.Sometimes // limits calls of lost
 	denied  bool
 	out     io.Writer
@@ -85,8 +86,17 @@ func (r *Recorder) Close(patience time.Duration) {
 	}
 }
 
+// OnDifference sets the function that is called with the two results if a decision on a part of the input differs from that on the whole
+// input. It must not block. Call OnDifference before the first request.
+func (r *Recorder) OnDifference(report func(policy, difference string)) { r.differs = report }
+
 // Checked implements decision.Recorder.
-func (r *Recorder) Checked(policy string, same bool) { r.metrics.countCheck(policy, same) }
+func (r *Recorder) Checked(policy, difference string) {
+	r.metrics.countCheck(policy, difference == "")
+	if difference != "" && r.differs != nil {
+		r.differs(policy, difference)
+	}
+}
 
 // Record implements decision.Recorder.
 func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionResponse) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -77,6 +78,24 @@ func TestLostRecordsAreReported(t *testing.T) {
 	recorder.Close(time.Minute)
 	if lost := testutil.ToFloat64(recorder.metrics.lost); lost != 3 || len(causes) != 1 || !errors.Is(causes[0], full) {
 		t.Errorf("%v records are lost, reported: %v", lost, causes)
+	}
+}
+
+// Whoever is to report the bug sees both results.
+func TestDifferencesAreReported(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	recorder := NewRecorder(registry, nil, false)
+	var reported []string
+	recorder.OnDifference(func(policy, difference string) { reported = append(reported, policy+": "+difference) })
+	recorder.Checked("p", "")
+	recorder.Checked("p", "on the part that is read: 1; on the whole input: 2")
+	if diff := cmp.Diff([]string{"p: on the part that is read: 1; on the whole input: 2"}, reported); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+	for result, want := range map[string]float64{"same": 1, "differs": 1} {
+		if got := testutil.ToFloat64(recorder.metrics.checks.WithLabelValues("p", result)); got != want {
+			t.Errorf("%s: counted %v times", result, got)
+		}
 	}
 }
 

@@ -39,11 +39,27 @@ func Register(gate *decision.Gate, registry prometheus.Registerer, handle func(p
 	}
 }
 
+// Causes for which requests are rejected, as labels.
+const (
+	notAReview = "not_a_review"
+	tooLarge   = "too_large"
+	slow       = "slow"
+	unreadable = "unreadable"
+	busy       = "busy"
+	noPolicies = "no_policies"
+	panicked   = "panic"
+)
+
 func newRejected(registry prometheus.Registerer) *prometheus.CounterVec {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sallyport_rejected_reviews_total",
 		Help: "HTTP requests answered with an HTTP error instead of a decision, by cause.",
 	}, []string{"webhook", "cause"})
+	for _, cause := range []string{notAReview, tooLarge, slow, unreadable, busy, noPolicies, panicked} {
+		for _, webhook := range []string{decision.Validating, decision.Mutating} { // a counter that appears with 1 has not increased for Prometheus
+			rejected.WithLabelValues(webhook, cause)
+		}
+	}
 	registry.MustRegister(rejected)
 	return rejected
 }
@@ -88,7 +104,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer.Response = h.answer(r.Context(), &decision.Question{Endpoint: h.endpoint, Only: h.only(r), Review: review})
 	}
 	if answer.Response == nil {
-		h.reject(w, http.StatusServiceUnavailable, "no_policies", decision.ErrNoPolicies)
+		h.reject(w, http.StatusServiceUnavailable, noPolicies, decision.ErrNoPolicies)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -108,17 +124,17 @@ func (h *handler) only(r *http.Request) string {
 
 // rejectUnread maps an error of reading or decoding to its status code and cause.
 func (h *handler) rejectUnread(w http.ResponseWriter, err error) {
-	code, cause := http.StatusBadRequest, "not_a_review"
-	var tooLarge *http.MaxBytesError
+	code, cause := http.StatusBadRequest, notAReview
+	var exceeded *http.MaxBytesError
 	switch {
 	case errors.Is(err, errBusy):
-		code, cause = http.StatusServiceUnavailable, "busy"
-	case errors.As(err, &tooLarge):
-		cause = "too_large"
+		code, cause = http.StatusServiceUnavailable, busy
+	case errors.As(err, &exceeded):
+		cause = tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		code, cause = http.StatusRequestTimeout, "slow"
+		code, cause = http.StatusRequestTimeout, slow
 	case errors.Is(err, errUnread):
-		cause = "unreadable"
+		cause = unreadable
 	}
 	h.reject(w, code, cause, err)
 }
@@ -132,7 +148,7 @@ func (h *handler) reject(w http.ResponseWriter, code int, cause string, err erro
 // recoverPanic answers HTTP 500 after a panic outside any policy, instead of closing the connection.
 func (h *handler) recoverPanic(w http.ResponseWriter) {
 	if p := recover(); p != nil {
-		h.rejected.WithLabelValues(h.endpoint, "panic").Inc()
+		h.rejected.WithLabelValues(h.endpoint, panicked).Inc()
 		h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))
 		http.Error(w, "internal error; the log has the stack", http.StatusInternalServerError)
 	}

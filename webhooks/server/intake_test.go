@@ -46,7 +46,16 @@ func served(t *testing.T) (registry *prometheus.Registry, begin func(url string,
 func checkRejected(t *testing.T, registry *prometheus.Registry, cause string) {
 	t.Helper()
 	const name = "sallyport_rejected_reviews_total"
-	want := fmt.Sprintf("# HELP %[1]s HTTP requests answered with an HTTP error instead of a decision, by cause.\n# TYPE %[1]s counter\n%[1]s{cause=%[2]q,webhook=%[3]q} 1\n", name, cause, decision.Validating)
+	want := fmt.Sprintf("# HELP %[1]s HTTP requests answered with an HTTP error instead of a decision, by cause.\n# TYPE %[1]s counter\n", name)
+	for _, of := range []string{busy, noPolicies, notAReview, panicked, slow, tooLarge, unreadable} {
+		for _, webhook := range []string{decision.Mutating, decision.Validating} {
+			times := 0
+			if of == cause && webhook == decision.Validating {
+				times = 1
+			}
+			want += fmt.Sprintf("%s{cause=%q,webhook=%q} %d\n", name, of, webhook, times)
+		}
+	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
 		t.Error(err)
 	}

@@ -3,6 +3,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -105,6 +106,9 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	recorder := record.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
 	recorder.WriteEvents(events.NewWriter(mgr.GetEventRecorder(eventSource), ctrlmetrics.Registry, events.DefaultLimits))
 	recorder.OnLost(func(cause error) { mgr.GetLogger().WithName("records").Error(cause, "decision records are lost") })
+	recorder.OnDifference(func(policy, difference string) {
+		mgr.GetLogger().WithName("policies").Error(errors.New(difference), "a decision on a part of the input differs from that on the whole input", "policy", policy)
+	})
 	defer recorder.Close(recordsPatience)
 	if err := o.addDrains(mgr, recorder); err != nil {
 		return err
