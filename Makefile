@@ -136,6 +136,11 @@ test-cdi: ## Have images imported, used and deleted by the real controllers of C
 	$(GO) run ./test/env/build -cdi
 	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
 
+# The libraries of Argo CD and Flux have dependencies of their own, in a go.mod beside the program that uses them; 20 minutes the first time.
+.PHONY: test-gitops
+test-gitops: control-plane ## Apply and compare Sallyport's objects with the libraries of Argo CD and Flux, which it builds first
+	$(gotest) -tags=$(tags),gitops -count=1 -v -run '^TestGitOps$$' ./test/vcenter
+
 # KubeVirt has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag kubevirt.
 .PHONY: test-kubevirt
 test-kubevirt: ## Run machines with the real virt-api and virt-controller of KubeVirt, which it builds first
