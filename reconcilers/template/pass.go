@@ -269,12 +269,14 @@ func (p *place) recordError(r *Reconciler, err error) {
 	r.due[p.key] = r.Now().Add(p.again)
 }
 
-// backingOff reports whether the last error was too recent to retry. A changed spec is retried at once.
+// backingOff reports whether the last error was too recent to retry. A changed spec, or a VSphereServer that
+// can be used again, is retried at once.
 func (r *Reconciler) backingOff(p *place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ready := v1alpha1.ConditionReady.In(p.status.Conditions)
-	if ready == nil || ready.ObservedGeneration != p.generation {
+	if r.usable[p.key] || ready == nil || ready.ObservedGeneration != p.generation {
+		delete(r.usable, p.key)
 		delete(r.due, p.key)
 		r.retries.Forget(p.key)
 		return false

@@ -73,13 +73,14 @@ type Reconciler struct {
 
 	mu        sync.Mutex
 	due       map[string]time.Time // when a failure domain with an error is retried
+	usable    map[string]bool      // failure domains that are retried at once, whatever a pass under way still records
 	heldSince map[string]time.Time // since when a failure domain holds back a swap of names
 }
 
 func (r *Reconciler) init() {
 	r.once.Do(func() {
 		r.jobs, r.ended = newJobs(), make(chan event.GenericEvent, 64)
-		r.due, r.heldSince = map[string]time.Time{}, map[string]time.Time{}
+		r.due, r.usable, r.heldSince = map[string]time.Time{}, map[string]bool{}, map[string]time.Time{}
 		r.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	})
 }
@@ -132,7 +133,7 @@ func (r *Reconciler) templatesOfServer(ctx context.Context, server client.Object
 			continue
 		}
 		for _, p := range r.places(t) {
-			delete(r.due, p.key)
+			r.usable[p.key] = true
 		}
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(t)})
 	}

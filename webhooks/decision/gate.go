@@ -124,7 +124,7 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	share := q.Review.User()
 	in.Enter = func(ctx context.Context) (func(), error) { return g.evaluations.Acquire(ctx, share) }
 	if g.recorder != nil {
-		in.Checked = g.recorder.Checked
+		in.Checked = func(policy, difference string) { g.recorder.Checked(policy, d.Review.concealResults(difference)) }
 	}
 	d.evaluateAll(ctx, in, readerFor)
 	d.mergePatches()

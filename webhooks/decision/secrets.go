@@ -19,7 +19,7 @@ const shortestSecret = 4
 // secrets returns the values of the request's Secret, in the forms in which policies put them into messages. The longest come
 // first, so that no part of a value remains.
 func (r *Review) secrets() []string {
-	if r.Request.Kind.Group != "" || r.Request.Kind.Kind != "Secret" {
+	if !r.ofSecret() {
 		return nil
 	}
 	known := map[string]bool{}
@@ -54,6 +54,19 @@ func (r *Review) secrets() []string {
 	}
 	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return all
+}
+
+func (r *Review) ofSecret() bool {
+	return r.Request.Kind.Group == "" && r.Request.Kind.Kind == "Secret"
+}
+
+// concealResults returns a text with results of policies for the log. Of a request with a Secret, whose values are not redacted yet and can
+// be cut off or encoded, nothing is shown.
+func (r *Review) concealResults(text string) string {
+	if text == "" || !r.ofSecret() {
+		return text
+	}
+	return "the results are not shown because the request has a Secret"
 }
 
 // redactSecrets redacts the values of the request's Secret in the results of policies: responses are in audit logs, denials in events and

@@ -79,6 +79,11 @@ func (f *Finding) Has(kind v1alpha1.ConditionReason) bool {
 	return slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Kind == kind })
 }
 
+// unparsed reports whether modules of the candidate may have errors of syntax, or none may be parsed without limits.
+func (f *Finding) unparsed() bool {
+	return f.Has(v1alpha1.ReasonCompileFailed) || f.Has(v1alpha1.ReasonLimitExceeded)
+}
+
 // Refused returns the reasons to reject the candidate, or nil. A missing library is none: it may be created later.
 func (f *Finding) Refused() error {
 	var lines []string

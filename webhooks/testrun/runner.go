@@ -30,6 +30,8 @@ const (
 	maxConcurrent = 2
 	// mostCached limits the cached findings: a dry run and the write after it share one test run.
 	mostCached = 64
+	// mostParsed limits the modules that are known to parse.
+	mostParsed = 1024
 	// minBudget is the shortest time with which a test run starts, and margin is reserved of the deadline for the response.
 	minBudget, margin = 300 * time.Millisecond, 250 * time.Millisecond
 	// backgroundTimeout is the time limit of a test run that no request waits for.
@@ -66,13 +68,14 @@ type Runner struct {
 	slots      chan struct{}
 	background chan struct{} // one at a time that no request waits for
 	found      *lru.Cache    // findings, by the digest of the run
+	parsed     *lru.Cache    // the digests of modules that a child has parsed without an error
 }
 
 // New returns a runner.
 func New(o Options) *Runner {
 	return &Runner{
 		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, maxConcurrent), background: make(chan struct{}, 1),
-		found: lru.New(mostCached),
+		found: lru.New(mostCached), parsed: lru.New(mostParsed),
 	}
 }
 
@@ -126,7 +129,9 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 			run.Candidate = wanted.DeepCopy() // trim modifies it
 		}
 		name := r.complete(&run)
-		finding, err = r.lookUpOrRun(ctx, &run, name, false)
+		if finding, err = r.lookUpOrRun(ctx, &run, name, false); err == nil {
+			r.keepParsed(wanted, finding)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -152,12 +157,22 @@ func decodeDocument(document engine.Value) (*v1alpha1.RegoPolicy, string, error)
 	return wanted, document.Get("deleted").Text(), err
 }
 
+// keepParsed keeps that a child has parsed the modules of a RegoPolicy, so that its request does not wait for another child.
+func (r *Runner) keepParsed(object *v1alpha1.RegoPolicy, found *Finding) {
+	if found.unparsed() {
+		return
+	}
+	for _, m := range object.Spec.Modules {
+		r.parsed.Add(sha256.Sum256([]byte(m.Source)), nil)
+	}
+}
+
 // addRegistration adds to a finding whether the API server would call the policy's webhook.
 func (r *Runner) addRegistration(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
 	if r.Match == nil || object.Spec.Match == nil {
 		return found
 	}
-	if found.Has(v1alpha1.ReasonCompileFailed) || found.Has(v1alpha1.ReasonLimitExceeded) {
+	if found.unparsed() {
 		object = object.DeepCopy()
 		object.Spec.Modules = nil // they must not be parsed in this process, without limits
 	}
@@ -209,6 +224,10 @@ var startsAgain = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 5}
 // Parse returns the errors of a module, [engine.CompileErrors], which a child with limited memory parses; nil if there are none. It is for
 // [engine.ParseApart].
 func (r *Runner) Parse(m engine.Module) error {
+	source := sha256.Sum256([]byte(m.Source))
+	if _, known := r.parsed.Get(source); known {
+		return nil
+	}
 	var finding *Finding
 	err := retry.OnError(startsAgain, func(error) bool { return true }, func() (err error) {
 		finding, err = r.alone(context.Background(), &Run{Module: &m}, m.Name)
@@ -222,6 +241,7 @@ func (r *Runner) Parse(m engine.Module) error {
 		errs = append(errs, engine.CompileError{File: p.File, Row: p.Line, Col: p.Column, Message: p.Message})
 	}
 	if len(errs) == 0 {
+		r.parsed.Add(source, nil)
 		return nil
 	}
 	return errs

@@ -2,6 +2,7 @@ package testrun
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -322,4 +323,29 @@ func TestRunnerParsesAgain(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s.counts(t, map[string]int{resultError: 1, resultRefused: 1})
+}
+
+// A request does not wait for another child to parse what its own has parsed. A request that changes only the match has none.
+func TestRunnerKnowsWhatItRehearsed(t *testing.T) {
+	matched := toy("b")
+	s := newFixture(t, Subcommand, long, matched)
+	candidate, match := toy("a"), matched.DeepCopy()
+	match.Spec.Modules, match.Spec.Tests = nil, nil
+	broken := toy("c", "x := ]")
+	for _, object := range []*v1alpha1.RegoPolicy{candidate, match, broken} {
+		if got, err := s.asks(t.Context(), t, object); err != nil {
+			t.Fatalf("%s, %v", got, err)
+		}
+	}
+	for object, want := range map[*v1alpha1.RegoPolicy]bool{candidate: true, matched: false, broken: false} {
+		for _, m := range object.Spec.Modules {
+			if _, known := s.parsed.Get(sha256.Sum256([]byte(m.Source))); known != want {
+				t.Errorf("%s is known to parse: %t, want %t", m.Name, known, want)
+			}
+		}
+	}
+	s.background <- struct{}{} // another run is under way, for which Parse does not wait
+	if err := s.Parse(engine.Module{Name: "a", Source: candidate.Spec.Modules[0].Source}); err != nil {
+		t.Error(err)
+	}
 }
