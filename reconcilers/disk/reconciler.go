@@ -53,8 +53,6 @@ type Reconciler struct {
 	Now      func() time.Time
 	// Volumes is a kind of objects in this cluster that implement disks. Nil if there is none.
 	Volumes client.Object
-	// DiskOf returns the VirtualDisk that an object of that kind implements, or an empty name.
-	DiskOf func(client.Object) types.NamespacedName
 	// Poll is the interval at which a busy runtime is observed. Default 2 s.
 	Poll time.Duration
 }
@@ -62,7 +60,7 @@ type Reconciler struct {
 // SetupWithManager registers the reconciler, and the index of disks by the machine that has them.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := watch.Index(mgr, &v1alpha1.VirtualDisk{}, map[string]client.IndexerFunc{
-		v1alpha1.FieldDiskHolder: holderKeys, byImage: imageKeys,
+		v1alpha1.FieldDiskHolder: holderKeys, byID: idKeys, byImage: imageKeys,
 	}); err != nil {
 		return err
 	}
@@ -117,12 +115,19 @@ func holderKeys(o client.Object) []string {
 	return nil
 }
 
-// disksOfVolume returns a request for the disk that an object implements.
-func (r *Reconciler) disksOfVolume(_ context.Context, o client.Object) []reconcile.Request {
-	if d := r.DiskOf(o); d.Name != "" {
-		return []reconcile.Request{{NamespacedName: d}}
+// byID indexes disks by their ID on the runtime.
+const byID = "id"
+
+func idKeys(o client.Object) []string {
+	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.DiskID != "" {
+		return []string{d.Status.DiskID}
 	}
 	return nil
+}
+
+// disksOfVolume returns a request for the disk that an object implements.
+func (r *Reconciler) disksOfVolume(ctx context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests(ctx, r.Client, &v1alpha1.VirtualDiskList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{byID: o.GetName()})
 }
 
 func (r *Reconciler) disksOfMachine(ctx context.Context, vm client.Object) []reconcile.Request {

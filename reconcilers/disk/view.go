@@ -63,6 +63,8 @@ func (r *Reconciler) reconcile(ctx context.Context, l *view) error {
 	case l.seen.InFlight:
 	case l.imageDiffers():
 		return l.correctImage(ctx, r.Live)
+	case l.seen.Exists && l.seen.Owned:
+		l.ensureDisk(ctx)
 	case l.seen.Exists && !small:
 		l.record()
 		if !l.seen.Copying {

@@ -74,8 +74,12 @@ func (t *Turn) Observe(ctx context.Context) (runtime.Observation, error) {
 
 func (t *Turn) observe(ctx context.Context) {
 	t.observed = &observation{}
+	var m runtime.Machine
 	if t.observed.rt, t.observed.err = t.Runtimes(ctx, t.VM); t.observed.err == nil {
-		t.observed.seen, t.observed.err = t.observed.rt.Observe(ctx, runtime.MachineOf(t.VM))
+		m, t.observed.err = t.machine(ctx, t.Client, true)
+	}
+	if t.observed.err == nil {
+		t.observed.seen, t.observed.err = t.observed.rt.Observe(ctx, m)
 	}
 }
 
@@ -95,47 +99,62 @@ func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 
 // Call calls the runtime. The caller has checked with [Turn.Unchanged].
 func (t *Turn) Call(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
-	m := runtime.MachineOf(t.VM)
-	if !t.VM.DeletionTimestamp.IsZero() && t.observed != nil && t.observed.rt != nil {
-		disks, err := t.disks(ctx)
-		if err != nil {
-			return err
-		}
-		m.Disks = disks
+	m, err := t.machine(ctx, t.Live, t.mayHaveDisks())
+	if err != nil {
+		return err
 	}
 	t.sent = true
-	err := call(ctx, m)
+	err = call(ctx, m)
 	t.sent = err == nil
 	return err
 }
 
-// disks reads the VirtualDisks live that are attached to the machine according to their status or to the observation.
-// Of the latter, a disk that does not exist, has another UID or is attached to another machine is left out: only a
-// mark on the instance names it.
-func (t *Turn) disks(ctx context.Context) (all []runtime.Disk, err error) {
-	if !runtime.Can[runtime.Disks](t.observed.rt) {
-		return nil, nil
+// machine returns the machine for a call of the runtime, with its VirtualDisks. To observe it, these may be read from the cache: what a
+// moment ago was recorded for it is attached once more, which changes nothing, and what is detached is read live.
+func (t *Turn) machine(ctx context.Context, from client.Reader, withDisks bool) (m runtime.Machine, err error) {
+	m = runtime.MachineOf(t.VM)
+	if withDisks && t.observed != nil && t.observed.rt != nil && runtime.Can[runtime.Disks](t.observed.rt) {
+		m.Disks, err = t.disks(ctx, from)
 	}
+	return m, err
+}
+
+// mayHaveDisks spares the live reads for machines without disks.
+func (t *Turn) mayHaveDisks() bool {
+	return !t.VM.DeletionTimestamp.IsZero() || len(t.VM.BlockDevices()) > 0 || len(t.VM.Status.Disks) > 0
+}
+
+// disks reads the VirtualDisks that are attached to the machine according to their status, and those that its spec or the observation names
+// and that are attached to no other machine.
+func (t *Turn) disks(ctx context.Context, from client.Reader) (all []runtime.Disk, err error) {
 	var held v1alpha1.VirtualDiskList
-	err = t.Live.List(ctx, &held, client.InNamespace(t.key.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: t.key.Name})
+	err = from.List(ctx, &held, client.InNamespace(t.key.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: t.key.Name})
 	if err != nil {
 		return nil, fmt.Errorf("listing the VirtualDisks of VirtualMachine %s: %w", t.key, err)
 	}
 	for i := range held.Items {
-		if d := runtime.DiskOf(&held.Items[i]); d.Holder == t.VM.UID {
-			all = append(all, d)
+		if d := &held.Items[i]; d.Status.AttachedTo.UID == t.VM.UID && !d.StatusOfAnother() {
+			all = append(all, runtime.DiskOf(d))
+		}
+	}
+	add := func(on v1alpha1.AttachedDisk) error {
+		if slices.ContainsFunc(all, func(d runtime.Disk) bool { return d.Name == on.Name }) {
+			return nil
+		}
+		d, err := t.disk(ctx, from, on)
+		if err == nil && d != nil {
+			all = append(all, *d)
+		}
+		return err
+	}
+	for _, ref := range t.VM.BlockDevices() {
+		if err := add(v1alpha1.AttachedDisk{Name: ref.Name}); err != nil {
+			return nil, err
 		}
 	}
 	for _, on := range t.observed.seen.Disks {
-		if slices.ContainsFunc(all, func(d runtime.Disk) bool { return d.UID == on.UID }) {
-			continue
-		}
-		d, err := t.Disk(ctx, on)
-		if err != nil {
+		if err := add(on); err != nil {
 			return nil, err
-		}
-		if d != nil {
-			all = append(all, *d)
 		}
 	}
 	return all, nil
@@ -144,14 +163,18 @@ func (t *Turn) disks(ctx context.Context) (all []runtime.Disk, err error) {
 // Disk reads an observed disk's VirtualDisk live. It returns nil if no VirtualDisk has that name and UID, or if its
 // status says that it is attached to another machine.
 func (t *Turn) Disk(ctx context.Context, on v1alpha1.AttachedDisk) (*runtime.Disk, error) {
+	return t.disk(ctx, t.Live, on)
+}
+
+func (t *Turn) disk(ctx context.Context, from client.Reader, on v1alpha1.AttachedDisk) (*runtime.Disk, error) {
 	d := &v1alpha1.VirtualDisk{}
-	err := t.Live.Get(ctx, types.NamespacedName{Namespace: t.key.Namespace, Name: on.Name}, d)
+	err := from.Get(ctx, types.NamespacedName{Namespace: t.key.Namespace, Name: on.Name}, d)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading VirtualDisk %s: %w", on.Name, err)
-	case d.UID != on.UID, d.Status.AttachedTo != nil && d.Status.AttachedTo.UID != t.VM.UID:
+	case on.UID != "" && d.UID != on.UID, d.StatusOfAnother(), d.Status.AttachedTo != nil && d.Status.AttachedTo.UID != t.VM.UID:
 		return nil, nil
 	}
 	of := runtime.DiskOf(d)

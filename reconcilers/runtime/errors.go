@@ -31,6 +31,8 @@ const (
 	KindNotSupported Kind = "NotSupported"
 	// KindTakingOver means that nothing was sent because another process may still be sending. It is temporary.
 	KindTakingOver Kind = "TakingOver"
+	// KindInUse means that another machine uses a disk of the machine.
+	KindInUse Kind = "InUse"
 	// KindReadOnly means that nothing was sent because the manager is read-only.
 	KindReadOnly Kind = "ReadOnly"
 )
@@ -49,6 +51,7 @@ var kinds = map[Kind]struct {
 	KindOwnedByAnother:   {v1alpha1.ReasonOwnedByAnother, "owned_by_another"},
 	KindNotSupported:     {v1alpha1.ReasonRuntimeNotSupported, "not_supported"},
 	KindTakingOver:       {v1alpha1.ReasonTakingOver, "taking_over"},
+	KindInUse:            {v1alpha1.ReasonDiskInUse, "in_use"},
 	KindReadOnly:         {v1alpha1.ReasonReadOnly, "read_only"},
 }
 
@@ -62,6 +65,8 @@ type Error struct {
 	Message string
 	// Cause is the cause, for logs. It may be nil.
 	Cause error
+	// restored is for NewRestored.
+	restored string
 }
 
 // Error returns the message and the cause.
@@ -93,6 +98,26 @@ func NewInvalidState(cause error, format string, args ...any) error {
 // NewInvalidSpec returns an error which says that the spec cannot be carried out. The message begins with the field.
 func NewInvalidSpec(cause error, format string, args ...any) error {
 	return newError(KindInvalidSpec, cause, format, args...)
+}
+
+// NewInUse returns an InvalidState error which says that another machine uses a disk of the machine.
+func NewInUse(format string, args ...any) error {
+	return newError(KindInUse, nil, format, args...)
+}
+
+// NewRestored returns an InvalidState error which says that the runtime itself has restored the data of a disk into another one, with that ID.
+func NewRestored(id, format string, args ...any) error {
+	err := newError(KindInvalidState, nil, format, args...)
+	err.restored = id
+	return err
+}
+
+// RestoredTo returns the ID of the disk into which the runtime has restored a disk, or "".
+func RestoredTo(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.restored
+	}
+	return ""
 }
 
 // NewToolsUnavailable returns an error which says that the guest tools cannot be reached.
@@ -144,7 +169,9 @@ func kindOf(err error) Kind {
 func IsNotFound(err error) bool { return kindOf(err) == KindNotFound }
 
 // IsInvalidState reports whether the request did not fit the state of the machine.
-func IsInvalidState(err error) bool { return kindOf(err) == KindInvalidState }
+func IsInvalidState(err error) bool {
+	return kindOf(err) == KindInvalidState || kindOf(err) == KindInUse
+}
 
 // IsInvalidSpec reports whether the spec cannot be carried out.
 func IsInvalidSpec(err error) bool { return kindOf(err) == KindInvalidSpec }

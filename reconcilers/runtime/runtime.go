@@ -198,6 +198,8 @@ type DiskObservation struct {
 	Bytes int64
 	// InFlight is set while it is being created, grown or removed.
 	InFlight bool
+	// Owned is set while a machine owns the disk, which would be destroyed with it. EnsureDisk changes that.
+	Owned bool
 	// AttachedTo contains the marks of the machines that it is attached to: UIDs of VirtualMachines, or the runtime's name of a
 	// machine without a mark. There is at most one, unless another client attached the disk too.
 	AttachedTo []string
@@ -242,19 +244,35 @@ type Machine struct {
 	Migration *v1alpha1.Migration
 	// Earlier decides about a machine that is marked for the same name with another UID.
 	Earlier Earlier
-	// Disks are the VirtualDisks with which the instance was last observed. A runtime that moves a file when it detaches a disk does
-	// so only for one of these: a mark on the instance does not prove which file is the disk. Only Detach and Delete need them.
+	// Disks are the VirtualDisks that the machine has or may have, as their status records them: those that are attached to it, and
+	// those that are attached to no machine and that its spec names. A runtime changes no disk of a machine that is none of these: a
+	// name, a label or a mark on the instance does not prove which disk it is.
 	Disks []Disk
 }
 
 // Disk returns the disk of that UID from Disks, and false if it is not one of them.
 func (m Machine) Disk(uid types.UID) (Disk, bool) {
-	for _, d := range m.Disks {
-		if d.UID == uid {
-			return d, true
-		}
+	return m.disk(func(d Disk) bool { return d.UID == uid })
+}
+
+// DiskWithID returns the disk with that ID of the runtime from Disks, and false if it is not one of them.
+func (m Machine) DiskWithID(id string) (Disk, bool) {
+	return m.disk(func(d Disk) bool { return d.ID == id && id != "" })
+}
+
+func (m Machine) disk(is func(Disk) bool) (Disk, bool) {
+	if i := slices.IndexFunc(m.Disks, is); i >= 0 {
+		return m.Disks[i], true
 	}
 	return Disk{}, false
+}
+
+// With returns the machine with a disk that it gets.
+func (m Machine) With(d Disk) Machine {
+	if _, has := m.Disk(d.UID); !has {
+		m.Disks = append(slices.Clone(m.Disks), d)
+	}
+	return m
 }
 
 // Template is the template of a VSphereTemplate at the time when a machine is created.
@@ -309,7 +327,8 @@ type Observation struct {
 	Adopted bool
 	// Template is what the instance was created from, nil if its spec names no VSphereTemplate.
 	Template *v1alpha1.VSphereTemplateRelease
-	// Disks are the VirtualDisks that are attached to the instance, by the marks that Attach left.
+	// Disks are the VirtualDisks that are attached to the instance: those of [Machine.Disks] that Attach attached, or by the marks that it
+	// left.
 	Disks []v1alpha1.AttachedDisk
 	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference

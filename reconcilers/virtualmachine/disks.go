@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,11 +183,30 @@ func (r *Reconciler) attach(ctx context.Context, l *view, name string) (bool, er
 	if err := r.Client.Status().Update(ctx, d); err != nil {
 		return false, fmt.Errorf("reserving VirtualDisk %s for VirtualMachine %s: %w", name, l.Key(), err)
 	}
-	return r.callForDisk(ctx, l, runtime.VerbAttach, runtime.DiskOf(d), func(
+	var restored string
+	did, err := r.callForDisk(ctx, l, runtime.VerbAttach, runtime.DiskOf(d), func(
 		ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
 	) error {
-		return able.Attach(ctx, m, d)
+		err := able.Attach(ctx, m, d)
+		restored = runtime.RestoredTo(err)
+		return err
 	})
+	if err != nil || restored == "" {
+		return did, err
+	}
+	return true, r.follow(ctx, l, d, restored)
+}
+
+// follow records that the runtime has restored a disk of the machine into another one, which the machine has. The former one is left alone.
+func (r *Reconciler) follow(ctx context.Context, l *view, d *v1alpha1.VirtualDisk, id string) error {
+	former := d.Status.DiskID
+	d.Status.DiskID = id
+	if err := r.Client.Status().Update(ctx, d); err != nil {
+		return fmt.Errorf("recording that VirtualDisk %s was restored to %s: %w", d.Name, id, err)
+	}
+	l.diskTrouble = nil
+	r.recordEvent(l, corev1.EventTypeNormal, "DiskRestored", "Attach", "VirtualDisk %s was restored to %s; %s has the former data and is left alone", d.Name, id, former)
+	return nil
 }
 
 // diskUnavailable returns why the machine cannot have a disk, or nil.
@@ -198,7 +218,7 @@ func (l *view) diskUnavailable(d *v1alpha1.VirtualDisk) *diskTrouble {
 		return &diskTrouble{v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s uses VirtualDisk %s", holder.Name, d.Name)}
 	case !d.DeletionTimestamp.IsZero():
 		return &diskTrouble{v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", d.Name)}
-	case d.Status.DiskID == "" || d.Status.Phase == v1alpha1.VirtualDiskLost:
+	case d.Status.DiskID == "" || d.StatusOfAnother() || d.Status.Phase == v1alpha1.VirtualDiskLost:
 		return &diskTrouble{v1alpha1.ReasonDiskNotReady,
 			fmt.Sprintf("VirtualDisk %s is %s: see its condition Ready", d.Name, cmp.Or(d.Status.Phase, v1alpha1.VirtualDiskPending))}
 	}

@@ -39,7 +39,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
@@ -236,7 +235,7 @@ func (f *fleet) start() (stop func()) {
 		&operation.Reconciler{Driver: driver, Events: silent},
 		&virtualmachine.Reconciler{Driver: driver, Events: silent, Owned: []client.Object{&corev1.Pod{}}, Changes: make(chan event.TypedGenericEvent[runtime.Change])},
 		&disk.Reconciler{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: silent, Now: time.Now, DiskOf: volumes.DiskOf,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: silent, Now: time.Now,
 			Runtimes: func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error) { return rt, nil },
 		},
 		&diskimage.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: silent, Now: time.Now},

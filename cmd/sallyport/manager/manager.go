@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	virtv1 "kubevirt.io/api/core/v1"
+	virtsnapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -143,7 +144,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, served webhook.Server, left *undecodable) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, virtv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, virtv1.AddToScheme, virtsnapshotv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, limits, err
 		}

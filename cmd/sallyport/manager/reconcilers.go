@@ -22,7 +22,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
@@ -204,7 +203,6 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 	}
 	disks := &disk.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Disk, Events: events, Now: time.Now, Poll: o.PollInterval,
-		DiskOf: volumes.DiskOf,
 	}
 	if o.PodRuntime || o.KubeVirtRuntime {
 		disks.Volumes = &corev1.PersistentVolumeClaim{}

@@ -10,14 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
-// A disk is a PersistentVolumeClaim, see [volumes]. A machine has it by a volume whose name contains the UID of the VirtualDisk; volumes
-// with other names are left alone. While the machine is off, the volume is put into its template or removed from there. While it is on,
+// A disk is a PersistentVolumeClaim, see [volumes]. A machine has it by a volume with the claim that the VirtualDisk records and a name with
+// the UID of the VirtualDisk; other volumes are left alone. While the machine is off, the volume is put into its template or removed from there. While it is on,
 // KubeVirt plugs the volume into the instance: as the status of the machine requests, or as its template says, see plug.
 
 var _ runtime.Disks = (*Runtime)(nil)
@@ -45,34 +44,6 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 	return decide(func() error { return r.disks().DeleteDisk(ctx, d) })
 }
 
-// users returns the machines that have the claim. It reads the cache, because a namespace may have many: a machine reserves the VirtualDisk
-// in a write with resourceVersion before it attaches the disk.
-func (r *Runtime) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (users []string, err error) {
-	var vms virtv1.VirtualMachineList
-	var instances virtv1.VirtualMachineInstanceList
-	for _, list := range []client.ObjectList{&vms, &instances} {
-		if err := r.Client.List(ctx, list, client.InNamespace(claim.Namespace)); err != nil {
-			return nil, runtime.APIFailure(err, "listing the machines of KubeVirt that use PersistentVolumeClaim %s", claim.Name)
-		}
-	}
-	marks := map[string]string{}
-	for i := range vms.Items {
-		vm := &vms.Items[i]
-		marks[vm.Name] = cmp.Or(vm.Labels[LabelMachine], "KubeVirt VirtualMachine "+vm.Name)
-		if uses(vm, nil, claim.Name) {
-			users = append(users, marks[vm.Name])
-		}
-	}
-	for i := range instances.Items {
-		vmi := &instances.Items[i]
-		if uses(nil, vmi, claim.Name) {
-			users = append(users, cmp.Or(marks[vmi.Name], "VirtualMachineInstance "+vmi.Name))
-		}
-	}
-	slices.Sort(users)
-	return slices.Compact(users), nil
-}
-
 // Attach puts the disk into the template of a machine that is off, or has KubeVirt plug it into the instance.
 func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
 	return decide(func() error { return r.attach(ctx, m, d) })
@@ -88,24 +59,29 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	case !claim.DeletionTimestamp.IsZero():
 		return runtime.NewInvalidState(nil, "PersistentVolumeClaim %s is being deleted", claim.Name)
 	}
-	s, err := r.existing(ctx, m)
+	s, err := r.existing(ctx, m.With(d))
 	if err != nil {
 		return err
 	}
-	users, err := r.users(ctx, claim)
-	volume := volumes.VolumeOf(volumes.Of(claim).UID)
-	p := s.plugOf(func(p *plug) bool { return p.volume == volume })
-	switch {
-	case err != nil:
+	users, err := r.users(ctx, claim, true)
+	if err != nil {
 		return err
-	case slices.ContainsFunc(users, func(user string) bool { return user != string(m.UID) }):
-		return runtime.NewInvalidState(nil, "another machine uses PersistentVolumeClaim %s", claim.Name)
+	}
+	other, used := volumes.ByOthers(users, m.UID)
+	p := s.plugOf(func(p *plug) bool { return p.UID == d.UID })
+	switch {
+	case used:
+		return runtime.NewInUse("%s uses PersistentVolumeClaim %s", other.Name, claim.Name)
 	case p != nil && p.declared && !p.removing, p != nil && p.adding:
 		return nil
 	case s.busy() != nil:
 		return s.conflict()
 	case len(users) > 0:
 		return runtime.NewInvalidState(nil, "another client has added PersistentVolumeClaim %s to KubeVirt VirtualMachine %s: remove it there", claim.Name, s.vm.Name)
+	}
+	volume := volumeFor(d)
+	if claim := s.claimOf(volume); claim != "" {
+		return r.replaced(ctx, s, d, claim)
 	}
 	disk, source := diskFor(m, d, volume), &virtv1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
@@ -116,7 +92,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 		spec.Volumes = append(spec.Volumes, virtv1.Volume{Name: volume, VolumeSource: virtv1.VolumeSource{PersistentVolumeClaim: source}})
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, disk)
 		if s.off() {
-			orderDisks(spec, m)
+			orderDisks(spec, m.With(d))
 		}
 	})
 }
@@ -211,13 +187,15 @@ func orderDisks(spec *virtv1.VirtualMachineInstanceSpec, m runtime.Machine) {
 	if m.Spec.Adopts() {
 		return
 	}
-	claims, disks, own, next := map[string]string{}, spec.Domain.Devices.Disks, []int{}, uint(1)
-	for _, v := range spec.Volumes {
-		claims[v.Name] = claimIn(&v.VolumeSource)
+	plugs, disks, own, next := map[string]string{}, spec.Domain.Devices.Disks, []int{}, uint(1)
+	for i := range spec.Volumes {
+		if d, is := diskIn(m, spec.Volumes[i].Name, claimIn(&spec.Volumes[i].VolumeSource)); is {
+			plugs[spec.Volumes[i].Name] = d.Name
+		}
 	}
 	for i := range disks {
-		d, is := volumes.InVolume(disks[i].Name, claims[disks[i].Name])
-		switch rank := bootRank(m, d.Name); {
+		name, is := plugs[disks[i].Name]
+		switch rank := bootRank(m, name); {
 		case is && rank == 0:
 			disks[i].BootOrder = nil
 		case is:

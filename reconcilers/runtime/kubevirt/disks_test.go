@@ -16,13 +16,13 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeapi "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
 // gate is subresources of a KubeVirt with a feature gate, or none, which answer to dry runs.
@@ -50,7 +50,7 @@ const (
 func withDisks(t *testing.T, names []string, objects ...client.Object) (*kubevirt.Runtime, []runtime.Disk) {
 	t.Helper()
 	scheme := kruntime.NewScheme()
-	for _, add := range []func(*kruntime.Scheme) error{virtv1.AddToScheme, v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*kruntime.Scheme) error{virtv1.AddToScheme, snapshotv1.AddToScheme, v1alpha1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -97,12 +97,13 @@ func TestBootOrder(t *testing.T) {
 	if _, err := r.Ensure(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range disks {
+	for i, d := range disks {
 		for range 2 {
 			if err := r.Attach(t.Context(), m, d); err != nil {
 				t.Fatal(err)
 			}
 		}
+		m.Disks = disks[:i+1]
 	}
 	shows := func(want map[string]string) {
 		t.Helper()
@@ -148,7 +149,8 @@ func TestDisksOfOthers(t *testing.T) {
 	if err := r.DeleteDisk(t.Context(), disks[0]); !runtime.IsInvalidState(err) {
 		t.Errorf("deleting: got %v", err)
 	}
-	if err := r.Attach(t.Context(), m, disks[0]); !runtime.IsInvalidState(err) || !strings.Contains(err.Error(), "another machine") {
+	m.Disks = disks
+	if err := r.Attach(t.Context(), m, disks[0]); runtime.Reason(err) != v1alpha1.ReasonDiskInUse || !strings.Contains(err.Error(), "KubeVirt VirtualMachine theirs") {
 		t.Errorf("attaching: got %v", err)
 	}
 	vm := readVM(t, r, "vm")
@@ -220,6 +222,7 @@ func TestPlugging(t *testing.T) {
 				vm.Labels = map[string]string{kubevirt.LabelMachine: "uid-web"}
 			}))
 			m := adopted()
+			m.Disks = disks
 			seen, err := r.Observe(t.Context(), m)
 			if err != nil || len(seen.Disks) == 1 != tc.has || seen.Quiet() == tc.busy {
 				t.Errorf("got %+v, %v", seen, err)
@@ -279,12 +282,5 @@ func TestPlugRefused(t *testing.T) {
 	r.Subresources = gate("")
 	if err := r.Attach(t.Context(), adopted(), disks[0]); !runtime.IsInvalidState(err) || !strings.Contains(err.Error(), "Enable HotplugVolumes") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestDiskOf(t *testing.T) {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data-uid", Labels: map[string]string{volumes.LabelDisk: "uid"}}}
-	if got := volumes.DiskOf(claim); got.String() != "ns/data" {
-		t.Errorf("got %s", got)
 	}
 }

@@ -1,9 +1,10 @@
 package kubevirt
 
 import (
-	"context"
 	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -32,6 +33,10 @@ func claimIn(v *virtv1.VolumeSource) string {
 		return v.PersistentVolumeClaim.ClaimName
 	case v.DataVolume != nil:
 		return v.DataVolume.Name
+	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+		return v.Ephemeral.PersistentVolumeClaim.ClaimName
+	case v.MemoryDump != nil:
+		return v.MemoryDump.ClaimName
 	}
 	return ""
 }
@@ -46,66 +51,125 @@ const (
 	inStatus
 )
 
-// eachVolume calls visit for the volumes of a machine that are claims. Either of vm and vmi can be nil. An instance that has ended has none.
-func eachVolume(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance, visit func(at place, volume, claim string, hot bool, status *virtv1.VolumeStatus)) {
-	source := func(at place, name string, v *virtv1.VolumeSource) {
-		visit(at, name, claimIn(v), v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable, nil)
-	}
+// use is how a machine uses a claim.
+type use struct {
+	at            place
+	volume, claim string
+	// hot is set if the volume can be unplugged.
+	hot bool
+	// reads is set if nothing is written to the claim, shared if the machine is made to share it.
+	reads, shared bool
+	status        *virtv1.VolumeStatus
+}
+
+// uses returns the volumes of a machine that are claims. Either of vm and vmi can be nil. An instance that has ended has none.
+func uses(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance) (all []use) {
 	if vm != nil && vm.Spec.Template != nil {
-		for i := range vm.Spec.Template.Spec.Volumes {
-			source(inTemplate, vm.Spec.Template.Spec.Volumes[i].Name, &vm.Spec.Template.Spec.Volumes[i].VolumeSource)
-		}
+		all = append(all, usesIn(&vm.Spec.Template.Spec, inTemplate)...)
 	}
 	if vm != nil {
 		for _, request := range vm.Status.VolumeRequests {
 			if add := request.AddVolumeOptions; add != nil && add.VolumeSource != nil {
-				source(inRequest, add.Name, &virtv1.VolumeSource{PersistentVolumeClaim: add.VolumeSource.PersistentVolumeClaim, DataVolume: add.VolumeSource.DataVolume})
+				source := virtv1.VolumeSource{PersistentVolumeClaim: add.VolumeSource.PersistentVolumeClaim, DataVolume: add.VolumeSource.DataVolume}
+				all = append(all, useOf(inRequest, add.Name, &source, add.Disk))
 			}
 		}
 	}
 	if vmi == nil || vmi.IsFinal() {
-		return
+		return all
 	}
-	for i := range vmi.Spec.Volumes {
-		source(inInstance, vmi.Spec.Volumes[i].Name, &vmi.Spec.Volumes[i].VolumeSource)
-	}
+	all = append(all, usesIn(&vmi.Spec, inInstance)...)
 	for i := range vmi.Status.VolumeStatus {
 		if status := &vmi.Status.VolumeStatus[i]; status.PersistentVolumeClaimInfo != nil {
-			visit(inStatus, status.Name, status.PersistentVolumeClaimInfo.ClaimName, status.HotplugVolume != nil, status)
+			u := use{at: inStatus, volume: status.Name, claim: status.PersistentVolumeClaimInfo.ClaimName, hot: status.HotplugVolume != nil, status: status}
+			if i := slices.IndexFunc(all, func(spec use) bool { return spec.at == inInstance && spec.volume == u.volume }); i >= 0 {
+				u.reads, u.shared = all[i].reads, all[i].shared
+			}
+			all = append(all, u)
 		}
 	}
+	return slices.DeleteFunc(all, func(u use) bool { return u.claim == "" })
 }
 
-// uses reports whether a machine or an instance has a volume of the claim, or is about to get one.
-func uses(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance, claim string) (is bool) {
-	eachVolume(vm, vmi, func(_ place, _, of string, _ bool, _ *virtv1.VolumeStatus) { is = is || of == claim })
-	return is
-}
-
-// plugsOf returns the VirtualDisks in a machine, with the UIDs that they had when they were attached.
-func plugsOf(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance) (all []plug) {
-	eachVolume(vm, vmi, func(at place, volume, claim string, hot bool, status *virtv1.VolumeStatus) {
-		disk, is := volumes.InVolume(volume, claim)
-		if !is {
-			return
+func usesIn(spec *virtv1.VirtualMachineInstanceSpec, at place) (all []use) {
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		var device *virtv1.Disk
+		if d := slices.IndexFunc(spec.Domain.Devices.Disks, func(d virtv1.Disk) bool { return d.Name == v.Name }); d >= 0 {
+			device = &spec.Domain.Devices.Disks[d]
 		}
-		i := slices.IndexFunc(all, func(p plug) bool { return p.volume == volume })
+		u := useOf(at, v.Name, &v.VolumeSource, device)
+		u.shared = u.shared || slices.ContainsFunc(spec.Domain.Devices.Filesystems, func(f virtv1.Filesystem) bool { return f.Name == v.Name })
+		all = append(all, u)
+	}
+	return all
+}
+
+// useOf returns how a machine uses a volume as that device, which may be nil.
+func useOf(at place, volume string, source *virtv1.VolumeSource, device *virtv1.Disk) use {
+	claim := source.PersistentVolumeClaim
+	u := use{at: at, volume: volume, claim: claimIn(source), hot: claim != nil && claim.Hotpluggable}
+	u.reads = source.Ephemeral != nil || claim != nil && claim.ReadOnly
+	if device != nil {
+		cd := device.CDRom != nil && (device.CDRom.ReadOnly == nil || *device.CDRom.ReadOnly)
+		u.reads = u.reads || cd || device.Disk != nil && device.Disk.ReadOnly || device.LUN != nil && device.LUN.ReadOnly
+		u.shared = device.Shareable != nil && *device.Shareable
+	}
+	return u
+}
+
+// usesOf returns how a machine or an instance uses a claim, or is about to.
+func usesOf(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance, claim string) []use {
+	return slices.DeleteFunc(uses(vm, vmi), func(u use) bool { return u.claim != claim })
+}
+
+// claimsOf returns the claims of a machine.
+func claimsOf(vm *virtv1.VirtualMachine) (names []string) {
+	for _, u := range uses(vm, nil) {
+		names = append(names, u.claim)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// diskIn returns the VirtualDisk of m that a volume is. Its status decides, which records the claim; the name of the volume only tells it from
+// one that another client has added for the claim.
+func diskIn(m runtime.Machine, volume, claim string) (runtime.Disk, bool) {
+	d, is := m.DiskWithID(claim)
+	former, named := strings.CutPrefix(volume, volumePrefix)
+	return d, is && named && (volume == volumeFor(d) || claim == volumes.Name(d.Name, types.UID(former)))
+}
+
+// volumePrefix and the UID of the VirtualDisk form the name of a volume of a machine.
+const volumePrefix = "disk-"
+
+// volumeFor returns the name of the volume of a disk that is attached. One that was taken over may have the name of its former VirtualDisk.
+func volumeFor(d runtime.Disk) string { return volumePrefix + strings.ToLower(string(d.UID)) }
+
+// plugsOf returns the VirtualDisks of m that are in its machine.
+func plugsOf(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance, m runtime.Machine) (all []plug) {
+	for _, u := range uses(vm, vmi) {
+		d, is := diskIn(m, u.volume, u.claim)
+		if !is {
+			continue
+		}
+		i := slices.IndexFunc(all, func(p plug) bool { return p.volume == u.volume })
 		if i < 0 {
-			i, all = len(all), append(all, plug{AttachedDisk: disk, volume: volume})
+			i, all = len(all), append(all, plug{AttachedDisk: v1alpha1.AttachedDisk{Name: d.Name, UID: d.UID}, volume: u.volume})
 		}
 		p := &all[i]
-		p.hot = p.hot || hot
-		switch at {
+		p.hot = p.hot || u.hot
+		switch u.at {
 		case inTemplate:
 			p.declared = true
 		case inRequest:
 			p.adding = true
 		case inInstance:
-			p.present, p.adding = true, p.adding || hot
+			p.present, p.adding = true, p.adding || u.hot
 		case inStatus:
-			p.follow(status)
+			p.follow(u.status)
 		}
-	})
+	}
 	for i := range all {
 		p := &all[i]
 		p.removing = p.hot && !p.declared && !p.adding || slices.ContainsFunc(vm.Status.VolumeRequests, func(r virtv1.VirtualMachineVolumeRequest) bool {
@@ -138,6 +202,16 @@ func (s *sight) plugOf(is func(*plug) bool) *plug {
 	return nil
 }
 
+// claimOf returns the claim of a volume of the machine, or "".
+func (s *sight) claimOf(volume string) string {
+	for _, u := range uses(s.vm, s.vmi) {
+		if u.volume == volume {
+			return u.claim
+		}
+	}
+	return ""
+}
+
 // off reports whether the machine has no instance, so that its template can be changed.
 func (s *sight) off() bool { return s.vmi == nil || s.vmi.IsFinal() }
 
@@ -162,19 +236,4 @@ func (s *sight) attached() (all []v1alpha1.AttachedDisk) {
 		}
 	}
 	return all
-}
-
-// currentDisks replaces the UIDs of disks that were taken over. The names of volumes keep the former UIDs.
-func (r *Runtime) currentDisks(ctx context.Context, s *sight) error {
-	for i := range s.plugs {
-		p := &s.plugs[i]
-		uid, err := r.disks().Current(ctx, s.vm.Namespace, volumes.Name(p.Name, p.UID), p.AttachedDisk)
-		if err != nil {
-			return err
-		}
-		if uid != "" {
-			p.UID = uid
-		}
-	}
-	return nil
 }

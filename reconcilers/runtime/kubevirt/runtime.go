@@ -27,6 +27,8 @@ type Runtime struct {
 	Live client.Reader
 	// Subresources resumes paused machines, and answers dry runs.
 	Subresources Subresources
+
+	wakes wakes
 }
 
 var (
@@ -88,8 +90,8 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 			return nil, err
 		}
 	}
-	s.plugs = plugsOf(s.vm, s.vmi)
-	return s, r.currentDisks(ctx, s)
+	s.plugs = plugsOf(s.vm, s.vmi, m)
+	return s, nil
 }
 
 // get returns a KubeVirt VirtualMachine, nil if there is none.
@@ -189,6 +191,10 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 	case s.broken() != "":
 		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s needs manual recovery: %s", s.vm.Name, s.broken())
 	}
+	defer r.wakes.lock(m.Namespace)()
+	if err := r.alone(ctx, s, m); err != nil {
+		return err
+	}
 	if err := r.announce(ctx, s, runtime.TaskPowerOn, func(vm *virtv1.VirtualMachine) { configure(vm, m) }); err != nil {
 		return err
 	}
@@ -282,6 +288,15 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
 	case s.power() != v1alpha1.PowerStopped:
 		return runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
+	}
+	for _, d := range m.Disks {
+		claim, err := r.disks().Find(ctx, d)
+		if err == nil && claim != nil {
+			err = r.disks().TakeBack(ctx, claim)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	same := client.Preconditions{UID: &s.vm.UID, ResourceVersion: &s.vm.ResourceVersion}
 	if err := r.Client.Delete(ctx, s.vm, same); client.IgnoreNotFound(err) != nil {

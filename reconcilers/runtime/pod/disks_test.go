@@ -36,19 +36,16 @@ func newAPI() client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VirtualDisk{}).Build()
 }
 
-// stored gives the disk after its VirtualDisk was stored, with the ID of the disk in its status.
-func stored(t *testing.T, api client.Client, d runtime.Disk) runtime.Disk {
-	t.Helper()
-	of := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID}, Spec: *d.Spec}
-	before := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
-	if err := errors.Join(client.IgnoreNotFound(api.Delete(t.Context(), before)), api.Create(t.Context(), of)); err != nil {
-		t.Fatal(err)
+// having is the machine with disks that the status of their VirtualDisks says are attached to it.
+func having(m runtime.Machine, disks ...runtime.Disk) runtime.Machine {
+	m.Disks = nil
+	for _, d := range disks {
+		if d.Holder = m.UID; d.ID == "" {
+			d.ID = d.Name + "-" + string(d.UID)
+		}
+		m.Disks = append(m.Disks, d)
 	}
-	of.Status.DiskID = d.ID
-	if err := api.Status().Update(t.Context(), of); err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return m
 }
 
 // claimOf gives the PersistentVolumeClaim of a disk after a change, as Kubernetes or a person makes it.
@@ -197,6 +194,7 @@ func TestNoReleaseWithoutTheDisks(t *testing.T) {
 	if err = errors.Join(err, r.Attach(t.Context(), m, d)); err != nil {
 		t.Fatal(err)
 	}
+	m = having(m, d)
 	var id string
 	for ; id == ""; h.Advance(m) {
 		if id, err = r.Ensure(t.Context(), m); err != nil {
@@ -256,8 +254,9 @@ func TestVolumesOfAPod(t *testing.T) {
 	r, api := newRuntime()
 	m := machine("vm")
 	m.Spec = m.Spec.DeepCopy()
+	var disks []runtime.Disk
 	for i, name := range []string{"data", "root", "swap"} {
-		d := stored(t, api, disk(name))
+		d := disk(name)
 		if name == "root" {
 			d.Spec.Runtime.Pod.VolumeMode = v1alpha1.VolumeBlock
 		}
@@ -272,7 +271,9 @@ func TestVolumesOfAPod(t *testing.T) {
 		if err := r.Attach(t.Context(), m, d); err != nil {
 			t.Fatal(err)
 		}
+		disks = append(disks, d)
 	}
+	m = having(m, disks...)
 	forged := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: "of-somebody", Labels: map[string]string{volumes.LabelDisk: "uid-data", agent.LabelMachine: string(m.UID)},
 	}}
@@ -304,8 +305,8 @@ func TestVolumesOfAPod(t *testing.T) {
 
 // The volume of a Pod names the VirtualDisk of before a restore. The machine has the one that took its claim over: velero#2554.
 func TestMachineAndDiskAreTakenOver(t *testing.T) {
-	r, api := newRuntime()
-	vm, d := machine("restored"), stored(t, api, disk("data"))
+	r, _ := newRuntime()
+	vm, d := machine("restored"), disk("data")
 	vm.Spec = vm.Spec.DeepCopy()
 	vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
 	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
@@ -314,6 +315,7 @@ func TestMachineAndDiskAreTakenOver(t *testing.T) {
 	if err := r.Attach(t.Context(), vm, d); err != nil {
 		t.Fatal(err)
 	}
+	vm = having(vm, d)
 	if _, err := r.Ensure(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +327,7 @@ func TestMachineAndDiskAreTakenOver(t *testing.T) {
 		}
 		d.ID = id
 	}
-	stored(t, api, d)
+	vm = having(vm, d)
 	if _, err := r.Ensure(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +354,7 @@ func TestLabelsTakeNothingOver(t *testing.T) {
 	}
 	vm, d := machine("vm"), disk("data")
 	d.UID = "disk-2"
-	stored(t, api, d)
+	vm = having(vm, d)
 	claimOf(t, api, lost, func(c *corev1.PersistentVolumeClaim) {
 		c.Labels[volumes.LabelTakenOver], c.Labels[agent.LabelMachine] = string(d.UID), string(vm.UID)
 	})
@@ -371,7 +373,6 @@ func TestLabelsTakeNothingOver(t *testing.T) {
 		t.Errorf("a machine was made with the claim: %v", err)
 	}
 	lost.ID = id
-	stored(t, api, lost)
 	vm.Spec.BlockDeviceRefs = nil
 	if _, err := r.Ensure(t.Context(), vm); err != nil {
 		t.Fatal(err)
@@ -402,7 +403,7 @@ func (l left) Left(_ context.Context, m runtime.Machine) (string, error) {
 // A restored machine does not start from the disks of one that is in a snapshot of a half-done move, unless somebody decides so.
 func TestSnapshotOfAHalfDoneMove(t *testing.T) {
 	r, api := newRuntime()
-	lost, d := machine("vm"), stored(t, api, disk("data"))
+	lost, d := machine("vm"), disk("data")
 	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -417,6 +418,7 @@ func TestSnapshotOfAHalfDoneMove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	restored = having(restored, d)
 	r.Snapshots = left{uid: lost.UID}
 	restored.Earlier = runtime.TakeOver // of another hold
 	_, err := r.Ensure(t.Context(), restored)
@@ -452,4 +454,40 @@ func podName(t *testing.T, r *pod.Runtime, uid string) string {
 		t.Fatalf("it has %d Pods, %v", len(pods.Items), err)
 	}
 	return pods.Items[0].Name
+}
+
+// A label on a claim gives its disk to no machine: the status of the VirtualDisk says whose it is, and what runs with the claim is looked at.
+func TestLabelsGiveNoDiskToAMachine(t *testing.T) {
+	r, api := newRuntime()
+	a, b, d := machine("a"), machine("b"), disk("data")
+	id, err := r.EnsureDisk(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.ID = id
+	a.Spec, b.Spec = a.Spec.DeepCopy(), b.Spec.DeepCopy()
+	a.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
+	b.Spec.BlockDeviceRefs = a.Spec.BlockDeviceRefs
+	if err := r.Attach(t.Context(), b, d); err != nil {
+		t.Fatal(err)
+	}
+	b = having(b, d)
+	if _, err := r.Ensure(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	claimOf(t, api, d, func(c *corev1.PersistentVolumeClaim) { c.Labels[agent.LabelMachine] = string(a.UID) })
+	if seen, err := r.Observe(t.Context(), a); err != nil || len(seen.Disks) > 0 {
+		t.Errorf("a has %+v, %v", seen.Disks, err)
+	}
+	if _, err := r.Ensure(t.Context(), a); !runtime.IsInvalidState(err) {
+		t.Errorf("ensuring a: %v", err)
+	}
+	// Not even if a status says so wrongly.
+	_, err = r.Ensure(t.Context(), having(a, d))
+	if runtime.Reason(err) != v1alpha1.ReasonDiskInUse || !strings.Contains(err.Error(), "Pod "+pod.NameOf(b)) {
+		t.Errorf("ensuring a beside b: %v", err)
+	}
+	if seen, err := r.Observe(t.Context(), b); err != nil || !cmp.Equal(seen.Disks, []v1alpha1.AttachedDisk{{Name: "data", UID: d.UID}}) {
+		t.Errorf("b has %+v, %v", seen.Disks, err)
+	}
 }

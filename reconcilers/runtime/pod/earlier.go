@@ -14,7 +14,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
 
 // The names of Pods and claims contain the UID of their object, so a restored object, which has another one, would
@@ -28,13 +27,13 @@ const labelFormerMachine = "sallyport.dev/former-machine"
 // was not completed before a restore, and the disks may be inconsistent without its memory. Users who may edit claims
 // can write their labels, so the only consequence is a wait. If the registry does not answer, the machine is not held
 // back.
-func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1.PersistentVolumeClaim) error {
+func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, disks []held) error {
 	if r.Snapshots == nil || m.Earlier == runtime.MakeAnew {
 		return nil
 	}
-	for i := range claims {
+	for _, d := range disks {
 		former := m
-		former.UID = types.UID(claims[i].Labels[labelFormerMachine])
+		former.UID = types.UID(d.claim.Labels[labelFormerMachine])
 		if former.UID == "" || former.UID == m.UID {
 			continue
 		}
@@ -44,7 +43,7 @@ func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1
 		}
 		return runtime.NewOwnedByAnother(nil, "the machine that last used VirtualDisk %s is in snapshot %s, which a move left when its VirtualMachine was lost, "+
 			"as before a restore. Sallyport cannot restore it for another VirtualMachine. To start from the disks without it, as after a power failure: "+
-			"%s", volumes.Of(&claims[i]).Name, ref, commands.Line("kubectl", "sallyport", "make-anew", "svm", m.Name, "-n", m.Namespace))
+			"%s", d.Name, ref, commands.Line("kubectl", "sallyport", "make-anew", "svm", m.Name, "-n", m.Namespace))
 	}
 	return nil
 }
@@ -98,31 +97,4 @@ func (r *Runtime) takenOver(ctx context.Context, m runtime.Machine) (*corev1.Pod
 		return nil, err
 	}
 	return &list.Items[0], nil
-}
-
-// recorded returns the disk with the claim recorded by its VirtualDisk.
-func (r *Runtime) recorded(ctx context.Context, namespace string, d v1alpha1.AttachedDisk) (runtime.Disk, error) {
-	disk, of := runtime.Disk{NamespacedName: types.NamespacedName{Namespace: namespace, Name: d.Name}, UID: d.UID}, &v1alpha1.VirtualDisk{}
-	err := r.Client.Get(ctx, disk.NamespacedName, of)
-	switch {
-	case client.IgnoreNotFound(err) != nil:
-		return disk, failed(err, "reading VirtualDisk %s", d.Name)
-	case err == nil && of.UID == d.UID:
-		disk.ID = of.Status.DiskID
-	}
-	return disk, nil
-}
-
-// currentDisks replaces the UIDs of a Pod's disks that were taken over. The volumes of a Pod keep the former UIDs.
-func (r *Runtime) currentDisks(ctx context.Context, s *sight) error {
-	for i, d := range s.disks {
-		uid, err := r.disks().Current(ctx, s.pod.Namespace, volumes.Name(d.Name, d.UID), d)
-		if err != nil {
-			return err
-		}
-		if uid != "" {
-			s.disks[i].UID = uid
-		}
-	}
-	return nil
 }

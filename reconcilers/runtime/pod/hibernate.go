@@ -197,7 +197,7 @@ func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) e
 		return runtime.NewInvalidState(nil, "Pod %s is not hibernated with a proven snapshot", s.pod.Name)
 	}
 	// A claim that was deleted while a Pod used it is removed with its data as soon as no Pod uses it.
-	if _, err := r.claimsOf(ctx, m, s.disks); err != nil {
+	if _, err := r.disksFor(ctx, m, s.disks); err != nil {
 		return err
 	}
 	return r.remove(ctx, s)
@@ -230,11 +230,11 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 		return err
 	}
 	pod := r.restored(m)
-	claims, err := r.claimsOf(ctx, m, m.Migration.Disks)
+	disks, err := r.disksFor(ctx, m, m.Migration.Disks)
 	if err != nil {
 		return err
 	}
-	return r.create(ctx, withDisks(pod, claims))
+	return r.create(ctx, withDisks(pod, disks))
 }
 
 // alone returns an error if the machine has a Pod: the source Pod has another name than the one to create.

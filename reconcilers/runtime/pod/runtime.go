@@ -56,11 +56,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != m.UID {
 		return nil, runtime.NewOwnedByAnother(nil, "Pod %s is not a machine of VirtualMachine %s", pod.Name, m.Name)
 	}
-	s, err := see(pod)
-	if err == nil {
-		err = r.currentDisks(ctx, s)
-	}
-	return s, err
+	return see(pod, m)
 }
 
 func (r *Runtime) get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
@@ -128,19 +124,28 @@ func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 	if did, err := r.succeed(ctx, m); did || err != nil {
 		return err
 	}
-	claims, _, err := r.reserved(ctx, m)
+	disks, err := r.reserved(ctx, m)
 	if err != nil {
 		return err
 	}
-	claims = slices.DeleteFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return !m.Spec.Names(volumes.Of(&c).Name) })
-	pod := withDisks(r.podOf(m), claims)
-	if err := complete(m, pod); err != nil {
+	disks = slices.DeleteFunc(disks, func(d held) bool { return !m.Spec.Names(d.Name) })
+	if err := complete(m, disks); err != nil {
 		return err
 	}
-	if err := r.asleep(ctx, m, claims); err != nil {
+	for _, d := range disks {
+		users, err := r.users(ctx, d.claim, true)
+		if err != nil {
+			return err
+		}
+		if other, used := volumes.ByOthers(users, m.UID); used {
+			return runtime.NewInUse("VirtualDisk %s: %s uses PersistentVolumeClaim %s, and two machines must not write to one disk: delete the Pod, or release its machine",
+				d.Name, other.Name, d.claim.Name)
+		}
+	}
+	if err := r.asleep(ctx, m, disks); err != nil {
 		return err
 	}
-	return r.create(ctx, pod)
+	return r.create(ctx, withDisks(r.podOf(m), disks))
 }
 
 func (r *Runtime) create(ctx context.Context, pod *corev1.Pod) error {

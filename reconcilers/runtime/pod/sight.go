@@ -20,7 +20,7 @@ type sight struct {
 }
 
 // see parses a Pod. An invalid annotation is an error that names it: its tasks in flight are unknown.
-func see(pod *corev1.Pod) (*sight, error) {
+func see(pod *corev1.Pod, m runtime.Machine) (*sight, error) {
 	asked, err := agent.OrderOf(pod.Annotations)
 	if err != nil {
 		return nil, runtime.NewInvalidState(nil, "Pod %s: %s", pod.Name, err)
@@ -29,7 +29,7 @@ func see(pod *corev1.Pod) (*sight, error) {
 	if err != nil {
 		return nil, runtime.NewInvalidState(nil, "Pod %s: %s", pod.Name, err)
 	}
-	return &sight{pod: pod, asked: asked, report: report, disks: disksOf(pod)}, nil
+	return &sight{pod: pod, asked: asked, report: report, disks: disksOf(pod, m)}, nil
 }
 
 func (s *sight) ended() bool {

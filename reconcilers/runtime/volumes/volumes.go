@@ -1,6 +1,7 @@
 // Package volumes makes VirtualDisks of PersistentVolumeClaims, for runtimes whose machines use claims of this cluster.
 //
-// A disk is found by the name of its claim and identified by the label with the UID of its VirtualDisk.
+// The claim of a disk is the one that the status of its VirtualDisk records. Before that, it is found by its name, which contains the UID of the
+// VirtualDisk, and identified by a label with that UID.
 package volumes
 
 import (
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -41,19 +41,42 @@ type Disks struct {
 	Client client.Client
 	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Users returns the users of a claim: the UIDs of VirtualMachines, or the names of other users.
-	Users func(context.Context, *corev1.PersistentVolumeClaim) ([]string, error)
+	// Users returns the users of a claim. It reads from the cache, or live.
+	Users func(ctx context.Context, claim *corev1.PersistentVolumeClaim, live bool) ([]User, error)
+}
+
+// User is what uses a claim, or would when it is started.
+type User struct {
+	// Name is the kind and the name, for messages.
+	Name string
+	// Machine is the UID of the VirtualMachine whose mark it has, or "".
+	Machine types.UID
+}
+
+// ByOthers returns the first user that is not the machine, and false if there is none.
+func ByOthers(users []User, machine types.UID) (User, bool) {
+	if i := slices.IndexFunc(users, func(u User) bool { return u.Machine != machine }); i >= 0 {
+		return users[i], true
+	}
+	return User{}, false
+}
+
+// PodsUsing returns the Pods of a list that use a claim and have not ended. A Pod that runs a machine has its UID in the label.
+func PodsUsing(pods []corev1.Pod, claim, label string) (users []User) {
+	for i := range pods {
+		pod := &pods[i]
+		ended := pod.Labels[label] == "" && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
+		if !ended && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+		}) {
+			users = append(users, User{Name: "Pod " + pod.Name, Machine: types.UID(pod.Labels[label])})
+		}
+	}
+	return users
 }
 
 // VolumeOf returns the name of the volume of a disk in a machine.
 func VolumeOf(disk types.UID) string { return volumePrefix + strings.ToLower(string(disk)) }
-
-// InVolume returns the disk of a volume of a machine, with the UID that it had when it was attached, and false if the volume is none.
-func InVolume(volume, claim string) (v1alpha1.AttachedDisk, bool) {
-	uid, ours := strings.CutPrefix(volume, volumePrefix)
-	name, named := strings.CutSuffix(claim, "-"+uid)
-	return v1alpha1.AttachedDisk{Name: name, UID: types.UID(uid)}, ours && named && name != ""
-}
 
 // Name returns the name of a disk's claim. It contains the UID, so that a recreated VirtualDisk gets no old
 // data.
@@ -72,9 +95,11 @@ func (r Disks) Find(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolu
 		return nil, nil
 	case err != nil:
 		return nil, runtime.APIFailure(err, "reading PersistentVolumeClaim %s", name)
-	case d.ID == "" && claim.Labels[LabelTakenOver] != "":
+	case d.ID != "":
+		return claim, nil
+	case claim.Labels[LabelTakenOver] != "":
 		return nil, nil
-	case Of(claim).Name != d.Name: // with d.ID, a claim that was taken over has another UID
+	case claim.Labels[LabelDisk] != string(d.UID):
 		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
 	}
 	return claim, nil
@@ -91,7 +116,13 @@ func (r Disks) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.Di
 	}
 	seen.Copying = claim.Spec.DataSource != nil && claim.Status.Phase != corev1.ClaimBound
 	seen.InFlight = !claim.DeletionTimestamp.IsZero()
-	seen.AttachedTo, err = r.Users(ctx, claim)
+	seen.Owned = slices.ContainsFunc(claim.OwnerReferences, ofKubeVirt)
+	users, err := r.Users(ctx, claim, false)
+	for _, u := range users {
+		seen.AttachedTo = append(seen.AttachedTo, cmp.Or(string(u.Machine), u.Name))
+	}
+	slices.Sort(seen.AttachedTo)
+	seen.AttachedTo = slices.Compact(seen.AttachedTo)
 	return seen, err
 }
 
@@ -122,6 +153,10 @@ func (r Disks) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
 		if err := r.Client.Create(ctx, claim); err != nil {
 			return "", runtime.APIFailure(err, "creating PersistentVolumeClaim %s", claim.Name)
 		}
+	case slices.ContainsFunc(claim.OwnerReferences, ofKubeVirt):
+		if err := r.TakeBack(ctx, claim); err != nil {
+			return "", err
+		}
 	case claim.Spec.Resources.Requests.Storage().Value() < d.Bytes():
 		if err := r.grow(ctx, claim, d); err != nil {
 			return "", err
@@ -131,6 +166,19 @@ func (r Disks) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
 	}
 	return claim.Name, nil
 }
+
+// TakeBack removes machines of KubeVirt from the owners of a claim: with them, the claim would be deleted. KubeVirt adds the machine that it
+// restores in place.
+func (r Disks) TakeBack(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	if !slices.ContainsFunc(claim.OwnerReferences, ofKubeVirt) {
+		return nil
+	}
+	return r.Change(ctx, claim, "removing the owner of", func(c *corev1.PersistentVolumeClaim) {
+		c.OwnerReferences = slices.DeleteFunc(c.OwnerReferences, ofKubeVirt)
+	})
+}
+
+func ofKubeVirt(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "kubevirt.io/") }
 
 // grow raises the claim's request. The API server rejects it if the StorageClass cannot resize volumes.
 func (r Disks) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim, d runtime.Disk) error {
@@ -230,11 +278,11 @@ func (r Disks) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 	if claim == nil || err != nil {
 		return err
 	}
-	switch users, err := r.Users(ctx, claim); {
+	switch users, err := r.Users(ctx, claim, true); {
 	case err != nil:
 		return err
 	case len(users) > 0:
-		return runtime.NewInvalidState(nil, "a machine still uses PersistentVolumeClaim %s", claim.Name)
+		return runtime.NewInvalidState(nil, "%s still uses PersistentVolumeClaim %s", users[0].Name, claim.Name)
 	}
 	same := client.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion}
 	if err := r.Client.Delete(ctx, claim, same); client.IgnoreNotFound(err) != nil {
@@ -280,36 +328,4 @@ func (r Disks) succeed(ctx context.Context, d runtime.Disk) (*corev1.PersistentV
 	}
 	err := r.Change(ctx, &claims[0], "taking over", func(c *corev1.PersistentVolumeClaim) { c.Labels[LabelTakenOver] = string(d.UID) })
 	return &claims[0], err
-}
-
-// Current returns the UID of the VirtualDisk that a claim belongs to now, or "". d contains the name and UID in
-// the name of the claim. Not the label decides but the status of the VirtualDisk, which records a claim that it took
-// over.
-func (r Disks) Current(ctx context.Context, namespace, claim string, d v1alpha1.AttachedDisk) (types.UID, error) {
-	of := &v1alpha1.VirtualDisk{}
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: d.Name}, of)
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", runtime.APIFailure(err, "reading VirtualDisk %s", d.Name)
-	case of.Status.DiskID == claim, of.Status.DiskID == "" && of.UID == d.UID:
-		return of.UID, nil
-	}
-	return "", nil
-}
-
-// DiskOf returns the VirtualDisk of a PersistentVolumeClaim, or an empty name.
-func DiskOf(o client.Object) types.NamespacedName {
-	claim, is := o.(*corev1.PersistentVolumeClaim)
-	if !is || claim.Labels[LabelDisk] == "" {
-		return types.NamespacedName{}
-	}
-	return types.NamespacedName{Namespace: claim.Namespace, Name: Of(claim).Name}
-}
-
-// Of returns the disk of a claim, with the UID that it was created for.
-func Of(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
-	uid := types.UID(claim.Labels[LabelDisk])
-	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, Name("", uid)), UID: uid}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -93,7 +94,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
-			p.test(&suite{T: t, Harness: h, ctx: ctx})
+			p.test(&suite{T: t, Harness: h, ctx: ctx, recorded: map[types.UID][]runtime.Disk{}})
 		})
 	}
 }
@@ -103,6 +104,8 @@ type suite struct {
 	*testing.T
 	Harness
 	ctx context.Context
+	// recorded are the disks that machines have according to the status of the VirtualDisks.
+	recorded map[types.UID][]runtime.Disk
 }
 
 // must fails the part on an error.
@@ -124,7 +127,7 @@ func (s *suite) wants(is func(error) bool, err error, want, doing string) {
 // observe looks once.
 func (s *suite) observe(m runtime.Machine) runtime.Observation {
 	s.Helper()
-	seen, err := s.Runtime.Observe(s.ctx, m)
+	seen, err := s.Runtime.Observe(s.ctx, s.known(m))
 	s.must(err, "observing")
 	return seen
 }
@@ -190,7 +193,7 @@ func (s *suite) made(name string) runtime.Machine {
 func (s *suite) ensure(m runtime.Machine) (instanceID string) {
 	s.Helper()
 	s.until(m, "made", func(runtime.Observation) bool {
-		id, err := s.Runtime.Ensure(s.ctx, m)
+		id, err := s.Runtime.Ensure(s.ctx, s.known(m))
 		s.must(err, "ensuring")
 		instanceID = id
 		return id != ""
@@ -201,14 +204,14 @@ func (s *suite) ensure(m runtime.Machine) (instanceID string) {
 // on powers the machine on and gives the look that shows it on.
 func (s *suite) on(m runtime.Machine) runtime.Observation {
 	s.Helper()
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on")
 	return s.power(m, v1alpha1.PowerRunning)
 }
 
 // off takes the machine's power away.
 func (s *suite) off(m runtime.Machine) runtime.Observation {
 	s.Helper()
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "powering off by force")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Forced), "powering off by force")
 	return s.power(m, v1alpha1.PowerStopped)
 }
 

@@ -57,15 +57,39 @@ func (s *suite) deleteDisk(d runtime.Disk) error {
 	})
 }
 
+// record notes that the status of a VirtualDisk says that the machine has it, as is written before it is attached.
+func (s *suite) record(m runtime.Machine, d runtime.Disk) {
+	d.Holder = m.UID
+	s.forget(m, d.UID)
+	s.recorded[m.UID] = append(s.recorded[m.UID], d)
+}
+
+// forget notes that no status says so any more.
+func (s *suite) forget(m runtime.Machine, disk types.UID) {
+	s.recorded[m.UID] = slices.DeleteFunc(slices.Clone(s.recorded[m.UID]), func(d runtime.Disk) bool { return d.UID == disk })
+}
+
+// known is the machine with the disks that are recorded for it.
+func (s *suite) known(m runtime.Machine) runtime.Machine {
+	m.Disks = append(slices.Clone(m.Disks), s.recorded[m.UID]...)
+	return m
+}
+
+// tryAttach attaches a disk that is recorded for the machine. If another machine has it, it is not recorded for this one any more.
 func (s *suite) tryAttach(m runtime.Machine, d runtime.Disk) error {
-	return s.diskCall(s.ctx, runtime.VerbAttach, d, m, func(ctx context.Context, able runtime.Disks) error {
-		return able.Attach(ctx, m, d)
+	s.record(m, d)
+	err := s.diskCall(s.ctx, runtime.VerbAttach, d, s.known(m), func(ctx context.Context, able runtime.Disks) error {
+		return able.Attach(ctx, s.known(m), d)
 	})
+	if err != nil && !runtime.MayHaveActed(err) {
+		s.forget(m, d.UID)
+	}
+	return err
 }
 
 func (s *suite) tryDetach(m runtime.Machine, uid types.UID) error {
-	return s.diskCall(s.ctx, runtime.VerbDetach, runtime.Disk{UID: uid}, m, func(ctx context.Context, able runtime.Disks) error {
-		return able.Detach(ctx, m, uid)
+	return s.diskCall(s.ctx, runtime.VerbDetach, runtime.Disk{UID: uid}, s.known(m), func(ctx context.Context, able runtime.Disks) error {
+		return able.Detach(ctx, s.known(m), uid)
 	})
 }
 
@@ -119,9 +143,11 @@ func (s *suite) attach(m runtime.Machine, d runtime.Disk) runtime.Observation {
 // detach detaches the disk and waits until the machine does not have it any more.
 func (s *suite) detach(m runtime.Machine, d runtime.Disk) runtime.Observation {
 	s.Helper()
-	m.Disks = []runtime.Disk{d}
+	s.record(m, d)
 	s.must(s.tryDetach(m, d.UID), "detaching")
-	return s.has(m, d, false)
+	seen := s.has(m, d, false)
+	s.forget(m, d.UID)
+	return seen
 }
 
 // has waits until nothing is in flight, and the machine has the disk or does not.
@@ -378,6 +404,7 @@ func diskWhileBusy(s *suite) {
 
 func attachInFlight(s *suite) {
 	m, d := s.made("attaching"), s.madeDisk("attaching")
+	s.record(m, d)
 	release := s.Hold(s.T, m, runtime.TaskReconfigure)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -385,7 +412,7 @@ func attachInFlight(s *suite) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		err = s.diskCall(ctx, runtime.VerbAttach, d, m, func(ctx context.Context, able runtime.Disks) error { return able.Attach(ctx, m, d) })
+		err = s.diskCall(ctx, runtime.VerbAttach, d, m, func(ctx context.Context, able runtime.Disks) error { return able.Attach(ctx, s.known(m), d) })
 	}()
 	// The call may wait for the end of what it has begun.
 	for is := false; !is && s.observe(m).Quiet(); goruntime.Gosched() {
@@ -402,7 +429,7 @@ func attachInFlight(s *suite) {
 	}
 	s.shows(m, runtime.TaskReconfigure)
 	s.wants(runtime.IsInvalidState, s.tryDetach(m, d.UID), "InvalidState", "detaching what is being attached")
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, m), "InvalidState", "powering on")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, s.known(m)), "InvalidState", "powering on")
 	if err := s.tryAttach(m, d); err != nil {
 		s.wants(runtime.IsInvalidState, err, "InvalidState, or none", "attaching again")
 	}

@@ -59,6 +59,8 @@ func attachedTakenOver(s *suite) {
 	s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
 	s.stays(m, was)
 	heir := s.ensureDisk(restoredDisk(d, runtime.TakeOver))
+	s.forget(m, d.UID)
+	s.record(m, heir)
 	s.has(m, heir, true)
 	s.diskIs(heir, m)
 	s.must(s.tryAttach(m, heir), "attaching what is attached")

@@ -38,7 +38,7 @@ func absent(s *suite) {
 		}
 		want("after " + string(c.verb))
 	}
-	s.wants(runtime.IsNotFound, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "NotFound", "shutting down")
+	s.wants(runtime.IsNotFound, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "NotFound", "shutting down")
 }
 
 func ensuredTwice(s *suite) {
@@ -82,7 +82,7 @@ func twoMachines(s *suite) {
 	}
 	s.stays(b, was)
 	s.off(a)
-	s.must(s.Runtime.Delete(s.ctx, a), "deleting")
+	s.must(s.Runtime.Delete(s.ctx, s.known(a)), "deleting")
 	s.until(a, "gone", func(o runtime.Observation) bool { return !o.Exists })
 	s.stays(b, was)
 }
@@ -112,7 +112,7 @@ func foreign(s *suite) {
 			s.must(untouched(), "looking at the other owner's machine after "+string(c.verb))
 		}
 	}
-	s.wants(runtime.IsOwnedByAnother, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "OwnedByAnother", "shutting down")
+	s.wants(runtime.IsOwnedByAnother, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "OwnedByAnother", "shutting down")
 	s.must(untouched(), "looking at the other owner's machine after a shutdown")
 }
 
@@ -128,13 +128,13 @@ func heldBack(s *suite) {
 	was := s.on(m)
 	again := restored(m, "")
 	for range 2 {
-		_, err := s.Runtime.Ensure(s.ctx, again)
+		_, err := s.Runtime.Ensure(s.ctx, s.known(again))
 		s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
 		s.advance(again)
 	}
 	s.stays(m, was)
 	s.countsNone(again)
-	if err := s.Runtime.Delete(s.ctx, again); err != nil {
+	if err := s.Runtime.Delete(s.ctx, s.known(again)); err != nil {
 		s.wants(runtime.IsOwnedByAnother, err, "success or OwnedByAnother", "deleting what was held back")
 	}
 	s.stays(m, was)
@@ -160,7 +160,7 @@ func (s *suite) countsNone(m runtime.Machine) {
 func takenOver(s *suite) {
 	m := s.made("taken-over")
 	was := s.on(m)
-	_, err := s.Runtime.Ensure(s.ctx, restored(m, ""))
+	_, err := s.Runtime.Ensure(s.ctx, s.known(restored(m, "")))
 	s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
 	heir := restored(m, runtime.TakeOver)
 	for range 2 {
@@ -172,7 +172,7 @@ func takenOver(s *suite) {
 	}
 	s.countsOne(heir)
 	s.countsNone(m)
-	if seen, err := s.Runtime.Observe(s.ctx, m); err == nil && seen.Exists {
+	if seen, err := s.Runtime.Observe(s.ctx, s.known(m)); err == nil && seen.Exists {
 		s.Errorf("the former owner sees %+v", seen)
 	} else if err != nil {
 		s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "observing")
@@ -186,8 +186,8 @@ func deleting(s *suite) {
 	s.on(m)
 	s.off(m)
 	s.gone(m)
-	s.must(s.Runtime.Delete(s.ctx, m), "deleting again")
-	s.wants(runtime.IsNotFound, s.Runtime.PowerOn(s.ctx, m), "NotFound", "powering on")
+	s.must(s.Runtime.Delete(s.ctx, s.known(m)), "deleting again")
+	s.wants(runtime.IsNotFound, s.Runtime.PowerOn(s.ctx, s.known(m)), "NotFound", "powering on")
 	s.ensure(m)
 	s.gone(m)
 }
@@ -196,7 +196,7 @@ func deleting(s *suite) {
 func (s *suite) gone(m runtime.Machine) {
 	s.Helper()
 	s.until(m, "deleted", func(runtime.Observation) bool {
-		err := s.Runtime.Delete(s.ctx, m)
+		err := s.Runtime.Delete(s.ctx, s.known(m))
 		if s.Makes && runtime.IsInvalidState(err) {
 			return false // the task that made it may end a moment after the machine is there
 		}
@@ -213,7 +213,7 @@ func (s *suite) gone(m runtime.Machine) {
 func deletingRunning(s *suite) {
 	m := s.made("running")
 	was := s.on(m)
-	err := s.Runtime.Delete(s.ctx, m)
+	err := s.Runtime.Delete(s.ctx, s.known(m))
 	if was.Adopted == (err != nil) {
 		s.Errorf("an instance that is shown with Adopted %v was deleted with the error %v", was.Adopted, err)
 	}
@@ -233,7 +233,7 @@ func making(s *suite) {
 	m := s.Machine(s.T, "making")
 	release := s.Hold(s.T, m, runtime.TaskCreate)
 	for range 3 {
-		id, err := s.Runtime.Ensure(s.ctx, m)
+		id, err := s.Runtime.Ensure(s.ctx, s.known(m))
 		s.must(err, "ensuring")
 		if id != "" {
 			s.Errorf("an instance that is being made has the ID %s", id)
@@ -245,7 +245,7 @@ func making(s *suite) {
 			s.wants(runtime.IsNotFound, c.do(s.ctx, s.Runtime, m), "NotFound", string(c.verb))
 		}
 	}
-	s.wants(runtime.IsInvalidState, s.Runtime.Delete(s.ctx, m), "InvalidState", "deleting")
+	s.wants(runtime.IsInvalidState, s.Runtime.Delete(s.ctx, s.known(m)), "InvalidState", "deleting")
 	s.beingMade(m)
 	release()
 	s.ensure(m)
@@ -266,7 +266,7 @@ func makingUnseen(s *suite) {
 	m := s.Machine(s.T, "unseen")
 	release := s.Hold(s.T, m, runtime.TaskCreate)
 	s.LoseReply(s.T, m, runtime.VerbEnsure)
-	if _, err := s.Runtime.Ensure(s.ctx, m); !runtime.MayHaveActed(err) {
+	if _, err := s.Runtime.Ensure(s.ctx, s.known(m)); !runtime.MayHaveActed(err) {
 		s.Errorf("ensuring without a reply: got error %v, want one that may have acted", err)
 	}
 	s.beingMade(m)

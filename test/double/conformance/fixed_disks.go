@@ -40,7 +40,7 @@ func madeWithDisks(s *suite) {
 	a, b := s.madeDisk("first"), s.madeDisk("second")
 	m := s.naming("with-two", a, b)
 	for _, d := range []runtime.Disk{a, b} {
-		_, err := s.Runtime.Ensure(s.ctx, m)
+		_, err := s.Runtime.Ensure(s.ctx, s.known(m))
 		s.wants(runtime.IsInvalidState, err, "InvalidState", "ensuring a machine that lacks a disk")
 		for range 2 {
 			s.must(s.tryAttach(m, d), "attaching")

@@ -39,6 +39,7 @@ var hibernates = []string{"Hibernator", "Registry", "OtherNode", "Makes"}
 
 // able calls the Hibernator.
 func (s *suite) able(verb runtime.Verb, m runtime.Machine) error {
+	m = s.known(m)
 	return runtime.Use(s.ctx, runtime.NewClient(s.Runtime), verb, m, func(ctx context.Context, h runtime.Hibernator) error {
 		switch verb {
 		case runtime.VerbHibernate:
@@ -296,12 +297,12 @@ func retract(s *suite) {
 
 func deleteTravelling(s *suite) {
 	m, _ := s.released("given-up")
-	s.must(s.Runtime.Delete(s.ctx, m), "deleting a machine that is on no node")
+	s.must(s.Runtime.Delete(s.ctx, s.known(m)), "deleting a machine that is on no node")
 	s.until(m, "gone", func(o runtime.Observation) bool { return o.Quiet() && !o.Exists })
 	if digest := s.Registry.Digest(s.T, m); digest != "" {
 		s.Errorf("snapshot %s is left of a machine that was deleted", digest)
 	}
-	s.must(s.Runtime.Delete(s.ctx, m), "deleting again")
+	s.must(s.Runtime.Delete(s.ctx, s.known(m)), "deleting again")
 }
 
 func discard(s *suite) {

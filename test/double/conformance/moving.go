@@ -100,8 +100,8 @@ func moveInFlight(s *suite) {
 	if tasks := s.observe(m).InFlight; len(tasks) != 1 {
 		s.Errorf("a repeated move is in flight of its own: %+v", tasks)
 	}
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on what is on")
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "InvalidState", "powering off by force")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on what is on")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Forced), "InvalidState", "powering off by force")
 	s.wants(runtime.IsInvalidState, s.migrate(m, runtime.Target{NodeName: was.NodeName}), "InvalidState", "moving elsewhere")
 	release()
 	s.moved(m, was, target.NodeName)

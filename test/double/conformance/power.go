@@ -28,7 +28,7 @@ func incarnations(s *suite) {
 			s.Errorf("incarnation %q is empty or was there before", seen.Incarnation)
 		}
 		earlier[seen.Incarnation] = true
-		s.must(s.Runtime.PowerOn(s.ctx, m), "powering on what is on")
+		s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on what is on")
 		s.stays(m, seen)
 		s.off(m)
 	}
@@ -37,7 +37,7 @@ func incarnations(s *suite) {
 func graceful(s *suite) {
 	m := s.made("graceful")
 	was := s.on(m)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "shutting down")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "shutting down")
 	seen := s.power(m, v1alpha1.PowerStopped)
 	s.stays(m, seen)
 	if again := s.on(m); again.Incarnation == was.Incarnation {
@@ -50,7 +50,7 @@ func offTwice(s *suite) {
 	s.on(m)
 	was := s.off(m)
 	for _, mode := range []runtime.Mode{runtime.Graceful, runtime.Forced} {
-		s.must(s.Runtime.PowerOff(s.ctx, m, mode), "powering off what is off, "+string(mode))
+		s.must(s.Runtime.PowerOff(s.ctx, s.known(m), mode), "powering off what is off, "+string(mode))
 		s.stays(m, was)
 	}
 }
@@ -60,7 +60,7 @@ func forcedOverGraceful(s *suite) {
 	s.IgnoreShutdown(s.T, m)
 	was := s.on(m)
 	for range 2 {
-		s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "shutting down")
+		s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "shutting down")
 	}
 	s.stays(m, was)
 	s.stays(m, s.off(m))
@@ -70,12 +70,12 @@ func ignoredIsQuiet(s *suite) {
 	m := s.made("ignoring")
 	s.IgnoreShutdown(s.T, m)
 	was := s.on(m)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "shutting down")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "shutting down")
 	// stays also compares what is in flight: nothing.
 	s.stays(m, was)
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on")
 	s.stays(m, was)
-	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling")
+	s.must(s.Runtime.Cancel(s.ctx, s.known(m), "no-such-task"), "cancelling")
 	s.stays(m, was)
 }
 
@@ -83,7 +83,7 @@ func lateGuest(s *suite) {
 	m := s.made("late")
 	s.IgnoreShutdown(s.T, m)
 	s.on(m)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "shutting down")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "shutting down")
 	s.HeedShutdown(s.T, m)
 	s.power(m, v1alpha1.PowerStopped)
 }
@@ -92,7 +92,7 @@ func shutdownDies(s *suite) {
 	m := s.made("reborn")
 	s.IgnoreShutdown(s.T, m)
 	s.on(m)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "shutting down")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "shutting down")
 	s.off(m)
 	was := s.on(m)
 	s.HeedShutdown(s.T, m)
@@ -103,10 +103,10 @@ func noTools(s *suite) {
 	m := s.made("bare")
 	s.RemoveTools(s.T, m)
 	was := s.on(m)
-	s.wants(runtime.IsToolsUnavailable, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "ToolsUnavailable", "shutting down")
+	s.wants(runtime.IsToolsUnavailable, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "ToolsUnavailable", "shutting down")
 	s.stays(m, was)
 	s.off(m)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "shutting down what is off")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "shutting down what is off")
 }
 
 func paused(s *suite) {
@@ -114,7 +114,7 @@ func paused(s *suite) {
 	was := s.on(m)
 	s.Pause(s.T, m)
 	s.power(m, v1alpha1.PowerPaused)
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "InvalidState", "shutting down")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "InvalidState", "shutting down")
 	if seen := s.on(m); seen.Incarnation != was.Incarnation {
 		s.Errorf("a paused machine went on as incarnation %s, not %s", seen.Incarnation, was.Incarnation)
 	}
@@ -135,8 +135,8 @@ func unusable(s *suite) {
 	if seen := s.observe(m); seen.Unusable == "" || !seen.Exists || seen.Power != v1alpha1.PowerStopped {
 		s.Errorf("a machine that cannot be used is seen as %+v", seen)
 	}
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, m), "InvalidState", "powering on")
-	s.wants(runtime.IsInvalidState, s.Runtime.Delete(s.ctx, m), "InvalidState", "deleting")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, s.known(m)), "InvalidState", "powering on")
+	s.wants(runtime.IsInvalidState, s.Runtime.Delete(s.ctx, s.known(m)), "InvalidState", "deleting")
 	repair()
 	s.on(m)
 	s.off(m)

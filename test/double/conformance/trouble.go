@@ -34,7 +34,7 @@ func (s *suite) lost(err error, doing string) {
 func lostEnsure(s *suite) {
 	m := s.Machine(s.T, "found-again")
 	s.LoseReply(s.T, m, runtime.VerbEnsure)
-	_, err := s.Runtime.Ensure(s.ctx, m)
+	_, err := s.Runtime.Ensure(s.ctx, s.known(m))
 	s.lost(err, "ensuring")
 	s.Runtime = s.Reconnect(s.T)
 	was := s.until(m, "found", func(o runtime.Observation) bool { return o.Quiet() && o.Exists })
@@ -47,10 +47,10 @@ func lostEnsure(s *suite) {
 func lostPowerOn(s *suite) {
 	m := s.made("on-twice")
 	s.LoseReply(s.T, m, runtime.VerbPowerOn)
-	s.lost(s.Runtime.PowerOn(s.ctx, m), "powering on")
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on again")
+	s.lost(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on again")
 	was := s.power(m, v1alpha1.PowerRunning)
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on what is on")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on what is on")
 	s.stays(m, was)
 }
 
@@ -59,8 +59,8 @@ func lostPowerOff(s *suite) {
 	for _, mode := range []runtime.Mode{runtime.Graceful, runtime.Forced} {
 		s.on(m)
 		s.LoseReply(s.T, m, runtime.VerbPowerOff)
-		s.lost(s.Runtime.PowerOff(s.ctx, m, mode), "powering off, "+string(mode))
-		s.must(s.Runtime.PowerOff(s.ctx, m, mode), "powering off again, "+string(mode))
+		s.lost(s.Runtime.PowerOff(s.ctx, s.known(m), mode), "powering off, "+string(mode))
+		s.must(s.Runtime.PowerOff(s.ctx, s.known(m), mode), "powering off again, "+string(mode))
 		s.stays(m, s.power(m, v1alpha1.PowerStopped))
 	}
 }
@@ -68,7 +68,7 @@ func lostPowerOff(s *suite) {
 func lostDelete(s *suite) {
 	m := s.made("deleted-twice")
 	s.LoseReply(s.T, m, runtime.VerbDelete)
-	s.lost(s.Runtime.Delete(s.ctx, m), "deleting")
+	s.lost(s.Runtime.Delete(s.ctx, s.known(m)), "deleting")
 	s.gone(m)
 }
 
@@ -87,7 +87,7 @@ func lostMigrate(s *suite) {
 func lostObserve(s *suite) {
 	m := s.made("unseen")
 	s.LoseReply(s.T, m, runtime.VerbObserve)
-	_, err := s.Runtime.Observe(s.ctx, m)
+	_, err := s.Runtime.Observe(s.ctx, s.known(m))
 	s.lost(err, "observing")
 }
 
@@ -95,7 +95,7 @@ func otherClient(s *suite) {
 	m, release := s.held("seen-by-another")
 	s.Runtime = s.Reconnect(s.T)
 	s.shows(m, runtime.TaskPowerOn)
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on again")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on again")
 	s.cancel(m, runtime.TaskPowerOn)
 	release()
 	s.stays(m, s.quiet(m))
@@ -149,9 +149,9 @@ func atOnce(s *suite) {
 	errs := make([]error, len(all))
 	for i, m := range all {
 		group.Go(func() {
-			errs[i] = s.Runtime.PowerOn(s.ctx, m)
+			errs[i] = s.Runtime.PowerOn(s.ctx, s.known(m))
 			for _, other := range all {
-				if _, err := s.Runtime.Observe(s.ctx, other); err != nil {
+				if _, err := s.Runtime.Observe(s.ctx, s.known(other)); err != nil {
 					errs[i] = err
 				}
 			}

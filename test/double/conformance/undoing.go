@@ -19,16 +19,16 @@ var undoing = []part{
 func cancelNothing(s *suite) {
 	m := s.made("idle")
 	was := s.quiet(m)
-	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling while off")
+	s.must(s.Runtime.Cancel(s.ctx, s.known(m), "no-such-task"), "cancelling while off")
 	s.stays(m, was)
 	was = s.on(m)
-	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling while on")
+	s.must(s.Runtime.Cancel(s.ctx, s.known(m), "no-such-task"), "cancelling while on")
 	s.stays(m, was)
 }
 
 func cancelNotAhead(s *suite) {
 	m := s.made("ahead")
-	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling")
+	s.must(s.Runtime.Cancel(s.ctx, s.known(m), "no-such-task"), "cancelling")
 	s.stays(m, s.on(m))
 }
 
@@ -40,7 +40,7 @@ func (s *suite) cancel(m runtime.Machine, kind runtime.TaskKind) {
 		s.Errorf("a task that was begun here is shown as another's: %+v", task)
 	}
 	for range 2 {
-		s.must(s.Runtime.Cancel(s.ctx, m, task.ID), "cancelling")
+		s.must(s.Runtime.Cancel(s.ctx, s.known(m), task.ID), "cancelling")
 	}
 }
 
@@ -59,7 +59,7 @@ func cancelForeign(s *suite) {
 		if task.Ours || task.By == "" {
 			s.Errorf("what somebody else began is not shown as theirs: %+v", task)
 		}
-		s.must(s.Runtime.Cancel(s.ctx, m, task.ID), "cancelling")
+		s.must(s.Runtime.Cancel(s.ctx, s.known(m), task.ID), "cancelling")
 		for range 3 {
 			s.advance(m)
 			s.shows(m, kind)
@@ -78,7 +78,7 @@ func (s *suite) held(name string) (m runtime.Machine, release func()) {
 	s.Helper()
 	m = s.made(name)
 	release = s.Hold(s.T, m, runtime.TaskPowerOn)
-	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on")
+	s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on")
 	s.shows(m, runtime.TaskPowerOn)
 	return m, release
 }
@@ -88,7 +88,7 @@ func powerOnInFlight(s *suite) {
 	for range 3 {
 		s.advance(m)
 		s.shows(m, runtime.TaskPowerOn)
-		s.must(s.Runtime.PowerOn(s.ctx, m), "powering on again")
+		s.must(s.Runtime.PowerOn(s.ctx, s.known(m)), "powering on again")
 		if tasks := s.observe(m).InFlight; len(tasks) != 1 {
 			s.Errorf("a repeated power-on is in flight of its own: %+v", tasks)
 		}
@@ -99,9 +99,9 @@ func powerOnInFlight(s *suite) {
 
 func conflicts(s *suite) {
 	m, release := s.held("busy")
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "InvalidState", "shutting down")
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "InvalidState", "powering off by force")
-	if err := s.Runtime.Delete(s.ctx, m); !runtime.IsInvalidState(err) {
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Graceful), "InvalidState", "shutting down")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Forced), "InvalidState", "powering off by force")
+	if err := s.Runtime.Delete(s.ctx, s.known(m)); !runtime.IsInvalidState(err) {
 		s.Fatalf("deleting: got error %v, want InvalidState", err)
 	}
 	release()
@@ -128,10 +128,10 @@ func powerOffInFlight(s *suite) {
 	m := s.made("going")
 	s.on(m)
 	release := s.Hold(s.T, m, runtime.TaskPowerOff)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "powering off by force")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Forced), "powering off by force")
 	s.shows(m, runtime.TaskPowerOff)
-	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "powering off by force again")
-	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, m), "InvalidState", "powering on")
+	s.must(s.Runtime.PowerOff(s.ctx, s.known(m), runtime.Forced), "powering off by force again")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, s.known(m)), "InvalidState", "powering on")
 	release()
 	s.stays(m, s.power(m, v1alpha1.PowerStopped))
 }
