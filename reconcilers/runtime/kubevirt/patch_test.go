@@ -282,3 +282,35 @@ func TestWriteAfterAChange(t *testing.T) {
 		})
 	}
 }
+
+// What a template says of a newer KubeVirt is passed on, also where the spec adds to it.
+func TestTemplateDropsNothing(t *testing.T) {
+	r, _ := newRuntime(t)
+	var created client.Object
+	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			created = o
+			return nil
+		},
+	})
+	if _, err := r.Ensure(t.Context(), templated(`{"spec": {"newer": 1, "nodeSelector": {"disk": "ssd"}, "affinity": {"newer": 2, "nodeAffinity": {
+		"newer": 3, "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "newer": 4, "preference": {"newer": 5}}]
+	}}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	spec := in(created.(*unstructured.Unstructured).Object, "spec", "template", "spec")
+	got := fields{"newer": spec["newer"], "nodeSelector": spec["nodeSelector"], "affinity": spec["affinity"]}
+	node := fields{"matchFields": []any{fields{"key": "metadata.name", "operator": "In", "values": []any{"node-1"}}}}
+	want := fields{
+		"newer": int64(1), "nodeSelector": fields{"disk": "ssd", "zone": "a"},
+		"affinity": fields{"newer": int64(2), "nodeAffinity": fields{
+			"newer": int64(3), "preferredDuringSchedulingIgnoredDuringExecution": []any{
+				fields{"weight": int64(1), "newer": int64(4), "preference": fields{"newer": int64(5)}},
+				fields{"weight": int64(100), "preference": node},
+			},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
