@@ -162,6 +162,17 @@ func (a *newerAPI) runtime(vmi *virtv1.VirtualMachineInstance, with gate) (*kube
 	return r, disks[0]
 }
 
+// pluggedIn returns an instance with the VirtualDisk.
+func pluggedIn() *virtv1.VirtualMachineInstance {
+	vmi := instance()
+	vmi.Spec.Volumes = []virtv1.Volume{volumeOf("disk-uid-data", "data-uid-data", true)}
+	vmi.Status.VolumeStatus = []virtv1.VolumeStatus{{
+		Name: "disk-uid-data", Phase: virtv1.VolumeReady, HotplugVolume: &virtv1.HotplugVolumeStatus{},
+		PersistentVolumeClaimInfo: &virtv1.PersistentVolumeClaimInfo{ClaimName: "data-uid-data"},
+	}}
+	return vmi
+}
+
 // A write changes what it is to change, and drops nothing that a newer KubeVirt has, in the same entry or in others.
 func TestWritesDropNothing(t *testing.T) {
 	claim := fields{"claimName": "data-uid-data", "hotpluggable": true}
@@ -185,12 +196,6 @@ func TestWritesDropNothing(t *testing.T) {
 	created.Spec.Runtime.KubeVirt.Create.Template, created.Spec.NodeName, created.Spec.NodeSelector = nil, "", nil
 	attach := func(r *kubevirt.Runtime, d runtime.Disk) error { return r.Attach(t.Context(), m, d) }
 	detach := func(r *kubevirt.Runtime, d runtime.Disk) error { return r.Detach(t.Context(), m, d.UID) }
-	plugged := instance()
-	plugged.Spec.Volumes = []virtv1.Volume{volumeOf("disk-uid-data", "data-uid-data", true)}
-	plugged.Status.VolumeStatus = []virtv1.VolumeStatus{{
-		Name: "disk-uid-data", Phase: virtv1.VolumeReady, HotplugVolume: &virtv1.HotplugVolumeStatus{},
-		PersistentVolumeClaimInfo: &virtv1.PersistentVolumeClaimInfo{ClaimName: "data-uid-data"},
-	}}
 	for what, tc := range map[string]struct {
 		before  func(fields)
 		vmi     *virtv1.VirtualMachineInstance
@@ -204,8 +209,8 @@ func TestWritesDropNothing(t *testing.T) {
 			"addVolumeOptions": fields{"name": "disk-uid-data", "disk": disk, "volumeSource": fields{"persistentVolumeClaim": claim}},
 		})},
 		"detached, off":             {do: detach, changes: withoutData},
-		"detached, in the template": {vmi: plugged, with: declarative, do: detach, changes: withoutData},
-		"detached, by a request":    {vmi: plugged, with: imperative, do: detach, changes: requested(fields{"removeVolumeOptions": fields{"name": "disk-uid-data"}})},
+		"detached, in the template": {vmi: pluggedIn(), with: declarative, do: detach, changes: withoutData},
+		"detached, by a request":    {vmi: pluggedIn(), with: imperative, do: detach, changes: requested(fields{"removeVolumeOptions": fields{"name": "disk-uid-data"}})},
 		"powered on with another size and boot order": {
 			do: func(r *kubevirt.Runtime, _ runtime.Disk) error { return r.PowerOn(t.Context(), created) },
 			changes: func(o fields) {
