@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	virtv1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -77,7 +76,11 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine, vm *virtv1.Vir
 func (r *Runtime) change(ctx context.Context, vm *virtv1.VirtualMachine, doing string, edit func(*virtv1.VirtualMachine)) error {
 	changed := vm.DeepCopy()
 	edit(changed)
-	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+	patch, err := r.patchOf(ctx, vm, changed)
+	if err == nil {
+		err = r.Client.Patch(ctx, changed, patch)
+	}
+	if err != nil {
 		return runtime.APIFailure(err, "%s KubeVirt VirtualMachine %s", doing, vm.Name)
 	}
 	*vm = *changed

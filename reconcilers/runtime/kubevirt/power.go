@@ -134,7 +134,10 @@ func (r *Runtime) request(ctx context.Context, s *sight, doing string, requests 
 func (r *Runtime) ask(ctx context.Context, s *sight, doing string, edit func(*virtv1.VirtualMachineStatus)) error {
 	changed := s.vm.DeepCopy()
 	edit(&changed.Status)
-	err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(s.vm, client.MergeFromWithOptimisticLock{}))
+	patch, err := r.patchOf(ctx, s.vm, changed)
+	if err == nil {
+		err = r.Client.Status().Patch(ctx, changed, patch)
+	}
 	switch {
 	case err == nil:
 		*s.vm = *changed

@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,7 +31,8 @@ func templated(vm *virtv1.VirtualMachine, m runtime.Machine) (client.Object, []c
 	if err := json.Unmarshal(given.Raw, &under); err != nil {
 		return nil, nil, runtime.NewInvalidSpec(err, "%s: %s", templateField, err)
 	}
-	if _, err := placementOf(m); err != nil {
+	nodes, err := placementOf(m)
+	if err != nil {
 		return nil, nil, err
 	}
 	for _, at := range []struct {
@@ -47,17 +49,24 @@ func templated(vm *virtv1.VirtualMachine, m runtime.Machine) (client.Object, []c
 			}
 		}
 	}
-	for _, field := range []string{"nodeSelector", "affinity"} { // configure has added them
-		unstructured.RemoveNestedField(under, "spec", field)
-	}
 	content, err := kruntime.DefaultUnstructuredConverter.ToUnstructured(vm)
-	if err != nil {
+	known, failed := kruntime.DefaultUnstructuredConverter.ToUnstructured(&nodes)
+	if err := errors.Join(err, failed); err != nil {
 		return nil, nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s: %w", vm.Name, err)
 	}
 	delete(content, "status")
 	o := &unstructured.Unstructured{Object: content}
 	o.SetGroupVersionKind(virtv1.VirtualMachineGroupVersionKind)
 	spec := content["spec"].(map[string]any)
+	if given, is := under["spec"].(map[string]any); is {
+		over := spec["template"].(map[string]any)["spec"].(map[string]any)
+		for _, field := range []string{"nodeSelector", "affinity"} { // configure has added to what is known of them
+			if value := carry(given[field], known[field], over[field]); value != nil {
+				over[field] = value
+			}
+			delete(given, field)
+		}
+	}
 	if spec["template"], err = overlay(templateField, under, spec["template"]); err != nil {
 		return nil, nil, err
 	}

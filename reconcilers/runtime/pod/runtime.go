@@ -264,10 +264,11 @@ func (r *Runtime) order(ctx context.Context, s *sight, order agent.Order) error 
 	return nil
 }
 
+// resize changes the container with a strategic merge patch: another one would replace all containers with what these types know of them.
 func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error {
 	changed := s.pod.DeepCopy()
 	changed.Spec.Containers[0].Resources.Requests = requests(m)
-	if err := r.Client.SubResource("resize").Patch(ctx, changed, client.MergeFromWithOptions(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
 	s.pod = changed // the new version, for the next patch
