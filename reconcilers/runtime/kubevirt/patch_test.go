@@ -195,7 +195,7 @@ func TestWritesDropNothing(t *testing.T) {
 	created.UID, created.InstanceID = m.UID, "vm"
 	created.Spec.Runtime.KubeVirt.Create.Template, created.Spec.NodeName, created.Spec.NodeSelector = nil, "", nil
 	attach := func(r *kubevirt.Runtime, d runtime.Disk) error { return r.Attach(t.Context(), m, d) }
-	detach := func(r *kubevirt.Runtime, d runtime.Disk) error { return r.Detach(t.Context(), m, d.UID) }
+	detach := func(r *kubevirt.Runtime, d runtime.Disk) error { return r.Detach(t.Context(), m.With(d), d.UID) }
 	for what, tc := range map[string]struct {
 		before  func(fields)
 		vmi     *virtv1.VirtualMachineInstance
@@ -212,7 +212,7 @@ func TestWritesDropNothing(t *testing.T) {
 		"detached, in the template": {vmi: pluggedIn(), with: declarative, do: detach, changes: withoutData},
 		"detached, by a request":    {vmi: pluggedIn(), with: imperative, do: detach, changes: requested(fields{"removeVolumeOptions": fields{"name": "disk-uid-data"}})},
 		"powered on with another size and boot order": {
-			do: func(r *kubevirt.Runtime, _ runtime.Disk) error { return r.PowerOn(t.Context(), created) },
+			do: func(r *kubevirt.Runtime, d runtime.Disk) error { return r.PowerOn(t.Context(), created.With(d)) },
 			changes: func(o fields) {
 				domain := in(o, "spec", "template", "spec", "domain")
 				cpu := in(domain, "cpu")
@@ -223,7 +223,7 @@ func TestWritesDropNothing(t *testing.T) {
 		},
 		"powered on before KubeVirt has written a status": {
 			before: func(o fields) { delete(o, "status") },
-			do:     func(r *kubevirt.Runtime, _ runtime.Disk) error { return r.PowerOn(t.Context(), m) },
+			do:     func(r *kubevirt.Runtime, d runtime.Disk) error { return r.PowerOn(t.Context(), m.With(d)) },
 			changes: func(o fields) {
 				o["status"] = fields{}
 				started(o)
@@ -275,7 +275,7 @@ func TestWriteAfterAChange(t *testing.T) {
 			withoutData(want)
 			added(want)
 			r, d := api.runtime(nil, "")
-			if err := r.Detach(t.Context(), adopted(), d.UID); err != nil {
+			if err := r.Detach(t.Context(), adopted().With(d), d.UID); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want["spec"], api.now().Object["spec"]); diff != "" {
