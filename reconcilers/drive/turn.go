@@ -24,6 +24,8 @@ type Turn struct {
 	VM *v1alpha1.VirtualMachine
 
 	observed *observation
+	// disks are the VirtualDisks for a call, which Unchanged has read live.
+	disks []runtime.Disk
 }
 
 // observation is the result of observing the machine on its runtime.
@@ -58,8 +60,14 @@ func (t *Turn) read(ctx context.Context) (*v1alpha1.VirtualMachine, error) {
 	return vm, nil
 }
 
-// Unchanged reads the VirtualMachine live and reports whether it is unchanged, and with it the claim and the spec.
-func (t *Turn) Unchanged(ctx context.Context) (bool, error) {
+// Unchanged reads the VirtualMachine live and reports whether it is unchanged, and with it the claim and the spec. Before that, it reads the
+// VirtualDisks for the call that follows.
+func (t *Turn) Unchanged(ctx context.Context) (_ bool, err error) {
+	if t.mayHaveDisks() {
+		if t.disks, err = t.readDisks(ctx, t.Live); err != nil {
+			return false, err
+		}
+	}
 	now, err := t.read(ctx)
 	return now != nil && now.UID == t.VM.UID && now.ResourceVersion == t.VM.ResourceVersion, err
 }
@@ -74,9 +82,10 @@ func (t *Turn) Observe(ctx context.Context) (runtime.Observation, error) {
 
 func (t *Turn) observe(ctx context.Context) {
 	t.observed = &observation{}
-	var m runtime.Machine
+	m := runtime.MachineOf(t.VM)
 	if t.observed.rt, t.observed.err = t.Runtimes(ctx, t.VM); t.observed.err == nil {
-		m, t.observed.err = t.machine(ctx, t.Client, true)
+		// From the cache: what was recorded a moment ago is attached once more, which changes nothing, and what is detached is read live.
+		m.Disks, t.observed.err = t.readDisks(ctx, t.Client)
 	}
 	if t.observed.err == nil {
 		t.observed.seen, t.observed.err = t.observed.rt.Observe(ctx, m)
@@ -99,24 +108,12 @@ func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 
 // Call calls the runtime. The caller has checked with [Turn.Unchanged].
 func (t *Turn) Call(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
-	m, err := t.machine(ctx, t.Live, t.mayHaveDisks())
-	if err != nil {
-		return err
-	}
+	m := runtime.MachineOf(t.VM)
+	m.Disks = t.disks
 	t.sent = true
-	err = call(ctx, m)
+	err := call(ctx, m)
 	t.sent = err == nil
 	return err
-}
-
-// machine returns the machine for a call of the runtime, with its VirtualDisks. To observe it, these may be read from the cache: what a
-// moment ago was recorded for it is attached once more, which changes nothing, and what is detached is read live.
-func (t *Turn) machine(ctx context.Context, from client.Reader, withDisks bool) (m runtime.Machine, err error) {
-	m = runtime.MachineOf(t.VM)
-	if withDisks && t.observed != nil && t.observed.rt != nil && runtime.Can[runtime.Disks](t.observed.rt) {
-		m.Disks, err = t.disks(ctx, from)
-	}
-	return m, err
 }
 
 // mayHaveDisks spares the live reads for machines without disks.
@@ -124,9 +121,12 @@ func (t *Turn) mayHaveDisks() bool {
 	return !t.VM.DeletionTimestamp.IsZero() || len(t.VM.BlockDevices()) > 0 || len(t.VM.Status.Disks) > 0
 }
 
-// disks reads the VirtualDisks that are attached to the machine according to their status, and those that its spec or the observation names
+// readDisks reads the VirtualDisks that are attached to the machine according to their status, and those that its spec or the observation names
 // and that are attached to no other machine.
-func (t *Turn) disks(ctx context.Context, from client.Reader) (all []runtime.Disk, err error) {
+func (t *Turn) readDisks(ctx context.Context, from client.Reader) (all []runtime.Disk, err error) {
+	if t.observed == nil || t.observed.rt == nil || !runtime.Can[runtime.Disks](t.observed.rt) {
+		return nil, nil
+	}
 	var held v1alpha1.VirtualDiskList
 	err = from.List(ctx, &held, client.InNamespace(t.key.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: t.key.Name})
 	if err != nil {

@@ -239,6 +239,7 @@ func TestWithManager(t *testing.T) {
 		Scheme: f.api.Scheme(), Metrics: server.Options{BindAddress: "0"}, Cache: inNamespace(f.namespace),
 	})
 	f.Must(err)
+	f.Must(mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, func(client.Object) []string { return nil }))
 	f.world.SetAuto(true)
 	f.r.Client, f.r.Live, f.r.Poll = mgr.GetClient(), mgr.GetAPIReader(), 20*time.Millisecond
 	f.Must(f.r.SetupWithManager(mgr))
