@@ -295,7 +295,9 @@ func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
 }
 
 // MayExist reports whether the status says that the runtime has, or may have, something of the disk.
-func (d *VirtualDisk) MayExist() bool { return d.Status.DiskID != "" || d.Status.ProvisioningSince != nil }
+func (d *VirtualDisk) MayExist() bool {
+	return d.Status.DiskID != "" || d.Status.ProvisioningSince != nil
+}
 
 // StatusOfAnother reports whether the status is that of another VirtualDisk, as after a restore from a backup.
 func (d *VirtualDisk) StatusOfAnother() bool { return d.Status.UID != "" && d.Status.UID != d.UID }
