@@ -200,6 +200,11 @@ type VirtualDiskStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	DiskID string `json:"diskID,omitempty"`
 
+	// Since when the disk is being created. Set before the runtime is first asked to,
+	// and removed when diskID is set: in between the disk may exist there.
+	// +optional
+	ProvisioningSince *metav1.MicroTime `json:"provisioningSince,omitempty"`
+
 	// The ID of the datastore that the disk was created on, such as datastore-12. Set
 	// once the disk is created on a vCenter. A detached disk is on this datastore, even
 	// if the datastore is renamed.
@@ -287,6 +292,11 @@ func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
 	default:
 		return VirtualDiskAvailable
 	}
+}
+
+// MayExist reports whether the status says that the runtime has, or may have, something of the disk.
+func (d *VirtualDisk) MayExist() bool {
+	return d.Status.DiskID != "" || d.Status.ProvisioningSince != nil
 }
 
 // StatusOfAnother reports whether the status is that of another VirtualDisk, as after a restore from a backup.

@@ -286,6 +286,12 @@ type VirtualMachineStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	InstanceID string `json:"instanceID,omitempty"`
 
+	// Since when the machine is being created or adopted. Set before the runtime is
+	// first asked to, and removed when instanceID is set: in between something of the
+	// machine may exist there. Set by the VirtualMachine reconciler.
+	// +optional
+	ProvisioningSince *metav1.MicroTime `json:"provisioningSince,omitempty"`
+
 	// The size that the policies allowed the machine last. Quotas count it.
 	// +optional
 	Allocated *VSphereAllocation `json:"allocated,omitempty"`
@@ -486,6 +492,11 @@ func (s *VirtualMachineSpec) TemplateRef() *VSphereTemplateReference {
 		return v.Clone.Template.TemplateRef
 	}
 	return nil
+}
+
+// MayExist reports whether the status says that the runtime has, or may have, something of the machine.
+func (vm *VirtualMachine) MayExist() bool {
+	return vm.Status.InstanceID != "" || vm.Status.ProvisioningSince != nil
 }
 
 // VirtualMachineList is a list of VirtualMachines.

@@ -170,6 +170,9 @@ func (r *Reconciler) act(ctx context.Context, l *view) error {
 	}
 	l.holder = holder
 	l.observe(ctx, r.Runtimes)
+	if !l.DeletionTimestamp.IsZero() && !l.MayExist() && runtime.NothingOfOurs(l.err) {
+		l.err = nil // there is nothing to destroy
+	}
 	switch {
 	case l.err != nil:
 	case l.abandoned():

@@ -3,6 +3,7 @@ package disk
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -90,6 +92,10 @@ func (l *view) record() {
 // ensureDisk creates or grows the disk. A disk that is created at once is reported without another observation,
 // unless only an observation can show its source.
 func (l *view) ensureDisk(ctx context.Context) {
+	if !l.MayExist() { // persisted before the runtime is first asked
+		l.Status.ProvisioningSince, l.requeueAfter = new(metav1.NewMicroTime(l.now)), time.Millisecond
+		return
+	}
 	d, id := runtime.DiskOf(l.VirtualDisk), ""
 	d.Source = l.source
 	l.err = l.use(ctx, runtime.VerbEnsureDisk, func(ctx context.Context, able runtime.Disks) (err error) {
@@ -133,6 +139,9 @@ func (l *view) deleteData(ctx context.Context) (gone bool) {
 
 func (l *view) updateStatus() {
 	s := &l.Status
+	if s.DiskID != "" {
+		s.ProvisioningSince = nil
+	}
 	if l.seen.Exists {
 		s.Capacity = resource.NewQuantity(l.seen.Bytes, resource.BinarySI)
 	}
@@ -161,6 +170,8 @@ func (l *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, st
 	case l.seen.Exists && l.err != nil && l.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonResizing, fmt.Sprintf("the disk has %s and cannot grow to %s yet: %s",
 			resource.NewQuantity(l.seen.Bytes, resource.BinarySI), l.Spec.Size.String(), runtime.Message(l.err))
+	case !l.DeletionTimestamp.IsZero() && runtime.NothingOfOurs(l.err):
+		return no, runtime.Reason(l.err), runtime.Message(l.err) + l.wayOut()
 	case l.err != nil:
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.DeletionTimestamp.IsZero():
@@ -180,6 +191,14 @@ func (l *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, st
 		return no, v1alpha1.ReasonResizing, "growing the disk"
 	}
 	return metav1.ConditionTrue, v1alpha1.ReasonDiskReady, ""
+}
+
+// wayOut returns how to delete a VirtualDisk whose disk cannot be observed, for the end of a message.
+func (l *view) wayOut() string {
+	rest := slices.DeleteFunc(slices.Clone(l.Finalizers), func(name string) bool { return name == v1alpha1.VirtualDiskFinalizer })
+	left, _ := json.Marshal(rest) // strings
+	return fmt.Sprintf("; to delete VirtualDisk %s and leave its disk on the runtime (needs the verb override on RegoPolicy machines-abandon): %s", l.Name,
+		commands.Line("kubectl", "patch", "svd", l.Name, "-n", l.Namespace, "--type=merge", "-p", fmt.Sprintf(`{"metadata":{"finalizers":%s}}`, left)))
 }
 
 // warns reports whether the condition is worth a Warning event. A resize is if the runtime rejects it.

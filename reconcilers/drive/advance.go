@@ -63,10 +63,17 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	return x.signal(ctx)
 }
 
-// overrules reports whether the next request is a forced power-off that need not wait for what others have in flight: a move that KubeVirt
-// cannot finish would otherwise keep users from stopping the machine.
+// overrules reports whether the next request need not wait for what others have in flight: a move that KubeVirt cannot finish, or a start
+// that no node takes, would otherwise keep users from stopping or deleting the machine.
 func (x *execution) overrules() bool {
-	return x.Force && x.step() == runtime.TaskPowerOff && !x.effectSeen(runtime.TaskPowerOff) && x.seen.Yields()
+	switch step := x.step(); {
+	case !x.seen.Yields():
+		return false
+	case step == runtime.TaskPowerOff:
+		return !x.effectSeen(step) && (x.Force || x.startedByOthers())
+	default:
+		return step == runtime.TaskDelete && x.seen.Adopted
+	}
 }
 
 // WaitsForDisks returns the message for a machine that is not powered on before those disks are attached.

@@ -48,9 +48,19 @@ func (p *plan) step() runtime.TaskKind {
 }
 
 // effectSeen reports whether the effect of a step is observed or not needed: an adopted machine is released in its
-// current power state.
+// current power state. A machine that others are starting is not off.
 func (p *plan) effectSeen(k runtime.TaskKind) bool {
-	return p.seen.Power == claim.Effect(k) || (p.seen.Adopted && p.goal() == runtime.TaskDelete)
+	if p.seen.Adopted && p.goal() == runtime.TaskDelete {
+		return true
+	}
+	return p.seen.Power == claim.Effect(k) && !(k == runtime.TaskPowerOff && p.startedByOthers())
+}
+
+// startedByOthers reports whether others are powering on a machine that is off, which a PowerOff ends.
+func (p *plan) startedByOthers() bool {
+	return p.seen.Power == v1alpha1.PowerStopped && slices.ContainsFunc(p.seen.InFlight, func(t runtime.Task) bool {
+		return t.Kind == runtime.TaskPowerOn && t.Yields
+	})
 }
 
 // next returns the step after the current one, and whether there is one that must be persisted.

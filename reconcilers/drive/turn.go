@@ -95,12 +95,11 @@ func (t *Turn) observe(ctx context.Context) {
 // Runtime returns the runtime of the machine. Observe must have been called.
 func (t *Turn) Runtime() *runtime.Client { return t.observed.rt }
 
-// observeOurs is Observe, except that an instance that is not ours counts as no machine. A runtime that is disabled has no machine that was
-// never recorded; one that was recorded is waited for.
+// observeOurs is Observe, except that a machine that was never made, and that will not be observed, counts as no machine, and so does an
+// instance that is not ours. What may have been made is waited for.
 func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 	seen, err := t.Observe(ctx)
-	recorded := runtime.IsNotSupported(err) && t.VM.Status.InstanceID != ""
-	if runtime.NothingOfOurs(err) && !recorded {
+	if runtime.IsOwnedByAnother(err) || runtime.NothingOfOurs(err) && !t.VM.MayExist() {
 		return runtime.Observation{}, nil
 	}
 	return seen, err

@@ -117,7 +117,7 @@ func TestForcedStopDuringAMoveByOthers(t *testing.T) {
 	for _, forced := range []string{"Stop force", "Restart force"} {
 		f := newFixture(t, v1alpha1.PowerRunning)
 		f.world.Hold(f.uid, runtime.TaskRelocate) // for good
-		f.world.BeginYielding(f.uid, "KubeVirt")
+		f.world.BeginYielding(f.uid, runtime.TaskRelocate, "KubeVirt")
 		f.ask("graceful", "Stop")
 		f.pass()
 		f.want("graceful", "InProgress/InProgress")
@@ -127,6 +127,22 @@ func TestForcedStopDuringAMoveByOthers(t *testing.T) {
 		f.ask("forced", forced)
 		f.until("forced", "Completed/Succeeded")
 		f.want("graceful", "Completed/Superseded")
+	}
+}
+
+// A start by others that no node takes keeps nobody from stopping the machine: there is no guest to wait for.
+func TestStopDuringAStartByOthers(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []string{"Stop", "Stop force"} {
+		f := newFixture(t, v1alpha1.PowerStopped)
+		f.world.Hold(f.uid, runtime.TaskPowerOn) // for good
+		f.world.BeginYielding(f.uid, runtime.TaskPowerOn, "virtctl")
+		f.ask("stop", stop)
+		f.until("stop", "Completed/Succeeded")
+		f.idle(v1alpha1.PowerStopped)
+		if in, _ := f.world.Instance(f.uid); in.Incarnation != "" {
+			t.Errorf("%s: the machine was on: %+v", stop, in)
+		}
 	}
 }
 

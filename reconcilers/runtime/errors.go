@@ -27,7 +27,7 @@ const (
 	KindPermission Kind = "Permission"
 	// KindOwnedByAnother means that the machine has another owner's mark.
 	KindOwnedByAnother Kind = "OwnedByAnother"
-	// KindNotSupported means that the runtime of the spec does not exist here. Nothing can have been created there.
+	// KindNotSupported means that the runtime of the spec does not exist here. Something may have been created there before.
 	KindNotSupported Kind = "NotSupported"
 	// KindTakingOver means that nothing was sent because another process may still be sending. It is temporary.
 	KindTakingOver Kind = "TakingOver"
@@ -203,9 +203,12 @@ var ErrReadOnly = newError(KindReadOnly, nil, "Sallyport is read-only and sends 
 // IsReadOnly reports whether nothing was sent because the manager is read-only.
 func IsReadOnly(err error) bool { return kindOf(err) == KindReadOnly }
 
-// NothingOfOurs reports whether nothing with the machine's mark exists, so that nothing must be undone: the instance
-// belongs to another owner, or the runtime does not exist.
-func NothingOfOurs(err error) bool { return IsOwnedByAnother(err) || IsNotSupported(err) }
+// NothingOfOurs reports whether nothing with the mark of a machine or disk can be observed, and that will not pass: what is there belongs
+// to another owner, the runtime does not exist, or it cannot have what the spec says. Nothing must be undone then, unless a status
+// records that something was made.
+func NothingOfOurs(err error) bool {
+	return IsOwnedByAnother(err) || IsNotSupported(err) || IsInvalidSpec(err)
+}
 
 // MayHaveActed reports whether the request that returned this error may have been carried out or be in flight. It is
 // false for nil: such a request has certainly acted, or had nothing to do.

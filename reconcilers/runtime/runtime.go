@@ -381,7 +381,7 @@ const MaxAddresses = 32
 // change it on its own, for example by complying with a shutdown request.
 func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
 
-// Yields reports whether nothing is in flight that a forced PowerOff has to wait for.
+// Yields reports whether nothing is in flight that a forced PowerOff, or the release of an adopted machine, has to wait for.
 func (o Observation) Yields() bool {
 	return !slices.ContainsFunc(o.InFlight, func(t Task) bool { return !t.Yields })
 }
@@ -413,7 +413,8 @@ type Task struct {
 	By string
 	// Progress is the progress in percent, nil if the runtime does not report it.
 	Progress *int32
-	// Yields is set if others certainly started the task, and the runtime accepts a forced PowerOff while it runs, which ends it.
+	// Yields is set if others certainly started the task, and the runtime accepts a forced PowerOff while it runs, which ends it. A
+	// power-on of a machine that is off is then ended by a graceful one, too, and an adopted machine can be released meanwhile.
 	Yields bool
 }
 

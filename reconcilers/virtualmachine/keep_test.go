@@ -415,14 +415,14 @@ func TestMachineAtRest(t *testing.T) {
 	}
 }
 
-// The writes that a large pool takes for each member: its machine is taken, with the note that the runtime is about to be told, and is
-// on. Where everything takes its time, it is shown that the machine is being made, that the runtime was told, and what it does.
+// The writes that a large pool takes for each member: its machine is about to be made, is taken, with the note that the runtime is about
+// to be told, and is on. Where everything takes its time, it is shown that the runtime was told, and what it does.
 func TestWritesOfAStart(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		atOnce bool
 		want   int32
-	}{{true, 2}, {false, 5}} {
+	}{{true, 3}, {false, 5}} {
 		f := newFixture(t)
 		f.world.SetAuto(tc.atOnce)
 		f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) {

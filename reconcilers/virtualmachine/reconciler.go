@@ -230,37 +230,55 @@ func (r *Reconciler) ensureInstance(ctx context.Context, l *view) (bool, error) 
 		l.waitMessage = l.diskTrouble.message // it is created with its disks
 		return false, nil
 	}
-	if same, err := l.Unchanged(ctx); err != nil || !same {
-		return !same, err
+	create, err := r.creation(ctx, l)
+	if err == nil && create != nil {
+		if did, err := r.recordProvisioning(ctx, l); did || err != nil {
+			return did, err
+		}
+		err = l.Call(ctx, create)
 	}
-	l.err = r.createInstance(ctx, l)
-	switch {
-	case l.err != nil:
-		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, l.err)
+	switch l.err = err; {
+	case err != nil:
+		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, err)
 		return false, nil
-	case l.waitMessage != "":
+	case create == nil:
 		return false, nil
 	}
 	r.attempts().Next(creationKey(l.Key()), l.Time)
 	return true, nil
 }
 
-// createInstance creates or adopts the machine on its runtime, unless it must wait.
-func (r *Reconciler) createInstance(ctx context.Context, l *view) error {
+// creation returns the call that creates or adopts the machine on its runtime, nil if the machine must wait.
+func (r *Reconciler) creation(ctx context.Context, l *view) (func(context.Context, runtime.Machine) error, error) {
 	template, waitMessage, err := r.findTemplate(ctx, l.VM)
 	if err != nil || waitMessage != "" {
 		l.waitMessage = waitMessage
-		return err
+		return nil, err
 	}
 	userData, err := r.cloudInit(ctx, l.VM)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
+	return func(ctx context.Context, m runtime.Machine) error {
 		m.CloudInit, m.Template = userData, template
 		_, err := l.Runtime().Ensure(ctx, m)
 		return err
-	})
+	}, nil
+}
+
+// recordProvisioning persists, before the runtime is first asked, that something of the machine may exist there. Like a live read, the
+// write confirms that the machine is unchanged. It reports whether everything must be read again.
+func (r *Reconciler) recordProvisioning(ctx context.Context, l *view) (bool, error) {
+	if l.VM.MayExist() || r.ReadOnly {
+		same, err := l.Unchanged(ctx)
+		return !same, err
+	}
+	l.VM.Status.ProvisioningSince = new(l.now())
+	if l.VM.Status.ActiveOperation == nil {
+		l.VM.Status.Phase = v1alpha1.VirtualMachineProvisioning
+	}
+	_, err := r.save(ctx, l)
+	return false, err
 }
 
 // forget drops the backoff of a deleted machine.

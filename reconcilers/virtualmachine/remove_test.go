@@ -1,6 +1,8 @@
 package virtualmachine
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,11 +171,84 @@ func TestDeletionWhileTheRuntimeIsDisabled(t *testing.T) {
 	f.isGone(uid)
 }
 
-// A foreign machine in the place of ours, or no runtime of that kind: there is nothing to undo.
+// What may have been made on a runtime that is disabled by now is waited for: the process died before it could record the instance.
+func TestDeletionOfWhatMayHaveBeenMade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	f.world.Script(fake.At{Verb: runtime.VerbEnsure}, fake.LoseReply())
+	f.world.Hold(uid, runtime.TaskCreate)
+	_ = f.pass()
+	if s := f.vm().Status; s.InstanceID != "" || s.ProvisioningSince == nil {
+		t.Fatalf("while it is being made: %+v", s)
+	}
+	f.world.Script(fake.At{}, fake.Fail(runtime.NewNotSupported(nil, "machines of kind vsphere are disabled")).Always())
+	f.delete()
+	f.settle()
+	f.is("Terminating False/RuntimeNotSupported")
+	f.world.ClearScripts()
+	f.settle()
+	f.is("Terminating False/Terminating")
+}
+
+// The status says that something may exist before the runtime is asked to make it, and until it has the instance.
+func TestProvisioningIsRecordedFirst(t *testing.T) {
+	for name, change := range map[string]func(f *fixture) func(*v1alpha1.VirtualMachine){
+		"created": func(*fixture) func(*v1alpha1.VirtualMachine) { return func(*v1alpha1.VirtualMachine) {} },
+		"adopted": func(f *fixture) func(*v1alpha1.VirtualMachine) { return f.adopted(v1alpha1.PowerStopped) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			var asked []bool
+			f.world.SetTag(func(_ context.Context, verb runtime.Verb, _ runtime.Machine) string {
+				if verb == runtime.VerbEnsure {
+					asked = append(asked, f.vm().Status.ProvisioningSince != nil)
+				}
+				return ""
+			})
+			f.machine(v1alpha1.RunPolicyManual, change(f))
+			f.settle()
+			f.is("Stopped True/AsWanted")
+			if len(asked) == 0 || slices.Contains(asked, false) {
+				t.Errorf("recorded when the runtime was asked: %v", asked)
+			}
+			if s := f.vm().Status; s.ProvisioningSince != nil || s.InstanceID == "" {
+				t.Errorf("afterwards: %+v", s)
+			}
+		})
+	}
+}
+
+// A start by others that no node takes keeps no machine from being deleted or released.
+func TestDeletionDuringAStartByOthers(t *testing.T) {
+	for name, change := range map[string]func(f *fixture) func(*v1alpha1.VirtualMachine){
+		"Deleted":  func(*fixture) func(*v1alpha1.VirtualMachine) { return func(*v1alpha1.VirtualMachine) {} },
+		"Released": func(f *fixture) func(*v1alpha1.VirtualMachine) { return f.adopted(v1alpha1.PowerStopped) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			uid := f.machine(v1alpha1.RunPolicyManual, change(f))
+			f.settle()
+			f.world.Hold(uid, runtime.TaskPowerOn) // for good
+			f.world.BeginYielding(uid, runtime.TaskPowerOn, "virtctl")
+			f.delete()
+			f.settle()
+			f.isGone(uid)
+			if got := f.effects(); !strings.HasSuffix(got, name) || strings.Contains(got, "PoweredOn") {
+				t.Errorf("what happened: %s", got)
+			}
+		})
+	}
+}
+
+// A foreign machine in the place of ours, no runtime of that kind, or a name that it cannot have: there is nothing to undo.
 func TestDeletionWithNothingOfOurs(t *testing.T) {
 	for name, err := range map[string]error{
 		"another owner": runtime.NewOwnedByAnother(nil, "belongs to another"),
 		"not supported": runtime.NewNotSupported(nil, "no kubevirt"),
+		"invalid spec":  runtime.NewInvalidSpec(nil, "metadata.name is too long"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -33,6 +33,7 @@ func TestProgram(t *testing.T) {
 	t.Run("rights", func(t *testing.T) { s.in(t).rights(namespace) })
 	t.Run("templated", func(t *testing.T) { s.in(t).templated(namespace) })
 	t.Run("waiting", func(t *testing.T) { s.in(t).waiting(namespace) })
+	t.Run("started by others", func(t *testing.T) { s.in(t).startedByOthers(namespace) })
 }
 
 // release installs and starts the shipped program. replace kills it, and starts it again.

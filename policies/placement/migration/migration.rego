@@ -4,7 +4,8 @@
 #   A machine in the cluster (spec.runtime.pod or kubevirt) can be moved to a Node that exists, is ready and is not cordoned. A machine in a
 #   vCenter can be moved to a host that its VSphereServer lists in status.hosts as connected and not in maintenance mode. The policy uses
 #   that list only while it is current, and refuses a host that the list lacks only while it is complete; otherwise vCenter decides. The
-#   number of machines that move from or to the same node or host at a time is limited, in total and for each namespace. A move by
+#   number of machines that move from or to the same node or host at a time is limited, in total and for each namespace, and so is the
+#   number of machines of KubeVirt that move anywhere in the cluster. A move by
 #   hibernation whose step takes longer than 15 minutes counts only for its own namespace. A machine cannot be moved to the node that it
 #   is on, and spec.nodeName cannot change while an operation is in progress. The policy evaluates changes of spec.nodeName, and the
 #   operations Migrate and Evict.
@@ -158,28 +159,28 @@ deny contains {
 }
 
 # METADATA
-# title: Too many machines are moving from or to the node or host
+# title: Too many machines are moving from or to the node or host, or on KubeVirt
 # custom:
 #   reason: TooManyMigrations
-#   remedyInMessage: Wait until one of the moves has finished, or raise the parameter maxPerNode or maxPerHost.
+#   remedyInMessage: Wait until one of the moves has finished, or raise the parameter maxPerNode, maxPerHost or maxOnKubeVirt.
 deny contains {
 	"reason": "TooManyMigrations",
 	"code": 409,
 	"message": $"{_machine}: cannot be moved",
 	"cause": concat("", [
-		$"the limit of moves from or to {_called(node)} is reached: ",
-		$"{count(others)} in progress{_named(others)}, {_parameter} is {_limit}",
+		$"the limit of moves {limit.where} is reached: ",
+		$"{count(others)} in progress{_named(others)}, {limit.parameter} is {limit.most}",
 	]),
 	"remedy": "list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
-	"details": _owner(node),
+	"details": limit.owner,
 } if {
-	some node in _limited
-	others := [other | some other in _moves_at(node); not _stalled(other)]
-	count(others) >= _limit
+	some limit in _limits
+	others := [other | some other in limit.moves; not _stalled(other)]
+	count(others) >= limit.most
 }
 
 # METADATA
-# title: Too many machines of the namespace are moving from or to the node or host
+# title: Too many machines of the namespace are moving from or to the node or host, or on KubeVirt
 # custom:
 #   reason: TooManyMigrations
 #   remedyInMessage: Wait until one of the moves has finished, or raise the parameter maxPercentPerNamespace.
@@ -188,16 +189,16 @@ deny contains {
 	"code": 409,
 	"message": $"{_machine}: cannot be moved",
 	"cause": concat("", [
-		$"namespace {input.request.namespace} has reached its share of the moves from or to ",
-		$"{_called(node)}: {count(own)} in progress{_named(own)}, maxPercentPerNamespace is {_percent} and {_parameter} is {_limit}",
+		$"namespace {input.request.namespace} has reached its share of the moves ",
+		$"{limit.where}: {count(own)} in progress{_named(own)}, maxPercentPerNamespace is {_percent} and {limit.parameter} is {limit.most}",
 	]),
 	"remedy": $"list moves with: kubectl get svm -n {shell.word(input.request.namespace)} --field-selector status.phase=Migrating",
-	"details": _owner(node),
+	"details": limit.owner,
 } if {
-	some node in _limited
-	own := [other | some other in _moves_at(node); other.metadata.namespace == input.request.namespace]
-	count(own) >= ceil((_limit * _percent) / 100)
-	count(own) < _limit
+	some limit in _limits
+	own := [other | some other in limit.moves; other.metadata.namespace == input.request.namespace]
+	count(own) >= ceil((limit.most * _percent) / 100)
+	count(own) < limit.most
 }
 
 # The request.
@@ -317,12 +318,34 @@ _limit := data.parameters.maxPerHost if _server_of(_vm)
 
 _percent := object.get(data.parameters, "maxPercentPerNamespace", 100)
 
-# The nodes whose limits apply to the move.
-_limited := _ends if {
+# The limits that apply to the move, with the other moves that count.
+_limits contains limit if {
+	_relocates
+	_limit > 0
+	some node in _ends
+	limit := {
+		"where": $"from or to {_called(node)}", "parameter": _parameter, "most": _limit, "moves": _moves_at(node), "owner": _owner(node),
+	}
+}
+
+# KubeVirt queues the migrations beyond its own limit, those of drains included, and a stuck one keeps its place.
+_limits contains limit if {
+	_relocates
+	_on_kubevirt(_vm)
+	most := object.get(data.parameters, "maxOnKubeVirt", 0)
+	most > 0
+	limit := {
+		"where": "on KubeVirt", "parameter": "maxOnKubeVirt", "most": most,
+		"moves": [other | some other in _others; _on_kubevirt(other)], "owner": {"kind": "VirtualMachine", "name": _name},
+	}
+}
+
+_relocates if {
 	_travels
 	_status.nodeName != "" # a machine that is on no node is not moved but created
-	_limit > 0
 }
+
+_on_kubevirt(vm) if vm.spec.runtime.kubevirt
 
 _moves_at(node) := [other | some other in _others; node in _ends_of(other)]
 

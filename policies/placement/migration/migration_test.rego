@@ -354,6 +354,43 @@ test_share_of_a_namespace_message if {
 		with data.parameters as {"maxPerNode": 4, "maxPerHost": 1, "maxPercentPerNamespace": 50}
 }
 
+_kubevirt := {"kubevirt": {}}
+
+_elsewhere_on(namespace, runtime, numbers) := [object.union(
+	_mover(namespace, $"{namespace}-{i}", $"node-{i}1", $"node-{i}2"),
+	{"spec": {"runtime": runtime}},
+) | some i in numbers]
+
+# KubeVirt moves some machines at a time, wherever they are, and one namespace does not use all of them.
+test_limit_on_kubevirt[note] if {
+	some note, tc in {
+		"the limit": {"moving": array.concat(_elsewhere_on("team-a", _kubevirt, [1, 2]), _elsewhere_on("team-b", _kubevirt, [3, 4, 5])), "verdict": "TooManyMigrations"},
+		"less": {"moving": array.concat(_elsewhere_on("team-a", _kubevirt, [1, 2]), _elsewhere_on("team-b", _kubevirt, [3, 4])), "verdict": "allow"},
+		"the share": {"moving": _elsewhere_on("team-a", _kubevirt, [1, 2, 3]), "verdict": "TooManyMigrations"},
+		"another one's share": {"moving": _elsewhere_on("team-b", _kubevirt, [1, 2, 3, 4]), "verdict": "allow"},
+		"of Pods": {"moving": _elsewhere_on("team-a", _pod, [1, 2, 3, 4, 5]), "verdict": "allow"},
+		"a Pod": {"runtime": _pod, "moving": _elsewhere_on("team-b", _kubevirt, [1, 2, 3, 4, 5]), "verdict": "allow"},
+		"without a limit": {"most": 0, "moving": _elsewhere_on("team-a", _kubevirt, [1, 2, 3, 4, 5]), "verdict": "allow"},
+	}
+	facts := _facts(_vm(object.get(tc, "runtime", _kubevirt), {}), null, tc.moving)
+	_verdict == tc.verdict with input as {"request": _operation("Evict", {}), "facts": facts}
+		with data.parameters as {"maxPerNode": 4, "maxPerHost": 1, "maxOnKubeVirt": object.get(tc, "most", 5), "maxPercentPerNamespace": 50}
+}
+
+test_limit_on_kubevirt_message if {
+	moving := [object.union(_mover(namespace, $"web-{i}", "node-8", "node-9"), {"spec": {"runtime": _kubevirt}}) |
+		some i, namespace in ["team-a", "team-b"]
+	]
+	{[_text(denial), denial.details] | some denial in policy.deny} == {[
+		concat("", [
+			"VirtualMachine web-1: cannot be moved because the limit of moves on KubeVirt is reached: ",
+			"2 in progress (web-0), maxOnKubeVirt is 2; list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
+		]),
+		{"kind": "VirtualMachine", "name": "web-1"},
+	]} with input as {"request": _operation("Evict", {}), "facts": _facts(_vm(_kubevirt, {}), null, moving)}
+		with data.parameters as {"maxPerNode": 4, "maxPerHost": 1, "maxOnKubeVirt": 2}
+}
+
 # A move that does not get on counts for its own namespace only.
 test_stalled_moves[note] if {
 	some note, tc in {

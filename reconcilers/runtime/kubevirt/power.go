@@ -157,9 +157,14 @@ func (r *Runtime) start(ctx context.Context, s *sight) error {
 	return r.request(ctx, s, "starting", requests...)
 }
 
-// stop requests the end of the instance, unless that is requested.
+// withdraw takes back a request to start the machine that KubeVirt has not begun to carry out.
+func (r *Runtime) withdraw(ctx context.Context, s *sight) error {
+	return r.request(ctx, s, "withdrawing the start of")
+}
+
+// stop requests the end of the instance, unless that is requested, and takes back a request to start it again.
 func (r *Runtime) stop(ctx context.Context, s *sight) error {
-	if s.leaving() {
+	if s.leaving() && !s.requested(virtv1.StartRequest) {
 		return nil
 	}
 	return r.request(ctx, s, "stopping", s.stopRequest())

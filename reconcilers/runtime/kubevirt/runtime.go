@@ -212,14 +212,17 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	if err != nil {
 		return err
 	}
+	asks := mode == runtime.Graceful && s.on() // while others start it, there is no guest to ask
 	switch {
-	case s.stopping(), s.power() == v1alpha1.PowerStopped && s.busy() == nil:
+	case s.stopping(), !s.on() && s.busy() == nil:
 		return nil
-	case s.busy() != nil && (mode != runtime.Forced || !runtime.Observation{InFlight: s.tasks()}.Yields()):
+	case s.busy() != nil && (asks || !s.yields()):
 		return s.conflict()
 	case s.unusable() != "":
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
-	case mode == runtime.Forced:
+	case s.noInstance():
+		return r.withdraw(ctx, s)
+	case !asks:
 	case s.power() == v1alpha1.PowerPaused:
 		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down: start it first, or use --force", m)
 	case s.leaving(): // the guest has been asked
@@ -228,7 +231,7 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	if err := r.announce(ctx, s, runtime.TaskPowerOff, nil); err != nil {
 		return err
 	}
-	if err := r.stop(ctx, s); err != nil || mode == runtime.Graceful {
+	if err := r.stop(ctx, s); err != nil || asks {
 		return err
 	}
 	return r.kill(ctx, s)
@@ -246,16 +249,15 @@ func (r *Runtime) cancel(ctx context.Context, m runtime.Machine, task string) er
 	}
 	tasks := s.tasks()
 	i := slices.IndexFunc(tasks, func(t runtime.Task) bool { return t.ID == task && t.Ours })
-	ended := s.vmi == nil || s.vmi.IsFinal()
 	switch {
 	case i < 0:
 		return nil
 	case tasks[i].Kind == runtime.TaskRelocate:
 		return r.cancelMove(ctx, s, task)
-	case tasks[i].Kind != runtime.TaskPowerOn, ended && !s.starting():
+	case tasks[i].Kind != runtime.TaskPowerOn, s.noInstance() && !s.starting():
 		return nil
-	case ended:
-		return r.request(ctx, s, "withdrawing the start of") // KubeVirt has not begun to carry it out
+	case s.noInstance():
+		return r.withdraw(ctx, s)
 	}
 	if err := r.announceCancel(ctx, s); err != nil {
 		return err
@@ -280,7 +282,7 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 	switch {
 	case !s.vm.DeletionTimestamp.IsZero():
 		return nil
-	case s.busy() != nil:
+	case s.busy() != nil && !(adopted && s.yields()):
 		return s.conflict()
 	case adopted:
 		return r.release(ctx, s)

@@ -38,6 +38,9 @@ func (s *sight) on() bool {
 	return s.vmi != nil && (s.vmi.Status.Phase == virtv1.Running || s.vmi.Status.Phase == virtv1.Unknown)
 }
 
+// noInstance reports whether there is no instance, or one that has ended.
+func (s *sight) noInstance() bool { return s.vmi == nil || s.vmi.IsFinal() }
+
 // power returns the power state.
 func (s *sight) power() v1alpha1.PowerState {
 	switch {
@@ -108,6 +111,9 @@ func (s *sight) busy() *runtime.Task {
 	return nil
 }
 
+// yields reports whether nothing is in flight that a forced power-off has to wait for.
+func (s *sight) yields() bool { return runtime.Observation{InFlight: s.tasks()}.Yields() }
+
 // conflict returns the error of a call that conflicts with the task in flight.
 func (s *sight) conflict() error {
 	return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, s.busy().Doing())
@@ -118,7 +124,8 @@ func (s *sight) sent(kind runtime.TaskKind) runtime.Task {
 	if last := announcedOf(s.vm); last.kind == kind && (last.ends == s.instance() || last.ends == "" && kind == runtime.TaskPowerOn) {
 		return runtime.Task{ID: last.id, Kind: kind, Ours: true}
 	}
-	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: others}
+	starts := kind == runtime.TaskPowerOn // KubeVirt ends an instance that is being started
+	return runtime.Task{ID: strings.ToLower(string(kind)) + "-" + string(s.vm.UID), Kind: kind, By: others, Yields: starts}
 }
 
 // canceled reports whether Cancel ends the instance.

@@ -330,11 +330,11 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 				return nil, err
 			}
 			tasks := w.machine(m.UID)
+			if mode == runtime.Forced || in.Power == v1alpha1.PowerStopped {
+				tasks.tasks = slices.DeleteFunc(tasks.tasks, func(t *task) bool { return t.yields })
+			}
 			if in.Power == v1alpha1.PowerStopped && !tasks.has(runtime.TaskPowerOn) {
 				return nil, nil
-			}
-			if mode == runtime.Forced {
-				tasks.tasks = slices.DeleteFunc(tasks.tasks, func(t *task) bool { return t.yields })
 			}
 			if other, joined := tasks.busy(runtime.TaskPowerOff); other != nil || joined {
 				return nil, conflict(other)
@@ -408,13 +408,15 @@ func (w *World) planDelete(m runtime.Machine) (*work, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case other != nil || joined || in == nil:
+	case other != nil && !(in != nil && in.Adopted && other.yields) || joined || in == nil:
 		return nil, conflict(other)
 	case w.machine(m.UID).unusable != "":
 		return nil, runtime.NewInvalidState(nil, "%s", w.machine(m.UID).unusable)
 	case in.Adopted:
 		return &work{commit: func(by cause) {
 			in.Owner, in.Adopted = "", false
+			tasks := w.machine(m.UID)
+			tasks.tasks = slices.DeleteFunc(tasks.tasks, func(t *task) bool { return t.yields }) // it goes on, with no machine of ours
 			w.record(Released, m.UID, in, by)
 		}}, nil
 	case in.Power != v1alpha1.PowerStopped:

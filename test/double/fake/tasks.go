@@ -93,9 +93,9 @@ func (w *World) Begin(uid types.UID, kind runtime.TaskKind, by string) (id strin
 	return t.id
 }
 
-// BeginYielding is Begin of a move that a forced PowerOff ends, as KubeVirt does.
-func (w *World) BeginYielding(uid types.UID, by string) {
-	id := w.Begin(uid, runtime.TaskRelocate, by)
+// BeginYielding is Begin of a move or a power-on that a forced PowerOff ends, as KubeVirt does.
+func (w *World) BeginYielding(uid types.UID, kind runtime.TaskKind, by string) {
+	id := w.Begin(uid, kind, by)
 	defer w.lock()()
 	for _, t := range w.machine(uid).tasks {
 		t.yields = t.yields || t.id == id
