@@ -3,7 +3,6 @@
 package kubevirt
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -11,14 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/test/kubevirt/cluster"
 )
 
@@ -28,22 +25,6 @@ func settle(t *testing.T, s *site, o client.Object, err error, deleted bool) err
 		s.in(t).Eventually("claim "+o.GetName()+" is settled", func() bool { return s.Settled(s.Context(), client.ObjectKeyFromObject(o), deleted) })
 	}
 	return err
-}
-
-// recordedDisk returns a VirtualDisk as its reconciler has recorded it: here, only claims exist.
-func recordedDisk(ctx context.Context, c client.Client, key client.ObjectKey, d *v1alpha1.VirtualDisk) error {
-	var list corev1.PersistentVolumeClaimList
-	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.HasLabels{volumes.LabelDisk}); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		claim := &list.Items[i]
-		if heir := claim.Labels[volumes.LabelTakenOver]; heir != "" && volumes.Of(claim).Name == key.Name {
-			d.Namespace, d.Name, d.UID, d.Status.DiskID = key.Namespace, key.Name, types.UID(heir), claim.Name
-			return nil
-		}
-	}
-	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("virtualdisks").GroupResource(), key.Name)
 }
 
 // imageClaim returns what a disk of an image is made from. Nothing copies its data.
@@ -86,6 +67,7 @@ func plugInFlight(t *testing.T, s *site) {
 	is("the machine is on", quiet(0))
 	d.ID, err = rt.EnsureDisk(t.Context(), d)
 	s.Must(err)
+	m = m.With(d)
 
 	release := s.Agent.Hold(m.NamespacedName, runtime.TaskReconfigure)
 	for range 2 {

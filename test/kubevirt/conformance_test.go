@@ -127,12 +127,6 @@ func connect(t *testing.T, s *site, f *faults) *kubevirt.Runtime {
 		t.Fatal(err)
 	}
 	faulty := interceptor.NewClient(api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if d, is := o.(*v1alpha1.VirtualDisk); is {
-				return recordedDisk(ctx, c, key, d)
-			}
-			return c.Get(ctx, key, o, opts...)
-		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			return f.reads.befall(ctx, func() error { return c.List(ctx, list, opts...) })
 		},

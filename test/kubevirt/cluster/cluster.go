@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	virtv1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -58,7 +59,7 @@ type Cluster struct {
 // Prepare builds the programs of KubeVirt unless they are there, which takes minutes. The folder gets certificates and logs.
 func Prepare(ctx context.Context, folder string, logf func(format string, args ...any)) (c *Cluster, err error) {
 	c = &Cluster{folder: folder, Scheme: kruntime.NewScheme()}
-	if err := errors.Join(clientgoscheme.AddToScheme(c.Scheme), v1alpha1.AddToScheme(c.Scheme), virtv1.AddToScheme(c.Scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(c.Scheme), v1alpha1.AddToScheme(c.Scheme), virtv1.AddToScheme(c.Scheme), snapshotv1.AddToScheme(c.Scheme)); err != nil {
 		return nil, err
 	}
 	if c.programs, err = env.KubeVirt(ctx, logf, true); err != nil {
