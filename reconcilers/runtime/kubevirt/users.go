@@ -85,7 +85,7 @@ func (w *wakes) lock(namespace string) (unlock func()) {
 }
 
 // alone returns an error if the machine must not be started because something else writes, or is about to write, to one of its claims, or one
-// is that of a VirtualDisk which it does not have. It looks at what is on: KubeVirt starts only machines that others do not mean to be on.
+// is a VirtualDisk that is attached to another machine. A machine that is off, and of which no status says that it has the claim, does not count.
 func (r *Runtime) alone(ctx context.Context, s *sight, m runtime.Machine) error {
 	claims := claimsOf(s.vm)
 	if len(claims) == 0 {
@@ -97,9 +97,10 @@ func (r *Runtime) alone(ctx context.Context, s *sight, m runtime.Machine) error 
 	}
 	for i := range disks.Items {
 		d := &disks.Items[i]
-		if _, has := m.Disk(d.UID); !has && d.Status.DiskID != "" && slices.Contains(claims, d.Status.DiskID) && d.Spec.Runtime.KubeVirt != nil {
-			return runtime.NewInUse("PersistentVolumeClaim %s is the disk of VirtualDisk %s, which VirtualMachine %s does not have: name the VirtualDisk in "+
-				"spec.blockDeviceRefs, and remove the volume from KubeVirt VirtualMachine %s", d.Status.DiskID, d.Name, m.Name, s.vm.Name)
+		holder := d.Status.AttachedTo
+		if holder != nil && holder.UID != m.UID && !d.StatusOfAnother() && d.Spec.Runtime.KubeVirt != nil && slices.Contains(claims, d.Status.DiskID) {
+			return runtime.NewInUse("PersistentVolumeClaim %s is VirtualDisk %s, which VirtualMachine %s uses: remove the volume from KubeVirt VirtualMachine %s, or "+
+				"remove %s from spec.blockDeviceRefs of %s", d.Status.DiskID, d.Name, holder.Name, s.vm.Name, d.Name, holder.Name)
 		}
 	}
 	all, err := r.inNamespace(ctx, m.Namespace, true)

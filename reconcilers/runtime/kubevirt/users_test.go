@@ -93,8 +93,10 @@ func TestOneWriterOfAClaim(t *testing.T) {
 	disk := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cache", UID: "uid-cache"},
 		Spec:       v1alpha1.VirtualDiskSpec{Runtime: v1alpha1.VirtualDiskRuntime{KubeVirt: &v1alpha1.VolumeDisk{}}},
-		Status:     v1alpha1.VirtualDiskStatus{DiskID: claim},
+		Status:     v1alpha1.VirtualDiskStatus{DiskID: claim, AttachedTo: &v1alpha1.DiskHolder{Name: "owner", UID: "uid-owner"}},
 	}
+	free := disk.DeepCopy()
+	free.Status.AttachedTo = nil
 	for what, tc := range map[string]struct {
 		mine   *virtv1.VirtualMachine
 		others []client.Object
@@ -113,7 +115,8 @@ func TestOneWriterOfAClaim(t *testing.T) {
 		"a Pod has it":                        {mine: vm("vm"), others: []client.Object{pod}, by: "Pod importer"},
 		"a Pod of an instance has it":         {mine: vm("vm"), others: []client.Object{launcher}},
 		"a Pod had it":                        {mine: vm("vm"), others: []client.Object{ended}},
-		"it is the disk of a VirtualDisk":     {mine: vm("vm"), others: []client.Object{disk}, by: "VirtualDisk cache"},
+		"it is the disk of a VirtualDisk":     {mine: vm("vm"), others: []client.Object{disk}, by: "VirtualDisk cache, which VirtualMachine owner uses"},
+		"it is a VirtualDisk of no machine":   {mine: vm("vm"), others: []client.Object{free}},
 		"another machine has another claim":   {mine: vm("vm"), others: []client.Object{on(withVolumes("b", volumeOf("root", "other", false)))}},
 		"a hotplugged claim of another machine": {mine: vm("vm"), others: []client.Object{func() client.Object {
 			vmi := on(withVolumes("b"))
