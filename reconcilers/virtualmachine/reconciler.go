@@ -266,19 +266,20 @@ func (r *Reconciler) creation(ctx context.Context, l *view) (func(context.Contex
 	}, nil
 }
 
-// recordProvisioning persists, before the runtime is first asked, that something of the machine may exist there. Like a live read, the
-// write confirms that the machine is unchanged. It reports whether everything must be read again.
+// recordProvisioning persists, before the runtime is first asked, that something of the machine may exist there, and confirms that the
+// machine is unchanged. It reports whether everything must be read again.
 func (r *Reconciler) recordProvisioning(ctx context.Context, l *view) (bool, error) {
-	if l.VM.MayExist() || r.ReadOnly {
-		same, err := l.Unchanged(ctx)
-		return !same, err
+	if !l.VM.MayExist() && !r.ReadOnly {
+		l.VM.Status.ProvisioningSince = new(l.now())
+		if l.VM.Status.ActiveOperation == nil {
+			l.VM.Status.Phase = v1alpha1.VirtualMachineProvisioning
+		}
+		if _, err := r.save(ctx, l); err != nil {
+			return false, err
+		}
 	}
-	l.VM.Status.ProvisioningSince = new(l.now())
-	if l.VM.Status.ActiveOperation == nil {
-		l.VM.Status.Phase = v1alpha1.VirtualMachineProvisioning
-	}
-	_, err := r.save(ctx, l)
-	return false, err
+	same, err := l.Unchanged(ctx)
+	return !same, err
 }
 
 // forget drops the backoff of a deleted machine.
