@@ -87,11 +87,13 @@ _present := _replicas(_request.oldObject) if _request.operation == "UPDATE"
 # The default of replicas is 0, and a Scale to 0 omits the number.
 _replicas(of) := object.get(of.spec, "replicas", 0)
 
+_lowest := max([1, _present])
+
 # More members, of which two could be on.
 _grows if {
 	_of_pool
 	_request.operation == "UPDATE"
-	_wanted > max([1, _present])
+	_wanted > _lowest
 }
 
 _scales_up if {
@@ -192,7 +194,7 @@ _owners[disk.status.diskID] contains disk if {
 _path(field) := machines.field(_request, $"runtime.kubevirt.create.{field}")
 
 _instead(_) := concat("", [
-	$"allowed: kubectl scale svmpool {shell.word(_name)} -n {shell.word(_request.namespace)} --replicas={max([1, _present])}; ",
+	$"allowed: kubectl scale svmpool {shell.word(_name)} -n {shell.word(_request.namespace)} --replicas={_lowest}; ",
 	"for more members, create a pool with spec.virtualDiskTemplates or diskImage",
 ]) if _request.operation == "UPDATE"
 
