@@ -50,6 +50,7 @@ var judges = map[string]string{
 	"VirtualMachine spec.runtime.kubevirt.name":                     "machines-access",
 	"VirtualMachine spec.runtime.kubevirt.create":                   "none: who may create VirtualMachines of KubeVirt, for which machines-access asks, may set all of it",
 	"VirtualMachine spec.runtime.kubevirt.create.cloudInit":         "machines-secrets",
+	"VirtualMachine spec.runtime.kubevirt.create.disks":             "machines-disks",
 
 	"VirtualMachineOperation metadata.labels":              "deletion-protected",
 	"VirtualMachineOperation metadata.annotations":         "none: no annotation of an operation has an effect but sallyport.dev/override, which its author needs the verb for",

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
@@ -28,6 +29,23 @@ func TestFlagsAreTheManagers(t *testing.T) {
 			} else if err := known.Set(flag, value); err != nil {
 				t.Errorf("%s: %v", arg, err)
 			}
+		}
+	}
+}
+
+// The labels that are not copied are one list, too. Without the value, as in an upgrade that reuses those of an earlier chart, the program's
+// applies.
+func TestUncopiedLabelsAreTheDefault(t *testing.T) {
+	for values, want := range map[string]string{
+		"":                                     "--uncopied-labels=" + strings.Join(runtime.DefaultUncopied(), ","),
+		"runtimes: {uncopiedLabels: []}":       "--uncopied-labels=",
+		"runtimes: {uncopiedLabels: [a, b/*]}": "--uncopied-labels=a,b/*",
+		"runtimes: {uncopiedLabels: null}":     "",
+	} {
+		args := managerArgs(t, render(t, values))
+		i := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--uncopied-labels") })
+		if i < 0 && want != "" || i >= 0 && args[i] != want {
+			t.Errorf("%s: want %q in %v", values, want, args)
 		}
 	}
 }

@@ -206,6 +206,41 @@ func TestSchemaDecides(t *testing.T) {
 	})
 }
 
+// What is made of an object has names that begin with its own, so that a longer one would never be made. One that exists can be changed.
+func TestSchemaLimitsNames(t *testing.T) {
+	const created, image = "{memory: 4Gi, runtime: {kubevirt: {create: {}}}}", "{diskImage: {ref: {name: a}}, runtime: {pod: {}}}"
+	for what, tc := range map[string]struct {
+		kind, spec string
+		most       int
+		want       string
+	}{
+		"a KubeVirt machine that is created": {"VirtualMachine", created, 63, "metadata.name must have at most 63 characters"},
+		"one that is adopted":                {"VirtualMachine", "{runtime: {kubevirt: {}}}", 253, ""},
+		"a Pod":                              {"VirtualMachine", "{runtime: {pod: {}}}", 253, ""},
+		"a Pod with an image":                {"VirtualMachine", image, 211, "metadata.name must have at most 211 characters"},
+		"a disk of Pods":                     {"VirtualDisk", "{size: 1Gi, runtime: {pod: {}}}", 216, "metadata.name must have at most 216 characters"},
+		"a disk of KubeVirt":                 {"VirtualDisk", "{size: 1Gi, runtime: {kubevirt: {}}}", 216, "metadata.name must have at most 216 characters"},
+		"a disk on a vCenter":                {"VirtualDisk", "{size: 1Gi, runtime: {vsphere: {serverRef: {name: a}, datastore: /d/datastore/a}}}", 253, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			schema := newKindSchema(t, tc.kind)
+			of := func(length int) map[string]any {
+				return schema.decode(t, "metadata: {name: "+strings.Repeat("a", length)+"}\nspec: "+tc.spec)
+			}
+			if errs := schema.validate(of(tc.most), nil); len(errs) > 0 {
+				t.Errorf("%d characters: %v", tc.most, errs)
+			}
+			long := of(tc.most + 1)
+			if errs := schema.validate(long, nil); tc.want != "" && (len(errs) != 1 || !strings.Contains(errs[0].Error(), tc.want)) {
+				t.Errorf("%d characters: %v, want %q", tc.most+1, errs, tc.want)
+			}
+			if errs := schema.validate(long, of(tc.most+1)); len(errs) > 0 {
+				t.Errorf("an update: %v", errs)
+			}
+		})
+	}
+}
+
 // decision is a spec, and what the schema says of it.
 type decision struct {
 	kind string

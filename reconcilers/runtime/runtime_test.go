@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,6 +53,25 @@ func TestLabelsOfMachines(t *testing.T) {
 		if len(vm.Labels) != len(labels) {
 			t.Errorf("the labels of the VirtualMachine have changed: %v", vm.Labels)
 		}
+	}
+}
+
+// A tool would prune what has its label and is not in what it deploys.
+func TestUncopiedLabels(t *testing.T) {
+	labels := map[string]string{"app": "web", "app.kubernetes.io/name": "web", "kapp.k14s.io.example.com/app": "a"}
+	given := maps.Clone(labels)
+	for _, key := range []string{
+		"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "argocd.argoproj.io/instance", "kapp.k14s.io/app", "objectset.rio.cattle.io/hash",
+		"applyset.kubernetes.io/part-of", "helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "tanka.dev/environment", "velero.io/restore-name",
+	} {
+		given[key] = "a"
+	}
+	all := maps.Clone(given)
+	if diff := cmp.Diff(labels, DefaultUncopied().Rest(given)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(all, Uncopied{"other", "app/*"}.Rest(given)); diff != "" {
+		t.Errorf("others (-want +got):\n%s", diff)
 	}
 }
 

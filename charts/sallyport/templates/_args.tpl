@@ -90,6 +90,9 @@
 {{- if include "sallyport.kubevirt" . }}
 - --kubevirt-runtime=true
 {{- end }}
+{{- if not (kindIs "invalid" .Values.runtimes.uncopiedLabels) }}
+- --uncopied-labels={{ join "," .Values.runtimes.uncopiedLabels }}
+{{- end }}
 - --template-forbidden-ranges={{ join "," .Values.templates.forbiddenRanges }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration

@@ -31,7 +31,7 @@ func (o *Options) kubeVirtRuntime(mgr ctrl.Manager) (m kubeVirtMachines, err err
 	if err != nil {
 		return m, err
 	}
-	m.client = runtime.NewClient(&kubevirt.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Subresources: subresources})
+	m.client = runtime.NewClient(&kubevirt.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Subresources: subresources, Uncopied: o.UncopiedLabels})
 	m.served, err = awaitKubeVirt(mgr)
 	return m, err
 }

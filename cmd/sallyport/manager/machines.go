@@ -96,7 +96,7 @@ func (o *Options) podRuntime(mgr ctrl.Manager) (*runtime.Client, error) {
 	if !o.PodRuntime {
 		return nil, nil
 	}
-	pods := &pod.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NodeSelector: o.PodNodeSelector}
+	pods := &pod.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NodeSelector: o.PodNodeSelector, Uncopied: o.UncopiedLabels}
 	store, err := o.snapshots(mgr)
 	if err != nil {
 		return nil, err

@@ -58,6 +58,8 @@ type Options struct {
 	PodSnapshotRepository, PodSnapshotCAFile string
 	PodSnapshotTokenHosts                    []string
 
+	UncopiedLabels []string
+
 	VSphereRuntime, KubeVirtRuntime bool
 	Pools, Templates, PodDrains     bool
 
@@ -118,6 +120,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")
 	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "PEM `file` with authorities to trust for the snapshot registry, in addition to those of the system; read once at startup")
 	flags.StringSliceVar(&o.PodSnapshotTokenHosts, "pod-snapshot-token-hosts", nil, "`hosts` that may be sent the credentials for the snapshot registry, if it names them as the source of its tokens; its own host always may")
+	flags.StringSliceVar(&o.UncopiedLabels, "uncopied-labels", runtime.DefaultUncopied(), "`labels` of VirtualMachines that their Pods and KubeVirt VirtualMachines do not get, as KEY or PREFIX/*")
 	flags.BoolVar(&o.KubeVirtRuntime, "kubevirt-runtime", false, "enable the runtime kubevirt: VirtualMachines are VirtualMachines of KubeVirt, once the cluster serves its API")
 	flags.BoolVar(&o.VSphereRuntime, "vsphere-runtime", true, "enable the runtime vsphere, with VSphereServers and VSphereTemplates")
 	flags.BoolVar(&o.Pools, "pools", true, "reconcile VirtualMachinePools")

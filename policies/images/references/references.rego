@@ -97,6 +97,7 @@ deny contains {
 	not _is_abroad(ref)
 	not _creates
 	not _waits
+	not _restored
 }
 
 # METADATA
@@ -116,6 +117,7 @@ deny contains {
 	some ref in _added
 	_usable(ref)
 	_image(ref).metadata.deletionTimestamp != null
+	not _restored
 }
 
 # METADATA
@@ -135,6 +137,7 @@ deny contains {
 	some ref in _added
 	_usable(ref)
 	object.get(_image(ref), ["spec", "retired"], false) == true
+	not _restored
 }
 
 # METADATA
@@ -156,6 +159,7 @@ deny contains {
 	_is_abroad(ref)
 	not _allows(ref)
 	not _makes(ref)
+	not _restored
 }
 
 # METADATA
@@ -273,6 +277,14 @@ _from(ref) := object.get(_image(ref), ["spec", "allowedNamespaces", "from"], "Sa
 _waits if {
 	some namespace in data.parameters.waitNamespaces
 	namespace in {"*", input.request.namespace}
+}
+
+# A tool restores objects in an order of its own, and a disk whose data still exists needs no image. Anyone can set the label: the object
+# then waits with the same reason, because reconcilers check the image again before they copy it.
+_restored if {
+	input.request.operation == "CREATE"
+	some label in data.parameters.restoreLabels
+	object.get(input.request.object, ["metadata", "labels", label], null) != null
 }
 
 # With mode CreateIfNotExist, the image of the machine is created from its template.

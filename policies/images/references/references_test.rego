@@ -180,6 +180,26 @@ test_waits[note] if {
 	count(policy.deny) == 1 with input as _world(tc_terminating.request, tc_terminating.facts) with data.parameters as parameters
 }
 
+# What a tool restores waits for its image, in whatever order it is restored. The requester's rights are still required.
+test_restored[note] if {
+	label := "velero.io/restore-name"
+	restored := {"object": {"metadata": {"labels": {label: "team-a-1"}}}}
+	of_rights := {"ImageCreationNotAllowed", "SecretNotAllowed"}
+	some note, tc in _denied
+	some labels, waits in {{label}: true, {"example.com/restored"}: false}
+	world := _world(object.union(tc.request, restored), tc.facts)
+	parameters := {"waitNamespaces": [], "restoreLabels": [key | some key in labels]}
+	policy.valid_input with input as world with data.parameters as parameters
+	reasons := {denial.reason | some denial in policy.deny} with input as world with data.parameters as parameters
+	reasons == {reason | some reason in tc.reasons; not _passes(waits, tc.request.operation, reason in of_rights)}
+}
+
+_passes(waits, operation, of_rights) if {
+	waits
+	operation == "CREATE"
+	not of_rights
+}
+
 test_messages[note] if {
 	some note, tc in {
 		"missing": concat("", [

@@ -8,7 +8,8 @@
 #   another UID, as after a restore; with annotation sallyport.dev/make-anew Sallyport creates another machine or disk beside it.
 #   That object can be one of another cluster. Setting any of these annotations requires the verb override on this policy.
 #   Removing it requires no permission. The same verb is required to remove Sallyport's finalizer from a VirtualMachine, VirtualDisk, VMDiskImage or
-#   VSphereTemplate that is not being deleted, or that still has something on its runtime: without it, Sallyport no longer knows what is there.
+#   VSphereTemplate that is not being deleted, or that still has something on its runtime or has begun something there: without it, Sallyport
+#   no longer knows what is there.
 package sallyport.machines.abandon
 
 import data.sallyport.lib.shell
@@ -107,18 +108,35 @@ _needed contains "the object is not being deleted" if not _terminating
 _needed contains "its instance still exists on the runtime" if {
 	_terminating
 	not _abandoned
-	some held in _held
-	held != null
-	held != ""
-	held != []
+	_exists
 }
+
+# What is in flight is recorded in no other field of the status until it exists.
+_needed contains "what was begun for it on the runtime is not undone yet" if {
+	_terminating
+	not _abandoned
+	not _exists
+	_begun
+}
+
+_exists if {
+	some field in ["instanceID", "diskID", "failureDomains", "attempt"] # of a machine, a disk, a template and an image
+	_has(field)
+}
+
+# A machine that is being made, or has a claim; and a disk that is being copied.
+_begun if _old.status.phase == "Provisioning"
+
+_begun if {
+	some field in ["activeOperation", "undoing", "image", "copySnapshot"]
+	_has(field)
+}
+
+_has(field) if not object.get(_old, ["status", field], null) in {null, "", []}
 
 _terminating if object.get(_metadata(_old), "deletionTimestamp", null) != null
 
 _abandoned if _value(_old, "sallyport.dev/abandon-instance") == object.get(_metadata(_old), "uid", "")
-
-# What the status has of a machine, a disk, a template and an image.
-_held := [object.get(_old, ["status", field], null) | some field in ["instanceID", "diskID", "failureDomains", "attempt"]]
 
 # The effect of each annotation.
 _effects := {

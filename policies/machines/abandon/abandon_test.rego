@@ -147,6 +147,8 @@ _with(object_, finalizers) := object.union(object_, {"metadata": {"finalizers": 
 
 _had(status) := object.union(_with(_leaving({}), [_finalizer, "example.com/a"]), {"status": status})
 
+_unfinished := "because what was begun for it on the runtime is not undone yet"
+
 # Without the finalizer Sallyport would forget what is on the runtime.
 test_finalizer_removed[note] if {
 	some note, tc in {
@@ -156,6 +158,16 @@ test_finalizer_removed[note] if {
 		"a disk that exists": {"old": _had({"diskID": "d-1"}), "new": _leaving({}), "why": "because its instance still exists"},
 		"an image that was imported": {"old": _had({"attempt": {"number": 1}}), "new": _leaving({}), "why": "because its instance still exists"},
 		"a template that exists": {"old": _had({"failureDomains": [{"name": "a"}]}), "new": _leaving({}), "why": "because its instance still exists"},
+		"a machine that is being made": {"old": _had({"phase": "Provisioning"}), "new": _leaving({}), "why": _unfinished},
+		"a machine that Sallyport is deleting": {
+			"old": _had({"phase": "Terminating", "activeOperation": {"id": "c-1", "origin": "Deletion"}}), "new": _leaving({}), "why": _unfinished,
+		},
+		"a machine with something to undo": {"old": _had({"undoing": [{"id": "c-1"}]}), "new": _leaving({}), "why": _unfinished},
+		"a disk that is being copied": {"old": _had({"image": {"name": "ubuntu"}}), "new": _leaving({}), "why": _unfinished},
+		"a disk whose snapshot is held": {"old": _had({"copySnapshot": "svd-u-1"}), "new": _leaving({}), "why": _unfinished},
+		"a machine that exists and is being deleted": {
+			"old": _had({"instanceID": "i-1", "activeOperation": {"id": "c-1"}}), "new": _leaving({}), "why": "because its instance still exists",
+		},
 		"given up for another object": {
 			"old": object.union(_had({"instanceID": "i-1"}), {"metadata": {"annotations": {_key: "u-0"}}}),
 			"new": _leaving({_key: "u-0"}), "why": "because its instance still exists",
@@ -171,7 +183,11 @@ test_finalizer_removed[note] if {
 test_finalizer_may_go[note] if {
 	some note, tc in {
 		"nothing is there": {"old": _had({}), "new": _leaving({})},
-		"nothing is there any more": {"old": _had({"instanceID": "", "failureDomains": []}), "new": _leaving({})},
+		"nothing is there any more": {"old": _had({"instanceID": "", "failureDomains": [], "undoing": [], "phase": "Pending"}), "new": _leaving({})},
+		"given up while it was made": {
+			"old": object.union(_had({"phase": "Provisioning", "undoing": [{"id": "c-1"}]}), {"metadata": {"annotations": {_key: "u-1"}}}),
+			"new": _leaving({_key: "u-1"}),
+		},
 		"given up": {
 			"old": object.union(_had({"instanceID": "i-1"}), {"metadata": {"annotations": {_key: "u-1"}}}),
 			"new": _leaving({_key: "u-1"}),

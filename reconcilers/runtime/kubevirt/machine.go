@@ -40,7 +40,7 @@ func nameOf(m runtime.Machine) string {
 	case k.Create == nil && k.Name != "":
 		return k.Name
 	case k.Create != nil && m.Earlier == runtime.MakeAnew:
-		return m.Name + "-" + strings.ToLower(string(m.UID[:min(len(m.UID), 8)]))
+		return named(m.Name, strings.ToLower(string(m.UID[:min(len(m.UID), 8)])))
 	}
 	return m.Name
 }

@@ -109,12 +109,20 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 // nextMove returns the name of a migration to create. It is announced, and stays the same until there is such a migration: if a request to
 // create it is delayed until its caller has given up, it does not create a second one.
 func (r *Runtime) nextMove(ctx context.Context, s *sight) (string, error) {
-	name := func() string { return s.vm.Name + "-" + announcedOf(s.vm).id }
+	name := func() string { return named(s.vm.Name, announcedOf(s.vm).id) }
 	if announcedOf(s.vm).kind == runtime.TaskRelocate && !slices.ContainsFunc(s.ended, func(v virtv1.VirtualMachineInstanceMigration) bool { return v.Name == name() }) {
 		return name(), nil
 	}
 	err := r.announce(ctx, s, runtime.TaskRelocate, nil)
 	return name(), err
+}
+
+// maxName is how long names are that KubeVirt writes into labels.
+const maxName = 63
+
+// named returns a name that ends in an ID. KubeVirt writes it into labels, so a long name is cut.
+func named(name, id string) string {
+	return strings.TrimRight(name[:min(len(name), maxName-1-len(id))], "-.") + "-" + id
 }
 
 // refused reports whether an admission webhook refused the request.

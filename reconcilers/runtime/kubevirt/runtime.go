@@ -27,6 +27,8 @@ type Runtime struct {
 	Live client.Reader
 	// Subresources resumes paused machines, and answers dry runs.
 	Subresources Subresources
+	// Uncopied are the labels of VirtualMachines that KubeVirt VirtualMachines do not get.
+	Uncopied runtime.Uncopied
 
 	wakes wakes
 }
@@ -159,6 +161,7 @@ func (r *Runtime) ensure(ctx context.Context, m runtime.Machine) (string, error)
 	case vm != nil:
 		return r.adopt(ctx, m, vm)
 	}
+	m.Labels = r.Uncopied.Rest(m.Labels)
 	o, options, err := templated(newVM(m), m)
 	if err != nil {
 		return "", err

@@ -36,7 +36,7 @@ func nameOf(m runtime.Machine) string {
 }
 
 func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
-	labels := maps.Clone(m.Labels)
+	labels := r.Uncopied.Rest(m.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}

@@ -32,6 +32,8 @@ type Runtime struct {
 	NodeSelector map[string]string
 	// Snapshots is the registry for moves. Without it machines cannot be moved.
 	Snapshots Snapshots
+	// Uncopied are the labels of VirtualMachines that Pods do not get.
+	Uncopied runtime.Uncopied
 }
 
 var (
