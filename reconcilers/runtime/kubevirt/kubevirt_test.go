@@ -36,7 +36,7 @@ func (s *sent) Put(_ context.Context, resource string, object types.NamespacedNa
 func newRuntime(t *testing.T, objects ...client.Object) (*kubevirt.Runtime, *sent) {
 	t.Helper()
 	scheme := kruntime.NewScheme()
-	if err := errors.Join(virtv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(virtv1.AddToScheme(scheme), corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	api, puts := fakeapi.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&virtv1.VirtualMachine{}).Build(), &sent{}
