@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // ActiveOperation is the holder of the claim on a machine.
 type ActiveOperation struct {
@@ -123,4 +126,39 @@ type UndoingOperation struct {
 	// The operation that superseded it. Set only with end Superseded.
 	// +optional
 	By *OperationReference `json:"by,omitempty"`
+}
+
+// PowerIntent is the power state that was last requested.
+type PowerIntent struct {
+	// The state that is kept: Running or Stopped.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self != 'Paused'",message="must be Running or Stopped"
+	State PowerState `json:"state"`
+
+	// What requested it: the name of a VirtualMachineOperation, an origin such as
+	// RunPolicy (operations have lowercase names), or Adoption for a machine that
+	// was found in that state.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	By string `json:"by,omitempty"`
+
+	// When it was requested.
+	// +required
+	At metav1.MicroTime `json:"at"`
+}
+
+// AdoptedVM is what a VM of KubeVirt was when it was adopted.
+type AdoptedVM struct {
+	// The UID of the VM of KubeVirt. It is not used for another VM of its name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+
+	// The run strategy that the VM had, and gets back when it is released.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	RunStrategy string `json:"runStrategy"`
 }

@@ -292,6 +292,12 @@ type VirtualMachineStatus struct {
 	// +optional
 	ProvisioningSince *metav1.MicroTime `json:"provisioningSince,omitempty"`
 
+	// What a VM of KubeVirt was when it was adopted. It stays when another client
+	// removes what Sallyport wrote on the VM. Absent on other runtimes, and for a
+	// machine that Sallyport created. Set by the VirtualMachine reconciler.
+	// +optional
+	Adopted *AdoptedVM `json:"adopted,omitempty"`
+
 	// The size that the policies allowed the machine last. Quotas count it.
 	// +optional
 	Allocated *VSphereAllocation `json:"allocated,omitempty"`
@@ -396,25 +402,6 @@ type OperationReference struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Type=string
 	UID types.UID `json:"uid"`
-}
-
-// PowerIntent is the power state that was last requested.
-type PowerIntent struct {
-	// The state that is kept: Running or Stopped.
-	// +required
-	// +kubebuilder:validation:XValidation:rule="self != 'Paused'",message="must be Running or Stopped"
-	State PowerState `json:"state"`
-
-	// What requested it: the name of a VirtualMachineOperation, an origin such as
-	// RunPolicy (operations have lowercase names), or Adoption for a machine that
-	// was found in that state.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	By string `json:"by,omitempty"`
-
-	// When it was requested.
-	// +required
-	At metav1.MicroTime `json:"at"`
 }
 
 // Placement is a node that an operation has moved the machine to. It overrides

@@ -18,6 +18,7 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 	status := &vm.Status
 	if seen.Exists {
 		status.InstanceID, status.ProvisioningSince = seen.InstanceID, nil
+		status.Adopted = cmp.Or(seen.Former, status.Adopted)
 		status.Template = cmp.Or(status.Template, seen.Template) // the template it was created from; later changes on the runtime do not count
 		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
 		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)

@@ -52,3 +52,31 @@ func outcome(err error) string {
 	}
 	return cmp.Or(kinds[kindOf(err)].outcome, "failed")
 }
+
+// Verb names a method of a Runtime, for metrics and for the logs of fakes.
+type Verb string
+
+// The verbs.
+const (
+	VerbObserve  Verb = "Observe"
+	VerbEnsure   Verb = "Ensure"
+	VerbPowerOn  Verb = "PowerOn"
+	VerbPowerOff Verb = "PowerOff"
+	VerbCancel   Verb = "Cancel"
+	VerbDelete   Verb = "Delete"
+	VerbMigrate  Verb = "Migrate"
+	VerbAdjust   Verb = "Adjust"
+
+	VerbHibernate Verb = "Hibernate"
+	VerbWake      Verb = "Wake"
+	VerbRelease   Verb = "Release"
+	VerbRestore   Verb = "Restore"
+	VerbRetract   Verb = "Retract"
+	VerbDiscard   Verb = "Discard"
+
+	VerbObserveDisk Verb = "ObserveDisk"
+	VerbEnsureDisk  Verb = "EnsureDisk"
+	VerbDeleteDisk  Verb = "DeleteDisk"
+	VerbAttach      Verb = "Attach"
+	VerbDetach      Verb = "Detach"
+)

@@ -6,6 +6,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -240,6 +241,8 @@ type Machine struct {
 	CloudInit CloudInit
 	// Template is the template of the spec's templateRef. Only Ensure needs it.
 	Template *Template
+	// Former is what the instance was when it was adopted, as last observed.
+	Former *v1alpha1.AdoptedVM
 	// Migration is the move by hibernation that has begun. Only a [Hibernator] needs it.
 	Migration *v1alpha1.Migration
 	// Earlier decides about a machine that is marked for the same name with another UID.
@@ -303,6 +306,7 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		InstanceID:     vm.Status.InstanceID,
 		Spec:           specOf(vm),
 		Labels:         labelsOf(vm),
+		Former:         vm.Status.Adopted,
 		Migration:      vm.Status.Migration,
 		Earlier:        EarlierOf(vm),
 	}
@@ -325,6 +329,11 @@ type Observation struct {
 	NodeName string
 	// Adopted is set if Ensure adopted the instance, so that Delete releases it.
 	Adopted bool
+	// Former is what an adopted instance was before, nil if the runtime has nothing to put back when it is released.
+	Former *v1alpha1.AdoptedVM
+	// MeantOn is set if an adopted instance was to be on, although it may be off at the moment of its adoption, such as between a crash and
+	// the restart that the runtime no longer does. If it is not set, its power is what it was to be.
+	MeantOn bool
 	// Template is what the instance was created from, nil if its spec names no VSphereTemplate.
 	Template *v1alpha1.VSphereTemplateRelease
 	// Disks are the VirtualDisks that are attached to the instance: those of [Machine.Disks] that Attach attached, or by the marks that it
@@ -455,15 +464,13 @@ var doings = map[TaskKind]string{
 	TaskRelocate:    "the machine is being moved",
 	TaskReconfigure: "the configuration of the machine is being changed",
 	TaskDelete:      "the machine is being deleted",
+	TaskOther:       "the machine is being worked on",
 	TaskTakingOver:  "another replica may still be working on the machine",
 }
 
 // Doing describes the task in messages.
 func (k TaskKind) Doing() string {
-	if text, known := doings[k]; known {
-		return text
-	}
-	return "the runtime is busy with the machine"
+	return cmp.Or(doings[k], doings[TaskOther])
 }
 
 // Mode is how a machine is powered off.
@@ -489,31 +496,3 @@ type Target struct {
 	// stronger means ignores it.
 	Force bool
 }
-
-// Verb names a method of a Runtime, for metrics and for the logs of fakes.
-type Verb string
-
-// The verbs.
-const (
-	VerbObserve  Verb = "Observe"
-	VerbEnsure   Verb = "Ensure"
-	VerbPowerOn  Verb = "PowerOn"
-	VerbPowerOff Verb = "PowerOff"
-	VerbCancel   Verb = "Cancel"
-	VerbDelete   Verb = "Delete"
-	VerbMigrate  Verb = "Migrate"
-	VerbAdjust   Verb = "Adjust"
-
-	VerbHibernate Verb = "Hibernate"
-	VerbWake      Verb = "Wake"
-	VerbRelease   Verb = "Release"
-	VerbRestore   Verb = "Restore"
-	VerbRetract   Verb = "Retract"
-	VerbDiscard   Verb = "Discard"
-
-	VerbObserveDisk Verb = "ObserveDisk"
-	VerbEnsureDisk  Verb = "EnsureDisk"
-	VerbDeleteDisk  Verb = "DeleteDisk"
-	VerbAttach      Verb = "Attach"
-	VerbDetach      Verb = "Detach"
-)

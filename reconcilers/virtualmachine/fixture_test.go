@@ -141,7 +141,12 @@ const path = "/dc/vm/web-1"
 
 // adopted has the VirtualMachine name a machine that is there in that state.
 func (f *fixture) adopted(power v1alpha1.PowerState) func(*v1alpha1.VirtualMachine) {
-	f.world.AddInstance(fake.Instance{Place: path, Power: power, Incarnation: "theirs"})
+	return f.adoptedAs(fake.Instance{Power: power})
+}
+
+func (f *fixture) adoptedAs(in fake.Instance) func(*v1alpha1.VirtualMachine) {
+	in.Place, in.Incarnation = path, "theirs"
+	f.world.AddInstance(in)
 	return func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Runtime = v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
 			ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: path,

@@ -32,27 +32,32 @@ func TestRunPolicies(t *testing.T) {
 		policy       v1alpha1.RunPolicy
 		found        v1alpha1.PowerState // empty: made
 		want, intent string
+		meantOn      bool
 	}{
-		{always, "", on, "Running by RunPolicy"},
-		{unless, "", on, "Running by RunPolicy"},
-		{manual, "", off, ""},
-		{never, "", off, ""},
-		{always, "Running", on, "Running by Adoption"},
-		{unless, "Running", on, "Running by Adoption"},
-		{manual, "Running", on, "Running by Adoption"},
-		{never, "Running", off, "Stopped by RunPolicy"},
-		{always, "Stopped", on, "Running by RunPolicy"},
-		{unless, "Stopped", off, "Stopped by Adoption"},
-		{manual, "Stopped", off, "Stopped by Adoption"},
-		{never, "Stopped", off, "Stopped by Adoption"},
+		{always, "", on, "Running by RunPolicy", false},
+		{unless, "", on, "Running by RunPolicy", false},
+		{manual, "", off, "", false},
+		{never, "", off, "", false},
+		{always, "Running", on, "Running by Adoption", false},
+		{unless, "Running", on, "Running by Adoption", false},
+		{manual, "Running", on, "Running by Adoption", false},
+		{never, "Running", off, "Stopped by RunPolicy", false},
+		{always, "Stopped", on, "Running by RunPolicy", false},
+		{unless, "Stopped", off, "Stopped by Adoption", false},
+		{manual, "Stopped", off, "Stopped by Adoption", false},
+		{never, "Stopped", off, "Stopped by Adoption", false},
+		{always, "Stopped", on, "Running by RunPolicy", true},
+		{unless, "Stopped", on, "Running by RunPolicy", true},
+		{manual, "Stopped", "Stopped False/PowerStateDiffers", "Running by Adoption", true},
+		{never, "Stopped", off, "Running by Adoption", true},
 	} {
-		t.Run(string(tc.policy)+" "+string(tc.found), func(t *testing.T) {
+		t.Run(fmt.Sprint(tc.policy, tc.found, tc.meantOn), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			if tc.found == "" {
 				f.machine(tc.policy)
 			} else {
-				f.machine(tc.policy, f.adopted(tc.found))
+				f.machine(tc.policy, f.adoptedAs(fake.Instance{Power: tc.found, MeantOn: tc.meantOn}))
 			}
 			f.settle()
 			f.is(tc.want)

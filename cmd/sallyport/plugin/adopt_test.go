@@ -63,7 +63,9 @@ spec:
 	if got := adopted(); len(got) > 0 {
 		t.Errorf("a dry run adopted %q", got)
 	}
-	all := []string{"pooled skipped: VirtualMachinePool ci controls it\n", "restored skipped: its label sallyport.dev/virtual-machine-uid belongs to",
+	remove := "To adopt it, remove the label: kubectl label virtualmachines.kubevirt.io restored -n " + tm.namespace + " sallyport.dev/virtual-machine-uid-\n"
+	all := []string{"pooled skipped: VirtualMachinePool ci controls it\n",
+		"restored skipped: its label sallyport.dev/virtual-machine-uid is of a VirtualMachine that does not exist in this namespace. " + remove,
 		"ending skipped: it is being deleted\n", "error: adopting taken: VirtualMachine taken of Sallyport exists and is another machine"}
 	tm.sallyport("adopt --all", 1, append(all, "virtualmachine.sallyport.dev/always created\n")...)
 	if got, want := strings.Join(adopted(), " "), strings.Join(wanted, ", "); got != strings.ReplaceAll(strings.ReplaceAll(want, " ", "="), ",=", " ") {
@@ -78,6 +80,50 @@ spec:
 	}
 	tm.sallyport("adopt rerun halted", 0, "rerun skipped: it belongs")
 	tm.sallyport("adopt pooled missing", 1, "adopting pooled: VirtualMachinePool ci controls it", `adopting missing: virtualmachines.kubevirt.io "missing" not found`)
+	tm.sallyport("adopt restored", 1, "error: adopting restored: its label sallyport.dev/virtual-machine-uid is of a VirtualMachine that does not exist", remove)
 	tm.sallyport("adopt", 1, "by name, -l or --all", "--help")
 	tm.sallyport("adopt web-1 --all", 1, "name cannot be provided when --all is specified")
+	t.Run("a clone", adoptAClone) // here because the definition of KubeVirt's VirtualMachines is for all namespaces
+	t.Run("disks", adoptDisks)
+}
+
+// A clone has the label of the machine that it is a copy of: it is no machine of Sallyport, and the user reads how it becomes one.
+func adoptAClone(t *testing.T) {
+	tm := newTeam(t)
+	tm.theirs("golden", "", `"runStrategy": "Halted"`)
+	tm.sallyport("adopt golden", 0)
+	label := `, "labels": {"sallyport.dev/virtual-machine-uid": "` + tm.get("svm/golden", ".metadata.uid") + `"}`
+	tm.theirs("copy", label, `"runStrategy": "Halted"`)
+	tm.status("svm/golden", `{"instanceID": "golden"}`)
+	told := "its label sallyport.dev/virtual-machine-uid is of VirtualMachine golden, whose machine is golden, and was copied, as by a clone. " +
+		"To adopt it, remove the label: kubectl label virtualmachines.kubevirt.io copy -n " + tm.namespace + " sallyport.dev/virtual-machine-uid-\n"
+	tm.sallyport("adopt --all", 0, "copy skipped: "+told, "golden skipped: it belongs to VirtualMachine golden")
+	tm.sallyport("adopt copy", 1, "error: adopting copy: "+told)
+	tm.must("", "label", "virtualmachines.kubevirt.io", "copy", "sallyport.dev/virtual-machine-uid-")
+	tm.sallyport("adopt copy", 0, "virtualmachine.sallyport.dev/copy created")
+}
+
+// The VirtualDisks that a machine has stay attached to it: those whose claim it uses and that no other VirtualMachine has.
+func adoptDisks(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("other", "Running")
+	for name, status := range map[string]string{
+		"data":     `{"diskID": "disk-1"}`,
+		"released": `{"diskID": "disk-2", "attachedTo": {"name": "db", "uid": "u-1", "since": "2026-01-01T00:00:00.000000Z"}}`,
+		"taken":    `{"diskID": "disk-3", "attachedTo": {"name": "other", "uid": "` + tm.get("svm/other", ".metadata.uid") + `", "since": "2026-01-01T00:00:00.000000Z"}}`,
+		"new":      `{}`,
+	} {
+		tm.must(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk", "metadata": {"name": "`+name+`"}, "spec": {"size": "1Gi", "runtime": {"kubevirt": {}}}}`, "create", "-f", "-")
+		tm.status("svd/"+name, status)
+	}
+	volume := func(name, source string) string { return `{"name": "` + name + `", ` + source + `}` }
+	tm.theirs("db", "", `"runStrategy": "Always", "template": {"spec": {"volumes": [`+strings.Join([]string{
+		volume("root", `"containerDisk": {"image": "debian:12"}`), volume("disk-0", `"persistentVolumeClaim": {"claimName": "data"}`),
+		volume("a", `"persistentVolumeClaim": {"claimName": "disk-1"}`), volume("b", `"dataVolume": {"name": "disk-2"}`),
+		volume("c", `"persistentVolumeClaim": {"claimName": "disk-3"}`),
+	}, ",")+`]}}`)
+	tm.sallyport("adopt db", 0)
+	if got := tm.get("svm/db", ".spec.blockDeviceRefs[*].name"); got != "data released" {
+		t.Errorf("the VirtualMachine names VirtualDisks %q", got)
+	}
 }

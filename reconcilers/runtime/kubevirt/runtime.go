@@ -70,7 +70,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	case vm.Labels[LabelMachine] == "" && m.Spec.Adopts(), isEarlier(vm, m): // Ensure decides about it
 		return nil, nil
 	default:
-		return nil, runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s exists and is not the machine of VirtualMachine %s", vm.Name, m.Name)
+		return nil, r.ofAnother(ctx, m, vm)
 	}
 	s := &sight{vm: vm}
 	for i := range moves {
@@ -281,14 +281,13 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 	if s == nil || err != nil {
 		return err
 	}
-	_, adopted := s.vm.Annotations[annotationAdopted]
 	switch {
 	case !s.vm.DeletionTimestamp.IsZero():
 		return nil
 	case s.busy() != nil && !(adopted && s.yields()):
 		return s.conflict()
-	case adopted:
-		return r.release(ctx, s)
+	case adopted(s.vm, m):
+		return r.release(ctx, s, m)
 	case s.unusable() != "":
 		return runtime.NewInvalidState(nil, "%s", s.unusable())
 	case s.power() != v1alpha1.PowerStopped:

@@ -100,7 +100,7 @@ func (s *sight) tasks() (all []runtime.Task) {
 	for i := range s.moves {
 		all = append(all, moving(&s.moves[i], s.vm.Labels[LabelMachine]))
 	}
-	return append(all, s.plugging()...)
+	return append(append(all, s.plugging()...), s.verbs()...)
 }
 
 // busy returns the first task in flight, nil if there is none.
@@ -172,12 +172,14 @@ const manual = `{"spec":{"running":null,"runStrategy":"Manual"}}`
 
 // observation returns the observation of an existing machine.
 func (s *sight) observation(m runtime.Machine) runtime.Observation {
-	_, adopted := s.vm.Annotations[annotationAdopted]
 	seen := runtime.Observation{
-		Exists: true, InstanceID: s.vm.Name, Power: s.power(), Adopted: adopted, InFlight: s.tasks(), LastFailure: s.failure(), Unusable: s.unusable(),
+		Exists: true, InstanceID: s.vm.Name, Power: s.power(), Adopted: adopted(s.vm, m), InFlight: s.tasks(), LastFailure: s.failure(), Unusable: s.unusable(),
 		Disks: s.attached(),
 	}
-	if !adopted {
+	if seen.Adopted {
+		seen.Former = former(s.vm, m)
+		seen.MeantOn = s.meantOn(seen.Former)
+	} else {
 		seen.Differences = differences(s.vm, m)
 	}
 	if s.vmi != nil {

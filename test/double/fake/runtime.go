@@ -206,6 +206,7 @@ func (r *Runtime) observe(ctx context.Context, m runtime.Machine, more func(*ins
 			if in != nil && in.made() {
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
 				seen.Incarnation, seen.NodeName, seen.Adopted = w.shown(in), in.NodeName, in.Adopted
+				seen.MeantOn = in.Adopted && in.MeantOn
 				seen.Differences = in.differences(m)
 				seen.Disks = append(seen.Disks, in.Disks...)
 				seen.Question, seen.Unusable = rec.question, rec.unusable

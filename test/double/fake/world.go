@@ -78,6 +78,8 @@ type Instance struct {
 	Owner types.UID
 	// Adopted says that Ensure found it and did not make it.
 	Adopted bool
+	// MeantOn says that an adopted one was to be on.
+	MeantOn bool
 	// Power is whether it is on, off or paused. AddInstance takes an empty one for off.
 	Power v1alpha1.PowerState
 	// Incarnation is new with every power-on.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
+	"sallyport.dev/sallyport/commands"
 )
 
 // kubeVirtMachines is the resource of KubeVirt's VirtualMachines, as kubectl accepts it.
@@ -30,11 +32,13 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 		Use:   "adopt (NAME... | -l SELECTOR | --all)",
 		Short: "Adopt existing machines of KubeVirt",
 		Long: "Creates, for VirtualMachines of KubeVirt, VirtualMachines of Sallyport with the same names that adopt them. Machines stay on or\n" +
-			"off as they are. The run policy follows the run strategy, which becomes Manual:\n" +
-			"  - Always or Halted: AlwaysOnUnlessStoppedManually. A machine that is off stays off until it is started\n" +
-			"  - others, such as RerunOnFailure: Manual\n\n" +
-			"The command skips machines that are adopted already, and with -l and --all those that are being deleted or that another\n" +
-			"object controls, such as a pool, and prints why. It continues after errors. To undo an adoption, delete the VirtualMachine\n" +
+			"off as they are, unless KubeVirt was about to start them. The run policy follows the run strategy, which becomes Manual:\n" +
+			"  - Always: AlwaysOnUnlessStoppedManually. A machine that is off is started\n" +
+			"  - Halted: AlwaysOnUnlessStoppedManually. A machine that is off stays off until it is started\n" +
+			"  - others, such as RerunOnFailure: Manual\n" +
+			"spec.blockDeviceRefs names the VirtualDisks that the machine has and that are not attached to another machine.\n\n" +
+			"The command skips machines that are adopted already, and with -l and --all those that are being deleted, that another\n" +
+			"object controls, such as a pool, or that have the label of another VirtualMachine, as clones have, and prints why. It continues after errors. To undo an adoption, delete the VirtualMachine\n" +
 			"of Sallyport: kubectl delete svm NAME.\n\n" +
 			"Exit codes: 0 on success, 1 if a machine could not be adopted.",
 		Example: `  # Print what would adopt all machines of a namespace
@@ -84,15 +88,23 @@ func (o *adopt) run(ctx context.Context, names []string) error {
 		}
 		theirs = append(theirs, found...)
 	}
-	ours, err := machines(ctx, c)
+	ours, err := readAll(ctx, c, &v1alpha1.VirtualMachineList{}, func(l *v1alpha1.VirtualMachineList) []v1alpha1.VirtualMachine { return l.Items })
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the VirtualMachines of Sallyport: %w", err)
 	}
+	disks, err := readAll(ctx, c, &v1alpha1.VirtualDiskList{}, func(l *v1alpha1.VirtualDiskList) []v1alpha1.VirtualDisk { return l.Items })
+	if err != nil {
+		return fmt.Errorf("reading the VirtualDisks: %w", err)
+	}
+	disks = slices.DeleteFunc(disks, func(d v1alpha1.VirtualDisk) bool {
+		return d.Spec.Runtime.KubeVirt == nil || d.Status.DiskID == "" || d.Status.AttachedTo != nil &&
+			slices.ContainsFunc(ours, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == d.Status.AttachedTo.UID })
+	})
 	for _, vm := range theirs {
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted before %s", vm.GetName())
 		}
-		err := o.adopt(ctx, c, vm.Unstructured, ours)
+		err := o.adopt(ctx, c, vm.Unstructured, ours, disks)
 		if skip := new(skipped); errors.As(err, skip) && (skip.adopted || o.which.Given()) {
 			fmt.Fprintf(o.ErrOut, "%s skipped: %v\n", vm.GetName(), err)
 		} else if err != nil {
@@ -105,14 +117,14 @@ func (o *adopt) run(ctx context.Context, names []string) error {
 	return nil
 }
 
-// machines reads the VirtualMachines of Sallyport in the namespace.
-func machines(ctx context.Context, c *cli.Cluster) (all []v1alpha1.VirtualMachine, err error) {
-	for page := (&v1alpha1.VirtualMachineList{}); ; {
-		err := c.List(ctx, page, client.InNamespace(c.Namespace), client.Limit(cli.PageSize), client.Continue(page.Continue))
+// readAll reads the objects of a list in the namespace, page by page.
+func readAll[L client.ObjectList, T any](ctx context.Context, c *cli.Cluster, page L, items func(L) []T) (all []T, err error) {
+	for {
+		err := c.List(ctx, page, client.InNamespace(c.Namespace), client.Limit(cli.PageSize), client.Continue(page.GetContinue()))
 		if err != nil {
-			return nil, fmt.Errorf("reading the VirtualMachines of Sallyport: %w", err)
+			return nil, err
 		}
-		if all = append(all, page.Items...); page.Continue == "" {
+		if all = append(all, items(page)...); page.GetContinue() == "" {
 			return all, nil
 		}
 	}
@@ -128,11 +140,11 @@ type skipped struct {
 func (s skipped) Error() string { return s.text }
 
 // adopt creates and prints the VirtualMachine that adopts one of KubeVirt.
-func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, theirs *unstructured.Unstructured, ours []v1alpha1.VirtualMachine) error {
+func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, theirs *unstructured.Unstructured, ours []v1alpha1.VirtualMachine, disks []v1alpha1.VirtualDisk) error {
 	if err := adoptable(theirs, ours); err != nil {
 		return err
 	}
-	machine := adopting(theirs)
+	machine := adopting(theirs, disks)
 	if err := o.create(ctx, c, machine); err != nil {
 		return err
 	}
@@ -141,10 +153,12 @@ func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, theirs *unstructured.
 
 // adoptable returns an error if a machine cannot be adopted under its name.
 func adoptable(theirs *unstructured.Unstructured, ours []v1alpha1.VirtualMachine) error {
-	mark := theirs.GetLabels()[v1alpha1.LabelMachineOfKubeVirt]
+	mark, of := theirs.GetLabels()[v1alpha1.LabelMachineOfKubeVirt], "a VirtualMachine that does not exist in this namespace"
 	for i := range ours {
 		vm, k := &ours[i], ours[i].Spec.Runtime.KubeVirt
 		switch {
+		case mark == string(vm.UID) && vm.Status.InstanceID != "" && vm.Status.InstanceID != theirs.GetName():
+			of = "VirtualMachine " + vm.Name + ", whose machine is " + vm.Status.InstanceID + ", and was copied, as by a clone"
 		case mark == string(vm.UID), mark == "" && k != nil && k.Create == nil && cmp.Or(k.Name, vm.Name) == theirs.GetName():
 			return skipped{text: "it belongs to VirtualMachine " + vm.Name + " of Sallyport", adopted: true}
 		case mark == "" && vm.Name == theirs.GetName():
@@ -153,8 +167,8 @@ func adoptable(theirs *unstructured.Unstructured, ours []v1alpha1.VirtualMachine
 	}
 	switch owner := metav1.GetControllerOf(theirs); {
 	case mark != "":
-		return skipped{text: fmt.Sprintf("its label %s belongs to a VirtualMachine that does not exist in this namespace: see kubectl sallyport take-over --help",
-			v1alpha1.LabelMachineOfKubeVirt)}
+		remove := commands.Line("kubectl", "label", kubeVirtMachines, theirs.GetName(), "-n", theirs.GetNamespace(), v1alpha1.LabelMachineOfKubeVirt+"-")
+		return skipped{text: fmt.Sprintf("its label %s is of %s. To adopt it, remove the label: %s", v1alpha1.LabelMachineOfKubeVirt, of, remove)}
 	case owner != nil:
 		return skipped{text: fmt.Sprintf("%s %s controls it", owner.Kind, owner.Name)}
 	case theirs.GetDeletionTimestamp() != nil:
@@ -163,8 +177,8 @@ func adoptable(theirs *unstructured.Unstructured, ours []v1alpha1.VirtualMachine
 	return nil
 }
 
-// adopting returns the VirtualMachine that adopts one of KubeVirt and keeps it on or off, as it is.
-func adopting(theirs *unstructured.Unstructured) *v1alpha1.VirtualMachine {
+// adopting returns the VirtualMachine that adopts one of KubeVirt and keeps it on or off, as it is, with those of the disks that it has.
+func adopting(theirs *unstructured.Unstructured, disks []v1alpha1.VirtualDisk) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: theirs.GetNamespace(), Name: theirs.GetName()}}
 	vm.Spec.Runtime.KubeVirt = &v1alpha1.KubeVirtRuntime{Name: theirs.GetName()}
 	switch strategy, _, _ := unstructured.NestedString(theirs.Object, "spec", "runStrategy"); strategy {
@@ -172,6 +186,17 @@ func adopting(theirs *unstructured.Unstructured) *v1alpha1.VirtualMachine {
 		vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
 	default:
 		vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
+	}
+	volumes, _, _ := unstructured.NestedSlice(theirs.Object, "spec", "template", "spec", "volumes")
+	for _, volume := range volumes {
+		of, _ := volume.(map[string]any)
+		claim, _, _ := unstructured.NestedString(of, "persistentVolumeClaim", "claimName")
+		if claim == "" {
+			claim, _, _ = unstructured.NestedString(of, "dataVolume", "name")
+		}
+		if i := slices.IndexFunc(disks, func(d v1alpha1.VirtualDisk) bool { return d.Status.DiskID == claim }); i >= 0 {
+			vm.Spec.BlockDeviceRefs = append(vm.Spec.BlockDeviceRefs, v1alpha1.BlockDeviceRef{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: disks[i].Name})
+		}
 	}
 	return vm
 }
