@@ -6,7 +6,6 @@ tags := kustomize_disable_go_plugin_support
 # What was compiled in one clone of this is not compiled again in another.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -tags=$(tags))
 # Nor twice in this one, with cgo and without: only the race detector needs it.
-cgo := $(shell $(GO) env CGO_ENABLED)
 export CGO_ENABLED := 0
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
@@ -54,7 +53,11 @@ verify-generated: ## Fail if something generated is not current, and say what
 
 .PHONY: lint
 lint verify-generated test-rego control-plane: export GOGC = 400
-lint: ## Check style and the import rules
+lint: golangci verify-generated ## Check style, the import rules, what is generated, and what make scan looks for
+	$(scan)
+
+.PHONY: golangci
+golangci:
 	$(tool) golangci-lint run ./...
 
 # The program is linked as the tests build it.
@@ -62,73 +65,35 @@ lint: ## Check style and the import rules
 test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run -ldflags "-s -w" ./cmd/sallyport policy test policies --coverage 100
 
-# Packages that compute most of the time, which takes ten times as long with the race detector, or whose test runs have too little memory
-# for it: make test-deep runs them with it.
-computing := ./webhooks/engine ./webhooks/replay ./webhooks/testrun ./reconcilers/runtime/vsphere
-# Packages in which no goroutines of ours have anything in common, or only what tests of another package try with the race detector.
-alone := ./api/... ./charts/generate ./cmd/demo/... ./cmd/internal/statuses ./cmd/sallyport/asked ./cmd/sallyport/plugin/... ./commands ./docs/... ./hack/mutants \
-	./policies/... ./reconcilers/disk ./reconcilers/diskimage ./reconcilers/drain ./reconcilers/drive ./reconcilers/hibernation \
-	./reconcilers/policy/shipping ./reconcilers/runtime/pod ./reconcilers/runtime/vsphere/session ./webhooks/explain ./webhooks/load ./webhooks/offline
-# Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl, of which the detector would see nothing, or
-# through govmomi's simulator, which takes long with it; and what computes. Test doubles are tested as units.
-walking = $(filter-out %/double/conformance %/double/fake,$(shell $(GO) list $(computing) ./charts ./cmd/sallyport ./cmd/sallyport/plugin \
-	./cmd/sallyport/tools ./hack/release ./test/...))
-walks = $(shell printf '%s\n' $(filter-out $(whole) $(repeated),$(walking)) | hack/shallow.sh | hack/longest.sh test)
-# With FOLLOWED=1, both for make test and for the make test-deep that follows it, a package of these that has tests for make test-deep runs
-# once, in make test-deep, with all of its tests: a second run would link them and start a control plane and managers again.
-whole = $(if $(FOLLOWED),$(filter-out $(repeated),$(filter $(walking),$(shell hack/deep.sh | awk '{ print "sallyport.dev/sallyport/" substr($$NF, 3) }'))))
-# So do the packages of computing, with the race detector.
-repeated = $(if $(and $(FOLLOWED),$(race)),$(patsubst ./%,sallyport.dev/sallyport/%,$(computing)))
-plain = $(filter-out $(walking),$(shell $(GO) list $(alone) | hack/shallow.sh | hack/longest.sh test))
-units = $(filter-out $(walking) $(plain),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
-
-# -race if there is a C compiler, which the detector needs.
-race = $(shell [ "$(cgo)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
-
 # Without this, the race detector reports what the simulator of vCenter does.
 export GORACE := suppressions="$(CURDIR)/hack/race.txt"
 
-# What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
-said := bin/tests.txt
-# What each command of test-deep was and printed, for hack/again.sh.
-deep := bin/deep
-# make lint has vet.
-LIMIT ?= 30m
-gotest := env GOGC=400 $(GO) test -vet=off -timeout $(LIMIT) -p 3
-raced := env CGO_ENABLED=1 $(gotest) -race
-keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
+# Three packages at a time, because many wait for other processes. make lint has vet. No test is to end by this limit. Where there is
+# -count=1: the test cache does not look at the programs that tests build and run.
+gotest := env GOGC=400 $(GO) test -vet=off -timeout 60m -p 3
 
-.PHONY: test-unit
-test-unit: bin ## Run the Go tests of one process, with the race detector where goroutines meet and there is a C compiler, where something has changed
-	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(if $(race),$(raced),$(gotest)) $(units) | $(keep)
-	@$(if $(FOLLOWED),,$(gotest) $(plain) | $(keep))
+# What is accepted until some day is accepted for ever in make lint, which goes on to pass on an old commit.
+scan = $(gotest) -count=1 -run '^(TestProgramIsScanned|TestSecrets)$$' ./hack/release
 
-# -count=1: the test cache does not look at the programs that tests build and run. With FOLLOWED=1, when few walks are left, plain is beside them.
-.PHONY: test-walks
-test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
-	@$(gotest) -count=1 $(walks) $(if $(FOLLOWED),$(plain)) | $(keep)
+.PHONY: test
+test: test-rego control-plane ## Run the tests: of the policies, and of Go, with -short
+	$(gotest) -count=1 -short ./...
 
-.PHONY: test-deep
-test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
-	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
-	{ for package in $(if $(race),$(computing)); do echo $(raced) -count=1 $$package; done && \
-		WHOLE='$(whole)' hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
-	@hack/slowest.sh $(said) deep
+# The race detector sees nothing of the other processes that tests start, and needs a C compiler.
+.PHONY: test-race
+test-race: control-plane ## Run the tests of the packages whose goroutines share memory with the race detector, with -short
+	env CGO_ENABLED=1 $(gotest) -race -short ./certs/... ./fair/... ./reconcilers/... ./replicas/... ./webhooks/...
 
-.PHONY: test-whole
-test-whole: export SALLYPORT_TEST_WHOLE = 1
-test-whole: ## Run make test-deep with all rows of its tables, and four times as many random histories (hours)
-	$(MAKE) test-deep LIMIT=12h
-
-.PHONY: test-again
-test-again: ## Run what failed in make test-deep once more, one after another, and name what passes then as FLAKY
-	@hack/again.sh $(deep)
+.PHONY: test-all
+test-all: test-rego control-plane ## Run all tests: whole tables, every fault at every request, random histories, loads (an hour)
+	$(gotest) -count=1 ./...
+	$(MAKE) test-race
 
 # Its API server has the dependencies that it was released with, and shares nothing with other programs: it is compiled for some minutes.
 .PHONY: test-old
 test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a request and carry out operations there
 	$(GO) run ./test/env/build -old
-	SALLYPORT_TEST_OLD=1 $(gotest) -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestOperations|TestWays)$$/^(supersede|finished)$$' ./test/e2e
+	SALLYPORT_TEST_OLD=1 $(gotest) -short -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestOperations|TestWays)$$/^(supersede|finished)$$' ./test/e2e
 
 # CDI has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag cdi.
 .PHONY: test-cdi
@@ -145,8 +110,8 @@ test-gitops: control-plane ## Apply and compare Sallyport's objects with the lib
 .PHONY: test-kubevirt
 test-kubevirt: ## Run machines with the real virt-api and virt-controller of KubeVirt, which it builds first
 	$(GO) run ./test/env/build -kubevirt
-	$(gotest) -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
-	$(gotest) -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo
+	$(gotest) -short -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
+	$(gotest) -short -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo
 
 # Machines of KubeVirt with the disks of CDI and CSI: both are needed.
 .PHONY: test-kubevirt-disks
@@ -160,7 +125,7 @@ IMAGES ?= 500
 
 .PHONY: test-scale
 test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
-	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_WHOLE=1 $(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
+	$(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
 
 # It needs the history of the repository: the program of that revision is built from it.
 FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
@@ -176,17 +141,16 @@ TIME ?= 5m
 .PHONY: test-cert-manager
 test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
 	$(GO) run ./test/env/build -cert-manager
-	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
+	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
 
 # The whole program is linked for two clones, and krew is compiled.
 .PHONY: test-release
 test-release: control-plane ## Compare two releases of this commit, install one, and have krew install the plugin, as before a release
 	SALLYPORT_TEST_RELEASE=1 $(gotest) -count=1 -v ./hack/release
 
-# make test has these tests with those of hack/release.
 .PHONY: scan
 scan: ## Look for secrets in the tree, and for vulnerabilities and licences of what is in the program
-	SALLYPORT_TEST_RELEASE=1 $(gotest) -count=1 -v -run '^(TestProgramIsScanned|TestSecrets)$$' ./hack/release
+	SALLYPORT_TEST_RELEASE=1 $(scan) -v
 
 .PHONY: update-vulnerabilities
 update-vulnerabilities: ## Have make scan use the newest Go database of vulnerabilities
@@ -195,11 +159,7 @@ update-vulnerabilities: ## Have make scan use the newest Go database of vulnerab
 
 .PHONY: test-faults
 test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)
-	SALLYPORT_TEST_DEEP=1 SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/certmanager
-
-.PHONY: slowest
-slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
-	@hack/slowest.sh $(said) test
+	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/certmanager
 
 # Go fuzzes one target at a time. Inputs that reach something new are made smaller in ten runs, and not for a minute each as Go would have it.
 FUZZTIME ?= 1m
@@ -218,16 +178,6 @@ N ?= 100
 .PHONY: mutants
 mutants: ## Change a token of the code at random, a hundred times, and say which changes no test notices (SEED=2 N=20 WIDE=1)
 	$(GO) run ./hack/mutants -seed $(SEED) -n $(N) $(if $(filter 1,$(WIDE)),-wide)
-
-.PHONY: test
-test: forget lint verify-generated test-rego control-plane test-unit test-walks slowest ## Run all that has to hold before a push
-
-.PHONY: forget
-forget: bin
-	@rm -rf $(said) $(deep)
-
-bin:
-	mkdir -p bin
 
 .PHONY: demo
 demo: export CGO_ENABLED = 0

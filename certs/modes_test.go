@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -85,12 +84,15 @@ func (f *fixture) theirs(by *authority, validity time.Duration) (ca, leaf *autho
 	return by, f.leaf(by, f.Now(), f.Now().Add(validity), f.options.DNSNames...)
 }
 
-// A year of each mode, with a look every day or oftener (in the usual test the first third, with fewer looks): whoever maintains the Secret
+// A year of each mode, with a look every day or oftener (with -short the first third, with fewer looks): whoever maintains the Secret
 // renews it in time, no replica is ever not ready, and no handshake fails.
 func TestAYearOfEachMode(t *testing.T) {
 	installCertManager(t)
-	every := depth.Every(1, 2)
-	for i, mode := range []Mode{Auto, CertManager, SelfSigned, Existing} {
+	days, look := time.Duration(365), 24*time.Hour
+	if testing.Short() {
+		days, look = 120, 48*time.Hour
+	}
+	for _, mode := range []Mode{Auto, CertManager, SelfSigned, Existing} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, "a", "b")
@@ -105,10 +107,6 @@ func TestAYearOfEachMode(t *testing.T) {
 			f.take(f.replicas...)
 			f.settle(l)
 			hashes := map[string]bool{}
-			days := time.Duration(120)
-			if depth.Deep() && i%every == depth.Turn(every) {
-				days = 365
-			}
 			for end := f.Now().Add(days * day24); f.Now().Before(end); {
 				if !f.Now().Before(part(leaf.Certificate, renewAt)) {
 					if len(hashes)%2 == 0 {
@@ -129,7 +127,7 @@ func TestAYearOfEachMode(t *testing.T) {
 					hashes[hash] = true
 				}
 				if now := f.state(); now.hash() == f.replicas[0].hash() && len(now.trusted) == 0 {
-					f.add(time.Duration(depth.Of(48, 24)) * time.Hour)
+					f.add(look)
 				} else {
 					f.add(20 * time.Second)
 				}

@@ -13,8 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // load makes handshakes in a loop, by the bundles as they are, until the test ends: in a quarter of the time, since what it loads needs the
@@ -124,7 +122,9 @@ func TestRotationUnderLoad(t *testing.T) {
 
 // A process that dies before or after any write of a rotation leaves what the next one can go on from.
 func TestRotationSurvivesCrashes(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	for _, after := range []bool{false, true} {
 		for n, crashed := 1, true; crashed && n < 20; n++ {
 			t.Run(fmt.Sprintf("after=%v/%d", after, n), func(t *testing.T) {
@@ -282,7 +282,11 @@ func TestLeaderThatWasHeldUp(t *testing.T) {
 
 // Whatever becomes of the Secret and of the processes, in any order: who serves is trusted, and all comes to rest.
 func TestRandomFaults(t *testing.T) {
-	for seed := range depth.Of(uint64(1), 2) {
+	seeds := uint64(8)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			f, l := running(t, "a", "b", "c")

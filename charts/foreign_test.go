@@ -11,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"sallyport.dev/sallyport/test/depth"
 )
 
 const policiesConfiguration = "sallyport-policies"
@@ -103,7 +101,9 @@ func (r registration) gone(c *cluster, t *testing.T) {
 
 // What condition ReadsGranted tells people to do grants what is missing, and takes nothing away that was granted before.
 func TestReadsAreGranted(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	c := newCluster(t)
 	c.install(t, "--set-json", `rbac.reads={"pods":true,"deployments.apps":true}`)
 	granted := func() []string {

@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -217,7 +216,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		"by default": "",
 		"everything": strings.NewReplacer("serviceMonitor: {enabled: true", "serviceMonitor: {enabled: false", "prometheusRule: {enabled: true", "prometheusRule: {enabled: false").Replace(everything), // no definitions of them
 	}
-	if !depth.Deep() { // each walk installs the default
+	if testing.Short() { // each walk installs the default
 		delete(tried, "by default")
 	}
 	for name, text := range tried {
@@ -303,7 +302,11 @@ func (c *cluster) trust(t *testing.T, bundle string) {
 // what they are to change; and an uninstall leaves nothing.
 func TestUpgradeKeepsWhatTheManagerWrote(t *testing.T) {
 	bundle := certificate(t)
-	for _, mode := range depth.Of([]string{"true"}, []string{"true", "false"}) {
+	modes := []string{"true", "false"}
+	if testing.Short() {
+		modes = modes[:1]
+	}
+	for _, mode := range modes {
 		t.Run("server-side "+mode, func(t *testing.T) {
 			c := newCluster(t)
 			c.install(t, "--server-side="+mode)
@@ -342,7 +345,9 @@ func TestUpgradeKeepsWhatTheManagerWrote(t *testing.T) {
 }
 
 func TestUpgradeChangesPoliciesAndDefinitions(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	c := newCluster(t)
 	c.forget(t)
 	c.install(t)
@@ -417,7 +422,9 @@ func certificate(t *testing.T) string {
 }
 
 func TestSecondReleaseIsRefused(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	c := newCluster(t)
 	c.install(t)
 	for name, args := range map[string][]string{
@@ -440,7 +447,9 @@ func TestSecondReleaseIsRefused(t *testing.T) {
 
 // What stays after a removal is taken over by the same release, and by another one that is told to.
 func TestInstallAgain(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	c := newCluster(t)
 	c.forget(t)
 	c.install(t)

@@ -52,9 +52,6 @@ func values(t *testing.T, text string) string {
 // helmProgram gives the path of Helm.
 func helmProgram(t *testing.T) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs Helm: left out with -short")
-	}
 	program, err := env.Helm(t.Context(), t.Logf)
 	if err != nil {
 		t.Fatal(err)

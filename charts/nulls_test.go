@@ -11,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // helm#12819: null removes a default, and Helm keeps it in the values of the release: the next upgrade with --reuse-values has it again,
@@ -126,7 +124,9 @@ func TestLabelsOfNodesAreReplaced(t *testing.T) {
 
 // helm#12819: an upgrade with a null, and one after it that keeps the values; and upgrades of a release whose Deployment somebody has scaled.
 func TestUpgradesKeepNullsAndScale(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	c := newCluster(t)
 	c.install(t)
 	deployment := func() *appsv1.Deployment {

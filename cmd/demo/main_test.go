@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -63,9 +62,6 @@ func start(t *testing.T, args ...string) *demo {
 
 func startWith(t *testing.T, cache string, args ...string) *demo {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
 	t.Parallel()
 	binary, err := build()
 	if err != nil {
@@ -138,7 +134,9 @@ func (d *demo) ends(well bool) {
 
 // The demo walks, stays up for what docs/getting-started.md has a reader type, and leaves nothing behind.
 func TestDemo(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	d := start(t, "--all")
 	d.shows("Ctrl-C here ends")
 	shown := d.out.String()
@@ -162,7 +160,9 @@ func TestDemo(t *testing.T) {
 
 // The program is static: it runs on any Linux of its architecture.
 func TestStatic(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	binary, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,9 @@ func TestStatic(t *testing.T) {
 
 // Without a control plane and without Go, it shows the first denial, and then what is missing.
 func TestNothingFound(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	d := startWith(t, t.TempDir(), "--script")
 	d.ends(false)
 	for _, want := range []string{"OperationInProgress", "KUBEBUILDER_ASSETS", "Go"} {
@@ -191,7 +193,9 @@ func TestNothingFound(t *testing.T) {
 
 // As a script it goes to the very end, and says how it went.
 func TestScript(t *testing.T) {
-	depth.OneDayIn(t, 3, 2)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	d := start(t, "--script")
 	d.ends(true)
 	d.shows("DEMO OK: ")
@@ -199,7 +203,9 @@ func TestScript(t *testing.T) {
 
 // Whoever interrupts it, here while the replicas start, need not wait for the end.
 func TestInterrupted(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	d := start(t, "--script")
 	d.shows("updated replicas are available")
 	if err := d.interrupt(); err != nil {

@@ -57,7 +57,6 @@ type tree struct {
 	files    []string // those that are changed
 	importer map[string][]string
 	tested   map[string]bool
-	plane    map[string]bool // whose tests start a control plane, but with -short
 }
 
 func load(ctx context.Context, folders []string) (*tree, error) {
@@ -66,7 +65,7 @@ func load(ctx context.Context, folders []string) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the packages: %w", err)
 	}
-	t := &tree{importer: map[string][]string{}, tested: map[string]bool{}, plane: map[string]bool{}}
+	t := &tree{importer: map[string][]string{}, tested: map[string]bool{}}
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
 			Dir, ImportPath                                                        string
@@ -81,7 +80,6 @@ func load(ctx context.Context, folders []string) (*tree, error) {
 		here := func(path string) string { return "." + strings.TrimPrefix(path, p.Module.Path) }
 		pkg := here(p.ImportPath)
 		t.tested[pkg] = len(p.TestGoFiles)+len(p.XTestGoFiles) > 0
-		t.plane[pkg] = slices.Contains(slices.Concat(p.TestImports, p.XTestImports), p.Module.Path+"/test/env")
 		for _, path := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			if strings.HasPrefix(path, p.Module.Path+"/") && here(path) != pkg && !slices.Contains(t.importer[here(path)], pkg) {
 				t.importer[here(path)] = append(t.importer[here(path)], pkg)
@@ -278,14 +276,7 @@ func (r *runner) judge(ctx context.Context, m mutant) verdict {
 			continue
 		}
 		v.ran = append(v.ran, packages...)
-		flags := []string{"-overlay", overlay, "-timeout", patience.String()}
-		out, err := "", error(nil)
-		if stage == own && r.tree.plane[packages[0]] { // most are caught without it
-			out, err = test(ctx, packages, append(flags, "-short")...)
-		}
-		if err == nil {
-			out, err = test(ctx, packages, flags...)
-		}
+		out, err := test(ctx, packages, "-short", "-overlay", overlay, "-timeout", patience.String())
 		if failed := failure.FindStringSubmatch(out); failed != nil {
 			v.by, v.stage, v.broken = failed[1], stage, strings.Contains(out, "[build failed]")
 			return v

@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // creators is two machines that create the same image if it is missing, with two processes that take themselves for the leader, die at any
@@ -99,7 +98,7 @@ func (m *creators) check() {
 	made := map[types.UID]bool{}
 	for _, d := range m.machines.Disks() {
 		if made[d.Owner] || m.gone[d.Image] && m.references(d.Owner) == d.Image {
-			m.Fatalf(depth.Effect+"disk %+v is a copy of an image whose data is gone, or is there twice", d)
+			m.Fatalf("disk %+v is a copy of an image whose data is gone, or is there twice", d)
 		}
 		made[d.Owner] = true
 	}
@@ -147,7 +146,6 @@ func (m *creators) end() {
 
 // Two machines create one image. No disk is copied from an image that is gone, and both machines run in the end.
 func TestImageOfTwoMachinesModel(t *testing.T) {
-	depth.Checks(t, 25, 125)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &creators{T: t, world: newWorld(t.Context()), gone: map[types.UID]bool{}}
 		for i, name := range []string{"one", "other"} {

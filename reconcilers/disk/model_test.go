@@ -12,7 +12,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 )
 
@@ -146,12 +145,12 @@ func (m *model) check() {
 	calls, effects := m.machines.Calls(), m.machines.Effects()
 	for _, c := range calls[m.called:] {
 		if c.Verb == runtime.VerbAttach && c.Err != nil && strings.Contains(c.Err.Error(), "is attached to machine") {
-			m.Fatalf(depth.Effect+"%s was to have %s, which another machine has: %v", c.Machine, c.Disk, c.Err)
+			m.Fatalf("%s was to have %s, which another machine has: %v", c.Machine, c.Disk, c.Err)
 		}
 	}
 	for _, e := range effects[m.checked:] {
 		if e.Kind == fake.DiskDeleted && m.wanted[e.Disk] {
-			m.Fatalf(depth.Effect+"the data of %s is gone, and nobody has deleted it", e.Disk)
+			m.Fatalf("the data of %s is gone, and nobody has deleted it", e.Disk)
 		}
 	}
 	m.called, m.checked = len(calls), len(effects)
@@ -163,7 +162,7 @@ func (m *model) check() {
 	}
 	for uid, n := range made {
 		if n > 1 {
-			m.Fatalf(depth.Effect+"disk %s was made %d times", uid, n)
+			m.Fatalf("disk %s was made %d times", uid, n)
 		}
 	}
 }
@@ -259,7 +258,6 @@ func (m *model) endOfDisk(d *v1alpha1.VirtualDisk, has string) {
 }
 
 func TestModel(t *testing.T) {
-	depth.Checks(t, 25, 125)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, world: newWorld(t.Context()), wanted: map[types.UID]bool{}}
 		for i, name := range []string{"one", "other"} {

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 )
 
@@ -190,12 +189,11 @@ func (r *restores) look() {
 
 func (r *restores) check() {
 	if slices.ContainsFunc(r.machines.Effects(), func(e fake.Effect) bool { return e.Kind == fake.DiskDeleted }) {
-		r.Fatal(depth.Effect + "data was destroyed")
+		r.Fatal("data was destroyed")
 	}
 }
 
 func TestRestoreModel(t *testing.T) {
-	depth.Checks(t, 25, 125)
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(context.Background())
 		r := &restores{T: t, world: w, p: w.process("us"), b: &backup{withStatus: rapid.Bool().Draw(t, "status"), withoutOwners: rapid.Bool().Draw(t, "stripped")}}

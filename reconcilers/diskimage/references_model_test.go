@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/mortal"
 )
 
@@ -123,7 +122,7 @@ func (m *model) check() {
 	for _, d := range m.copies {
 		image := m.image()
 		if image == nil || image.UID != d.Status.Image.UID || len(m.snapshots()) != 1 || len(m.claims()) != 1 {
-			m.Fatalf(depth.Effect+"disk %s copies from an image of which is left: %+v, %s", d.Name, image, m.names())
+			m.Fatalf("disk %s copies from an image of which is left: %+v, %s", d.Name, image, m.names())
 		}
 	}
 }
@@ -172,7 +171,6 @@ func (m *model) end() {
 
 // Data is never deleted under a disk that copies it, and everything ends.
 func TestReferencesModel(t *testing.T) {
-	depth.Checks(t, 60, 150)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{T: rt, world: newWorld(t), copies: map[types.UID]*v1alpha1.VirtualDisk{}}
 		m.make(modelled())

@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // What a model has of disks: members take and give up theirs, as the reconcilers of machines and disks have them do.
@@ -36,9 +35,9 @@ func (m *model) judgeDisk(d *v1alpha1.VirtualDisk) {
 	reclaim := m.server.pool().Spec.VirtualDiskTemplates[0].Reclaim
 	switch {
 	case d.Status.AttachedTo != nil:
-		m.Fatalf(depth.Effect+"disk %s was deleted, and %s has it", d.Name, d.Status.AttachedTo.Name)
+		m.Fatalf("disk %s was deleted, and %s has it", d.Name, d.Status.AttachedTo.Name)
 	case reclaim.OnScaleDown == v1alpha1.ReclaimRetain && (reclaim.TTL == nil || m.server.now.Sub(freeSince(d)) < ttl):
-		m.Fatalf(depth.Effect+"disk %s was deleted at %s, and is to be kept: free since %s", d.Name, m.server.now, freeSince(d))
+		m.Fatalf("disk %s was deleted at %s, and is to be kept: free since %s", d.Name, m.server.now, freeSince(d))
 	}
 }
 
@@ -57,7 +56,7 @@ func (m *model) takes() {
 
 func (m *model) take(vm *v1alpha1.VirtualMachine, d *v1alpha1.VirtualDisk) {
 	if d.Status.FreeSince != nil && m.server.pool().Spec.VirtualDiskTemplates[0].Reclaim.OnScaleDown == v1alpha1.ReclaimDelete {
-		m.Fatalf(depth.Effect+"%s was given disk %s, which another had", vm.Name, d.Name)
+		m.Fatalf("%s was given disk %s, which another had", vm.Name, d.Name)
 	}
 	d.Status.AttachedTo, d.Status.FreeSince = &v1alpha1.DiskHolder{Name: vm.Name, UID: vm.UID}, nil
 	m.server.must(m.server.Status().Update(m.ctx, d))

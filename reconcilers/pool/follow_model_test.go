@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // What a model has of a template: somebody wants a release, vCenter gets it under the name, and only then people are told, each at any time.
@@ -184,7 +183,6 @@ func (m *model) others() (count int) {
 
 // What TestModel has, of a pool that follows a template, whose releases come and go while members are replaced.
 func TestModelOfATemplate(t *testing.T) {
-	depth.Checks(t, 20, 40)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		m.follow()

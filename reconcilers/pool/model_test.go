@@ -16,7 +16,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // model is a pool with all that may happen to it: two processes that take themselves for the leader, with caches that lag behind and
@@ -93,7 +92,7 @@ func (m *model) judge(vm *v1alpha1.VirtualMachine) {
 // fail has the pass fail in which a deletion was wrong: it is made in another goroutine, where a test cannot be ended.
 func (m *model) fail(format string, args ...any) {
 	if m.wrong == "" {
-		m.wrong = depth.Effect + fmt.Sprintf(format, args...)
+		m.wrong = fmt.Sprintf(format, args...)
 	}
 }
 
@@ -151,7 +150,7 @@ func (m *model) pass() {
 		m.Fatal(m.wrong)
 	}
 	if count := len(m.server.members()); count > max(m.most, before) {
-		m.Fatalf(depth.Effect+"%d members became %d, and there are to be %d", before, count, m.most)
+		m.Fatalf("%d members became %d, and there are to be %d", before, count, m.most)
 	}
 }
 
@@ -363,7 +362,6 @@ func (m *model) settled() bool {
 }
 
 func TestModel(t *testing.T) {
-	depth.Checks(t, 20, 50)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){

@@ -16,7 +16,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/mortal"
 )
 
@@ -465,10 +464,14 @@ func TestCrashAtEveryCall(t *testing.T) {
 			func(t *testing.T, p *process) { must(t, p.Delete(p.ctx, p.template())) },
 		},
 	}
+	every := 1
+	if testing.Short() {
+		every = 3
+	}
 	points := 0
 	for what, history := range histories {
 		var want string
-		for dies := 0; ; dies += depth.Of(3, 1) {
+		for dies := 0; ; dies += every {
 			ended := false
 			for _, after := range []bool{false, true} {
 				p := newWorld(t.Context()).process()
@@ -486,7 +489,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 						p.renew()
 						_, _ = p.pass()
 						if stays && !p.whole() {
-							t.Fatalf(depth.Effect+"%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
+							t.Fatalf("%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
 						}
 					}
 					p.settle(t)
@@ -497,7 +500,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 					want = fmt.Sprint(got)
 				}
 				if fmt.Sprint(got) != want {
-					t.Errorf(depth.Effect+"%s, call %d, after %v: %v, want %s", what, dies, after, got, want)
+					t.Errorf("%s, call %d, after %v: %v, want %s", what, dies, after, got, want)
 				}
 				points++
 			}
@@ -515,7 +518,6 @@ func (p *process) dead() bool { return errors.Is(p.Call(func() error { return ni
 // Two processes that both take themselves for the leader, people who change the spec and the folder, calls that are refused: what is not
 // ours is never touched (the store panics), and once all is quiet everything is as it is wanted.
 func TestModel(t *testing.T) {
-	depth.Checks(t, 100, 200)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t.Context())
 		one, two := w.process(), w.process()
@@ -559,10 +561,10 @@ func TestModel(t *testing.T) {
 		two.settle(t)
 		one.settle(t)
 		if item := w.named(folder, name); item == nil || item.Stage != Whole || item.Release != w.template().Spec.Release {
-			rt.Fatalf(depth.Effect+"the folder has %s", w.describe(folder))
+			rt.Fatalf("the folder has %s", w.describe(folder))
 		}
 		if ours := len(w.all[folder]) - stranger; ours > 1+int(w.template().Spec.KeepVersions) {
-			rt.Fatalf(depth.Effect+"too much is left: %s", w.describe(folder))
+			rt.Fatalf("too much is left: %s", w.describe(folder))
 		}
 	})
 }

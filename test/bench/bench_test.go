@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sallyport.dev/sallyport/test/depth"
 )
 
 func TestMain(m *testing.M) {
@@ -17,7 +15,9 @@ func TestMain(m *testing.M) {
 
 // Every row runs and says what it is to say, in a world that is large enough for denials. How long it takes is of no interest here.
 func TestRows(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	var out bytes.Buffer
 	o := options{rounds: 1, batch: time.Millisecond, operations: machines, windows: 2}
 	if err := o.run(&out); err != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -17,7 +16,6 @@ const short, longer = 20 * time.Second, time.Minute
 // TestCertManager has cert-manager's own controllers issue the certificate. In no step a request may be refused or undecided because of the
 // certificate, but where cainjector replaces the caBundle, as that of cert-manager 1.18 did.
 func TestCertManager(t *testing.T) {
-	depth.Only(t)
 	if minutes() == 0 {
 		t.Skip("left to make test-cert-manager")
 	}

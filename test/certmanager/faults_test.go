@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -16,7 +15,6 @@ import (
 // TestFaults takes away what replicas need: the API server that they use while another one goes on asking them, etcd, the leader, and both
 // replicas at once. Leases of 3 seconds play those of 15, so that 2 minutes are as many of them as 10.
 func TestFaults(t *testing.T) {
-	depth.Only(t)
 	if minutes() == 0 {
 		t.Skip("left to make test-faults")
 	}

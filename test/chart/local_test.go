@@ -26,9 +26,6 @@ type localSite struct {
 
 func newLocalSite(t *testing.T) *localSite {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
 	s := &localSite{audit: filepath.Join(t.TempDir(), "audit.log")}
 	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
 	if err != nil {

@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
@@ -259,7 +258,7 @@ func admitted(t testing.TB, handler http.Handler) bool {
 // However many machines other tenants of a vCenter have, and however large they are, a quota counts those of its own namespaces, and reads no
 // others.
 func TestQuotaBesideOtherTenants(t *testing.T) {
-	s := &apiServer{machines: depth.Of(12_000, 100_000)}
+	s := &apiServer{machines: 12_000}
 	s.fat.Store(true)
 	for limit, want := range map[int]bool{ours * perNamespace: false, ours*perNamespace + 1: true} {
 		s.limit = limit

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/site"
 )
 
@@ -51,7 +50,9 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestPoolAutoscaler(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	m := &metrics{}
 	server := httptest.NewTLSServer(m)
 	defer server.Close()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
@@ -66,9 +65,6 @@ func must(t *testing.T, stdin string, args ...string) (stdout string) {
 	return stdout
 }
 
-// deep is the condition of lines that are left to make test-deep.
-func deep() map[string]bool { return map[string]bool{"deep": depth.Deep()} }
-
 func TestAPIServerIsOfTheVersionThatIsTested(t *testing.T) {
 	want := env.KubernetesVersion()
 	if onOld() {
@@ -86,10 +82,12 @@ func TestOverrides(t *testing.T) { stack.Run(t, site.Scripts{Dir: "testdata/over
 
 func TestPools(t *testing.T) { stack.Run(t, site.Scripts{Dir: "testdata/pools"}) }
 
-// The scripts take more ways in make test-deep.
-func TestWays(t *testing.T) { stack.Run(t, site.Scripts{Dir: "testdata/ways", Conditions: deep()}) }
+// The scripts stop earlier with -short.
+func TestWays(t *testing.T) { stack.Run(t, site.Scripts{Dir: "testdata/ways"}) }
 
 func TestOutage(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	stack.Run(t, site.Scripts{Dir: "testdata/outage", Alone: true})
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/shipped"
 	"sallyport.dev/sallyport/test/site"
@@ -27,7 +26,9 @@ func TestPolicies(t *testing.T) {
 }
 
 func TestPoliciesInDepth(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	editor(t)
 	stack.Run(t, site.Scripts{Dir: "testdata/policies-deep", Alone: true})
 }
@@ -80,7 +81,9 @@ func TestShippedPoliciesPassTheirOwnTests(t *testing.T) {
 // A shipped policy that is edited is tested in a child process with limits, which counts as many tests. The three with the longest tests are
 // tried.
 func TestEditedShippedPoliciesPassTheirOwnTests(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	all := shipped.Default(t)
 	length := func(p v1alpha1.RegoPolicy) (n int) {
 		for _, test := range p.Spec.Tests {
@@ -115,7 +118,9 @@ func TestEditedShippedPoliciesPassTheirOwnTests(t *testing.T) {
 
 // All of several writes at a time are answered, whether there was room for their test runs or not.
 func TestManyEditsAtOnce(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	editor(t)
 	quota, err := os.ReadFile("testdata/files/quota.yaml")
 	if err != nil {

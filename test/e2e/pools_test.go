@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // A pool creates each member with one request, and writes its own status once a second while something changes. The status of a member that
 // is started is written twice: it is claimed, and it runs. Some of these writes may be repeated.
 func TestPoolWrites(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	const namespace, members = "pool-writes", 200
 	began := time.Now()
 	must(t, "", "create", "namespace", namespace)

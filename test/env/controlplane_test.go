@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/lookup"
 )
 
@@ -49,23 +48,19 @@ func gone(dir string) error {
 	return errors.Join(fmt.Errorf("folder %s is still there", dir), err)
 }
 
-// needed skips what takes a control plane of its own.
-func needed(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a control plane: left out with -short")
-	}
-}
-
 func TestSharedIsOne(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	if first, second := Shared(t), Shared(t); first != second {
 		t.Error("two calls of Shared, two control planes")
 	}
 }
 
 func TestKubectl(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := Shared(t)
 	var version struct {
 		ClientVersion, ServerVersion struct{ GitVersion string }
@@ -103,7 +98,9 @@ func TestKubectl(t *testing.T) {
 }
 
 func TestUsers(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := Shared(t)
 	user, err := cp.UserKubeconfig("jane", "team-a", "team-b")
 	if err != nil {
@@ -136,7 +133,9 @@ func TestUsers(t *testing.T) {
 }
 
 func TestInstallCRDs(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := Shared(t)
 	crd := definition("laters", "Later")
 	unchanged := crd.DeepCopy()
@@ -155,7 +154,9 @@ func TestInstallCRDs(t *testing.T) {
 }
 
 func TestGarbageCollection(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := Shared(t)
 	client := kubernetes.NewForConfigOrDie(cp.Config).CoreV1().ConfigMaps("default")
 	kubectl(t, cp, "create", "configmap", "plain-owner")
@@ -185,7 +186,9 @@ func TestGarbageCollection(t *testing.T) {
 }
 
 func TestNamespaceDeletionAndDeployment(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := Shared(t)
 	kubectl(t, cp, "create", "namespace", "short-lived")
 	kubectl(t, cp, "create", "deployment", "web", "-n", "short-lived", "--image=example.com/web:1", "--replicas=2")
@@ -199,7 +202,9 @@ func TestNamespaceDeletionAndDeployment(t *testing.T) {
 }
 
 func TestAutoscalerScalesCustomResources(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := Shared(t)
 	create(t, cp, `{"apiVersion":"test.sallyport.dev/v1","kind":"Known","metadata":{"name":"scaled","namespace":"default"},
 		"spec":{"replicas":1}}`)
@@ -218,7 +223,9 @@ func TestAutoscalerScalesCustomResources(t *testing.T) {
 }
 
 func TestTwoControlPlanesAuditAndStop(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	first := Shared(t)
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	second, err := Start(t.Context(), Options{AuditLog: audit})
@@ -265,8 +272,9 @@ func TestTwoControlPlanesAuditAndStop(t *testing.T) {
 }
 
 func TestEndOfContextStops(t *testing.T) {
-	depth.Only(t)
-	needed(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cp, err := Start(ctx, Options{ControllerManager: true})
 	if err != nil {
@@ -277,8 +285,9 @@ func TestEndOfContextStops(t *testing.T) {
 }
 
 func TestFailedStartTellsWhy(t *testing.T) {
-	depth.Only(t)
-	needed(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	for component, opts := range map[string]Options{
@@ -317,7 +326,9 @@ func TestFailedStartTellsWhy(t *testing.T) {
 const helperAbandon = "SALLYPORT_ENV_TEST_ABANDON"
 
 func TestKilledTestTakesItsControlPlaneAlong(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	if os.Getenv(helperAbandon) != "" {
 		cp, err := Start(context.Background(), Options{ControllerManager: true})
 		if err != nil {
@@ -326,7 +337,6 @@ func TestKilledTestTakesItsControlPlaneAlong(t *testing.T) {
 		fmt.Printf("dir=%s\n", cp.dir)
 		select {} // until killed
 	}
-	needed(t)
 	other := exec.Command(os.Args[0], "-test.run=^TestKilledTestTakesItsControlPlaneAlong$", "-test.v")
 	other.Env = append(os.Environ(), helperAbandon+"=1")
 	var out tail

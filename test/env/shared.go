@@ -43,13 +43,10 @@ func runShared(run func() int, opts Options) int {
 }
 
 // Shared returns the control plane that the tests of a package have in common, and starts it for the first one that asks,
-// so that a run of only unit tests needs none. Tests keep out of each other's way by namespaces of their own. With -short
-// the test is skipped. The package needs a TestMain that calls Main.
+// so that a run of only unit tests needs none. Tests keep out of each other's way by namespaces of their own. The package needs
+// a TestMain that calls Main.
 func Shared(t testing.TB) *ControlPlane {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
 	shared.Lock()
 	defer shared.Unlock()
 	if !shared.armed {

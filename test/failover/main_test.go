@@ -4,6 +4,7 @@ package failover
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +14,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
@@ -42,7 +42,8 @@ var stack struct {
 }
 
 func TestMain(m *testing.M) {
-	if !depth.Deep() { // all tests are left to make test-deep, and nothing has to be started for them
+	flag.Parse()
+	if testing.Short() { // all tests are left to make test-all, and nothing has to be started for them
 		os.Exit(m.Run())
 	}
 	os.Exit(run(m))

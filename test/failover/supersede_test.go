@@ -13,7 +13,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/sim"
@@ -41,16 +40,15 @@ var points = []point{
 	{name: "stop-1 has ended", seen: func(s *state) bool { return s.stop.Finished() }},
 }
 
-// Wherever in a supersede the leader is killed, the other takes over and the end is the one that it would have been. Each day has every
-// second point.
+// Wherever in a supersede the leader is killed, the other takes over and the end is the one that it would have been.
 func TestAKilledLeaderIsFollowed(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	bothServe(t)
 	want := untouched(t)
 	var table []string
-	const every = 2
-	for i := depth.Turn(every); i < len(points); i += every {
-		p := points[i]
+	for i, p := range points {
 		passed := t.Run(strings.ReplaceAll(p.name, " ", "-"), func(t *testing.T) {
 			r := newRound(t, fmt.Sprintf("round-%d", i+1), p, (*install.Manager).Kill)
 			r.play(&want)
@@ -73,7 +71,9 @@ func TestAKilledLeaderIsFollowed(t *testing.T) {
 
 // A leader that is asked to end hands over at once: it has nothing under way, and says so by releasing the lease.
 func TestALeaderThatEndsCleanlyHandsOverAtOnce(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	want := untouched(t)
 	p := point{name: "Cancel arrived", verb: runtime.VerbCancel, moment: sim.Before} // and its caller is told to end
 	r := newRound(t, "clean", p, (*install.Manager).Stop)
@@ -154,11 +154,11 @@ func (r *round) checkWorld() {
 		}
 	}
 	if len(on) != 1 || len(off) != 1 {
-		r.Fatalf(depth.Effect+"the machine went on %d times and off %d times", len(on), len(off))
+		r.Fatalf("the machine went on %d times and off %d times", len(on), len(off))
 	}
 	for _, c := range stack.world.Calls() {
 		if c.Machine.UID == r.uid && c.Verb == runtime.VerbPowerOff && c.Seq < on[0].Seq {
-			r.Errorf(depth.Effect+"it was told to go off while the power-on was in flight: %+v", c)
+			r.Errorf("it was told to go off while the power-on was in flight: %+v", c)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func checkNoOverlap(t *testing.T) {
 	for i, c := range all {
 		for _, other := range all[:i] {
 			if other.Client != c.Client && other.Ended.After(c.Began) {
-				t.Errorf(depth.Effect+"%s began %s while %s of %s was under way", c.Client, c.Verb, other.Verb, other.Client)
+				t.Errorf("%s began %s while %s of %s was under way", c.Client, c.Verb, other.Verb, other.Client)
 			}
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/openreports"
 	"sallyport.dev/sallyport/test/rbac"
@@ -32,7 +31,9 @@ const ownlessCount = 25
 // TestAuditsOfWhatExists is how people learn what a policy would refuse of the objects that exist. At first there is no audit on a
 // schedule.
 func TestAuditsOfWhatExists(t *testing.T) {
-	depth.OneDayIn(t, 3, 0)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	s := newSite(t, "audits.reports=true", "audits.interval=0s")
 	s.step("a kind that may not be listed", (*site).auditsForbidden)
 	s.step("what a new policy would refuse", (*site).auditsNew)

@@ -17,7 +17,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/replicas"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -36,7 +35,7 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 	s.step("what there is not", (*site).missed)
 	s.step("under load", (*site).loaded)
 	s.step("subresources and deletions and changes", (*site).others)
-	if depth.Deep() {
+	if !testing.Short() {
 		s.step("a replica that follows late", (*site).laggards)
 		s.step("a replica that is killed", (*site).killed)
 		s.step("what cannot be registered", (*site).unregistrable)
@@ -167,14 +166,14 @@ func (s *site) loaded() {
 		return fmt.Sprint(v, m), !slices.Contains(v, "marks") && !slices.Contains(m, "marks")
 	})
 	settled("without the other one")
-	if depth.Deep() {
+	if !testing.Short() {
 		leader, _ := s.leader()
 		s.kubectl("delete pod " + leader + " --wait --namespace " + install.Namespace)
 		s.rolledOut()
 	}
 	s.apply(marks)
 	s.registered("marks", "owners")
-	settled("with the other one again, and in depth with another leader")
+	settled("with the other one again, and without -short with another leader")
 	replies := load.Since(0, time.Time{})
 	load.End()
 	if err := usual.Check(replies); err != nil {

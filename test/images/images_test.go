@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	testsite "sallyport.dev/sallyport/test/site"
 	"sallyport.dev/sallyport/test/step"
@@ -46,7 +45,7 @@ func newSite(t *testing.T) *site {
 	s := &site{T: step.T{T: t}, samples: map[string]sample{}}
 	s.Site = testsite.Start(t, testsite.Options{
 		// Of the controller manager, only the garbage collector: there are no volumes to bind claims to.
-		Plane:  env.Options{ControllerManager: depth.Deep(), ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"}},
+		Plane:  env.Options{ControllerManager: !testing.Short(), ControllerManagerFlags: map[string]string{"controllers": "garbage-collector-controller,serviceaccount-controller"}},
 		Values: []string{"diskImages.enabled=true", "runtimes.pod.enabled=true"},
 	})
 	scheme := kruntime.NewScheme()

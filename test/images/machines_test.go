@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,6 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/nodeagent"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -118,18 +118,18 @@ func (s *site) machines(step.T) {
 		s.Errorf("the Pods are %+v", pods.Items)
 	}
 
-	if depth.Deep() {
+	if !testing.Short() {
 		vm, disk = s.restored(vm, disk, claim)
 	}
 	s.Must(s.Delete(s.Context(), vm))
 	s.gone(vm)
-	if !depth.Deep() {
+	if testing.Short() {
 		s.Must(s.Delete(s.Context(), disk)) // as the garbage collector does
 	}
 	s.gone(claim)
 	s.gone(disk)
 	s.kubectl("delete", "vmdi", image.Name, "-n", namespace, "--timeout=2m")
-	if depth.Deep() {
+	if !testing.Short() {
 		s.abroad()
 		s.together()
 	}

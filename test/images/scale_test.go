@@ -40,7 +40,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -85,7 +84,9 @@ type costs struct {
 //
 //	make test-scale
 func TestScale(t *testing.T) {
-	depth.OneDayIn(t, 3, 2)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	ctrl.SetLogger(klog.NewKlogr())
 	f := newFleet(t)
 	few := f.measure(100, 5)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // These tests break what policies read, one to three fields at a time, and hold the answer against an oracle: a model in
@@ -37,12 +36,17 @@ import (
 // is another request.
 
 var (
-	count = flag.Int("inputs.count", 0, "how many broken requests to validate, 0 for 500, and in depth 2000; half as many with onError Allow, a fifth as many to fill in")
+	count = flag.Int("inputs.count", 0, "how many broken requests to validate, 0 for 2000, and 500 with -short; half as many with onError Allow, a fifth as many to fill in")
 	seed  = flag.Uint64("inputs.seed", 1, "what the mutations are drawn from")
 )
 
 // trials returns how many broken requests a test validates.
-func trials() int { return cmp.Or(*count, depth.Of(500, 1000)) }
+func trials() int {
+	if testing.Short() {
+		return cmp.Or(*count, 500)
+	}
+	return cmp.Or(*count, 2000)
+}
 
 type object = map[string]any
 

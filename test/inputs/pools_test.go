@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -195,8 +194,11 @@ func (f fleet) holes(t *testing.T, set *catalog.Set, request object) (holes [][]
 	sites = append(sites, sitesOf(machineKind, f.members, nil)...)
 	sites = append(sites, sitesOf(leaseKind, f.leases, nil)...)
 	singles := changesAt(sites)
-	every := depth.Every(20, 12)
-	for i := depth.Turn(every); i < len(singles); i += every {
+	every := 3
+	if testing.Short() {
+		every = 20
+	}
+	for i := 0; i < len(singles); i += every {
 		for _, changes := range [][]change{{singles[i]}, {singles[i], singles[(i*7919+13)%len(singles)]}} {
 			if r := f.ask(t, set, request, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, f.opens) {
 				holes = append(holes, changes)

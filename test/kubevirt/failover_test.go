@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // TestFailover kills the manager while every operation hangs, each on another machine. The next manager completes them once they do not
@@ -72,6 +71,6 @@ func (s *site) failOver(namespace, what string, boots int, hangs func(), replace
 	release()
 	phase(v1alpha1.OperationCompleted)
 	if s.shows(vm, after); s.Agent.Boots(key) != boots {
-		s.Errorf(depth.Effect+"%d instances have booted, not %d", s.Agent.Boots(key), boots)
+		s.Errorf("%d instances have booted, not %d", s.Agent.Boots(key), boots)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // TestNodes has nodes that do nothing for a while, die, or say what is not so.
@@ -47,7 +46,7 @@ func (s *site) stalledNode(namespace string) {
 		return fmt.Sprintf("%+v", op.Status), op.Finished()
 	})
 	if s.shows(vm, v1alpha1.VirtualMachineRunning); s.Agent.Boots(key) != 1 {
-		s.Errorf(depth.Effect+"%d instances have booted", s.Agent.Boots(key))
+		s.Errorf("%d instances have booted", s.Agent.Boots(key))
 	}
 }
 
@@ -72,7 +71,7 @@ func (s *site) lyingNode(namespace string) {
 		return fmt.Sprintf("%+v", vm.Status), vm.Status.Phase == v1alpha1.VirtualMachineRunning && vm.Status.Incarnation != first && !vm.Busy()
 	})
 	if s.Agent.Boots(key) != 2 {
-		s.Errorf(depth.Effect+"%d instances have booted", s.Agent.Boots(key))
+		s.Errorf("%d instances have booted", s.Agent.Boots(key))
 	}
 }
 
@@ -102,7 +101,7 @@ func (s *site) deadNode(namespace string) {
 		s.Errorf("the denial does not say why: %v", err)
 	}
 	if s.Agent.Boots(key) != 1 {
-		s.Errorf(depth.Effect+"%d instances have booted", s.Agent.Boots(key))
+		s.Errorf("%d instances have booted", s.Agent.Boots(key))
 	}
 	s.Must(s.DeleteAllOf(s.Context(), &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0),
 		client.MatchingLabels{virtv1.AppLabel: "virt-launcher", virtv1.CreatedByLabel: first}))
@@ -112,7 +111,7 @@ func (s *site) deadNode(namespace string) {
 		return fmt.Sprintf("%+v", vm.Status), vm.Status.Phase == v1alpha1.VirtualMachineRunning && vm.Status.NodeName != node && !vm.Busy()
 	})
 	if s.Agent.Boots(key) != 2 {
-		s.Errorf(depth.Effect+"%d instances have booted", s.Agent.Boots(key))
+		s.Errorf("%d instances have booted", s.Agent.Boots(key))
 	}
 	s.Must(s.Agent.SetNodeReady(s.Context(), node, true))
 }

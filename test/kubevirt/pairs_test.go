@@ -12,16 +12,19 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/pairs"
 )
 
-// Every operation is requested while every other one hangs: a quarter of the pairs, all in depth, since KubeVirt takes its time.
+// Every operation is requested while every other one hangs: a quarter of the pairs with -short, since KubeVirt takes its time.
 func TestPairs(t *testing.T) {
 	s := newSite(t)
 	s.release([]string{"policies.placement-migration.parameters.maxPerNode=0"}) // many machines are moved from one node at a time
 	namespace := s.namespace()
-	pairs.Run(t, depth.Of(4, 1), func(t *testing.T, name string) *pairs.Machine { return s.in(t).paired(namespace, name) })
+	every := 1
+	if testing.Short() {
+		every = 4
+	}
+	pairs.Run(t, every, func(t *testing.T, name string) *pairs.Machine { return s.in(t).paired(namespace, name) })
 }
 
 // paired creates a VirtualMachine.

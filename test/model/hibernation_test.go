@@ -236,7 +236,7 @@ func (d *dice) faultOfMove() {
 
 // Machines that are moved by hibernation, with all that agents, the registry, nodes and people may do.
 func TestMovesByHibernation(t *testing.T) {
-	total := check(t, options{hibernates: true}, 500)
+	total := check(t, options{hibernates: true}, 25)
 	if total.slept == 0 || total.woken == 0 || total.restored == 0 {
 		t.Errorf("machines did not sleep, wake and move: %+v", total)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 )
 
@@ -110,7 +109,7 @@ func (m *model) violated(format string, args ...any) {
 // report is the violation with all that led to it.
 func (m *model) report() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, depth.Effect+"%s\n", m.violation)
+	fmt.Fprintf(&b, "%s\n", m.violation)
 	for _, l := range m.lines {
 		fmt.Fprintf(&b, "  "+l.format+"\n", l.args...)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/fake"
 )
 
@@ -313,30 +312,31 @@ func (d *dice) touchSomething() {
 	d.touch(d.store.names[d.roll("object", len(d.store.names))])
 }
 
-// check makes so many runs at random, half as many again in depth, and says what there was in them.
-func check(t *testing.T, o options, runs int) stats {
+// check makes so many times -rapid.checks runs at random, a fifth of them with -short, and says what there was in them.
+func check(t *testing.T, o options, times int) stats {
 	t.Helper()
-	depth.Checks(t, runs, 3*runs/2)
 	var total stats
-	rapid.Check(t, func(rt *rapid.T) {
-		m := inBubble(t, o, func(m *model) {
-			(&dice{model: m, T: rt}).run(50)
+	for range times {
+		rapid.Check(t, func(rt *rapid.T) {
+			m := inBubble(t, o, func(m *model) {
+				(&dice{model: m, T: rt}).run(50)
+			})
+			total.add(m.stats)
+			if m.broken() {
+				rt.Fatal(m.report())
+			}
 		})
-		total.add(m.stats)
-		if m.broken() {
-			rt.Fatal(m.report())
-		}
-	})
+	}
 	t.Logf("%+v", total)
 	return total
 }
 
 // Operations alone: the claim is theirs only.
-func TestClaimProtocolOfOperations(t *testing.T) { check(t, options{withoutMachines: true}, 200) }
+func TestClaimProtocolOfOperations(t *testing.T) { check(t, options{withoutMachines: true}, 10) }
 
 // All origins of claims: operations, the run policy, placement, rollouts and the deletion of machines.
 func TestClaimProtocol(t *testing.T) {
-	if total := check(t, options{}, 200); len(total.claims) != 5 {
+	if total := check(t, options{}, 10); len(total.claims) != 5 {
 		t.Errorf("not all origins took machines: %v", total.claims)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -202,7 +201,6 @@ func (w *twins) compare(t *rapid.T, of id) {
 // The store answers as an API server does, and has the same in the end.
 func TestStoreIsLikeTheAPIServer(t *testing.T) {
 	w := newTwins(t)
-	depth.Checks(t, 20, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		w.renew()
 		for range 25 {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // operations are all of them, in the order of the matrix.
@@ -49,7 +48,7 @@ func leaves(what string) v1alpha1.PowerState {
 func Run(t *testing.T, every int, create func(t *testing.T, name string) *Machine) {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 16)
-	turn := depth.Turn(every)
+	turn := 0
 	for _, running := range operations {
 		for _, asked := range operations {
 			if turn++; turn%every != 0 {
@@ -99,7 +98,7 @@ func (m *Machine) pair(running, asked string) {
 	m.rests(leaves(asked))
 	m.intends(leaves(asked), second.Name)
 	if now := m.Node(); now != node && node != "" && now != "" {
-		m.Errorf(depth.Effect+"the machine went from %s to %s though its migration was superseded", node, now)
+		m.Errorf("the machine went from %s to %s though its migration was superseded", node, now)
 	}
 	if strings.HasPrefix(asked, "Restart") && m.get().Status.Incarnation == incarnation {
 		m.Error("the machine has not been off")

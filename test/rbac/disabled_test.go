@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/rbac"
 	"sallyport.dev/sallyport/test/site"
@@ -25,10 +24,9 @@ func TestReleaseWithoutSomeParts(t *testing.T) {
 	const vsphere = "runtimes.vsphere.enabled=false"
 	parts := []string{vsphere, "pools.enabled=false", "templates.enabled=false", "runtimes.pod.drains.enabled=false"}
 	cases := map[string][]string{"all of them": parts}
-	if depth.Deep() {
-		every := depth.Every(1, 2)
-		for i := depth.Turn(every); i < len(parts); i += every {
-			cases[parts[i]] = []string{parts[i]}
+	if !testing.Short() {
+		for _, part := range parts {
+			cases[part] = []string{part}
 		}
 		cases["machines that are Pods"] = append([]string{"runtimes.pod.enabled=true"}, parts...)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
@@ -116,7 +115,9 @@ func reasons(s *replay.Said) string {
 }
 
 func TestReplayOfADay(t *testing.T) {
-	depth.OneDayIn(t, 3, 2)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	day := newSite(t).live(t)
 	decisions := strings.Count(day, "\n")
 	if decisions < 4_000 {

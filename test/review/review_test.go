@@ -21,7 +21,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
@@ -181,7 +180,9 @@ func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer
 
 // What review says is what the cluster answers: code, reason, message, causes, warnings, and the object that is stored.
 func TestReviewSaysWhatTheClusterAnswers(t *testing.T) {
-	depth.OneDayIn(t, 3, 0)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	c := newCluster(t)
 	c.world(t)
 	t.Run("as kubectl", c.speaksAsKubectl)

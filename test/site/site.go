@@ -93,12 +93,9 @@ func (s *Site) Main(m *testing.M, o Options) (code int) {
 	return code
 }
 
-// Start starts a site for a test. With -short the test is skipped.
+// Start starts a site for a test.
 func Start(t *testing.T, o Options) *Site {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
 	s := &Site{}
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {

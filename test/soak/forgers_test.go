@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -136,7 +135,9 @@ func (f *forger) dawdle(conn net.Conn, path, text string, slowly bool) error {
 
 // Whatever is sent in 50 connections, no honest request is refused or late, and no replica outgrows its limit.
 func TestForgersBesideHonestRequests(t *testing.T) {
-	depth.OneDayIn(t, 3, 1)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	p := sharedPair(t)
 	c, err := install.Client(p.plane.Config)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -245,7 +244,9 @@ func scaleDown(ctx context.Context, c client.Client, namespace string) error {
 
 // Whatever somebody does who may edit one namespace, those who work in another one are served as before.
 func TestAHostileNamespaceBesideAnOrdinaryOne(t *testing.T) {
-	depth.OneDayIn(t, 3, 1)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	s := newStreet(t)
 	alone := s.ordinary.rounds(5)
 	ctx, end := context.WithCancel(t.Context())

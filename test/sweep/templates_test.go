@@ -27,7 +27,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
@@ -63,7 +62,11 @@ func TestTemplates(t *testing.T) {
 		all[i] = newTemplateRow(t, inMemory(t), c)
 		rows[i] = all[i]
 	}
-	sweepRows(t, rows, max(1, *every*depth.Of(18, 14)))
+	fewer := 6
+	if testing.Short() {
+		fewer = 18
+	}
+	sweepRows(t, rows, max(1, *every*fewer))
 	var text strings.Builder
 	for _, r := range all {
 		fmt.Fprintf(&text, "%s: %s\n", r.of, &r.seen)
@@ -420,7 +423,7 @@ func (w *watch) look(whole bool) {
 func (w *watch) passed(whole bool) error {
 	w.look(whole)
 	if w.ever && !whole {
-		return errors.New(depth.Effect + "after a pass the name is not on a whole template")
+		return errors.New("after a pass the name is not on a whole template")
 	}
 	return nil
 }
@@ -431,7 +434,7 @@ func (w *watch) cloned(state vcsim.State) {
 	if mark := state.ExtraConfig[vsphere.TemplateKey]; !strings.HasSuffix(mark, " finished") {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.wrong = fmt.Errorf(depth.Effect+"a machine was made from what is marked as %q", mark)
+		w.wrong = fmt.Errorf("a machine was made from what is marked as %q", mark)
 	}
 }
 

@@ -24,7 +24,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -282,7 +281,7 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 		say("it has %d processors", t.vcenter.Hardware(t.path).CPUs)
 	}
 	if n := t.instances(); n > 1 {
-		say(depth.Effect+"there are %d machines that are marked as its own", n)
+		say("there are %d machines that are marked as its own", n)
 	} else {
 		say("there are %d machines that are marked as its own", n)
 	}
@@ -316,7 +315,7 @@ func otherwise(rests bool, want, got []string) error {
 	case len(different) == 0:
 		return nil
 	case rests:
-		return fmt.Errorf(depth.Effect+"it ends otherwise:\n%s", text)
+		return fmt.Errorf("it ends otherwise:\n%s", text)
 	default:
 		return fmt.Errorf("it ends otherwise:\n%s", text)
 	}

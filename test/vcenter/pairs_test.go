@@ -11,14 +11,15 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/pairs"
 	"sallyport.dev/sallyport/test/step"
 )
 
 // Every operation is requested while every other one hangs.
 func TestPairs(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	s := newSite(t).ready()
 	pairs.Run(t, 1, s.paired)
 }

@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // However many operations there are, on however many machines at once, the manager has one session with a vCenter, and another
 // one in its place when vCenter has ended it half-way.
 func TestSessions(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	t.Parallel()
 	const machines, rounds = 10, 4
 	s := newSite(t).ready()

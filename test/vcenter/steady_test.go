@@ -11,12 +11,13 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // What is at rest is looked at, and nothing is written. That is so too for a manager that has just begun.
 func TestRest(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	s := newSite(t)
 	s.ready()
 	policies := []v1alpha1.RunPolicy{v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOff}

@@ -13,7 +13,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // following is a pool of two that follows VSphereTemplate ubuntu and was not created yet.
@@ -85,7 +84,7 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 	})
 	s.members(pool, v1alpha1.ReasonPoolSynced, "2", "2")
 	s.tells(pool, "Normal SuccessfulDelete deleted VirtualMachine ci-0, created from release 1, to replace it with release 2 of VSphereTemplate ubuntu")
-	if depth.Deep() {
+	if !testing.Short() {
 		s.releases(o, i.source("2"), "1")
 		s.members(pool, v1alpha1.ReasonPoolSynced, "1", "1")
 	}

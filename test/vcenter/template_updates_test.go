@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
@@ -69,7 +68,9 @@ func (s *site) inFolder() string {
 
 // Twelve releases one after the other, some of them from a server that is in trouble, leave nothing behind: no sessions, no leases, no parts.
 func TestTemplateUpdates(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	t.Parallel()
 	s := maker(t)
 	i := s.images()

@@ -22,7 +22,6 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/nodeagent"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -193,7 +192,9 @@ func TestMove(t *testing.T) {
 // The limit for a node counts moves by operations and by spec.nodeName together. An override has a further change admitted, but the machine
 // still waits until there is room.
 func TestMovesHaveTheirTurn(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	first := newTraveller(t, "turns")
 	second, third := first.traveller("second"), first.traveller("third")
 	release := []func(){first.nodes.Hold(first.vm.UID, nodeagent.Reporting), first.nodes.Hold(second.vm.UID, nodeagent.Reporting)}
@@ -233,7 +234,9 @@ func TestMovesHaveTheirTurn(t *testing.T) {
 
 // What was begun is taken back, or brought to its end, whatever is wanted meanwhile.
 func TestMovesBack(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	v := newTraveller(t, "back")
 	v.Step("before it has left", func(step.T) {
 		release := v.nodes.Hold(v.vm.UID, nodeagent.Reporting)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // doublings gives forty rules, each of which has the one before it twice, and their twins.
@@ -63,7 +63,7 @@ func TestValuesThatRepeatOthers(t *testing.T) {
 // The same by what has no size before it is there: what functions are given, lists that are as long as a request says, what builtins put
 // together. Each ends with an error, soon.
 func TestValuesThatGrow(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	chain := func(first, step string, n int) string {
 		var lines []string
 		for _, name := range []string{"v", "w"} {

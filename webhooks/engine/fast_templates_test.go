@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // What is filled in is what evaluation gives, for requests of any shape.
@@ -51,7 +49,7 @@ warn contains "w" if input.facts.one == input.facts.two
 		return made
 	}
 	counts := map[bool]int{}
-	for range depth.Of(1000, 1500) {
+	for range 1000 {
 		made := object("a", "c").(map[string]any)
 		if made["b"] = object("a", "c"); r.IntN(16) == 0 {
 			made["b"] = leaf()

@@ -17,7 +17,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without an instrumented rule,
@@ -172,7 +172,11 @@ func outcomeOf(d *Decision, err error) ([]string, string) {
 // Whichever way a decision is made, it is the one that OPA gives for the author's text.
 func TestEveryWayDecidesTheSame(t *testing.T) {
 	counts := map[string]int{}
-	for seed := range depth.Of(25, 35) {
+	seeds := 100
+	if testing.Short() {
+		seeds = 25
+	}
+	for seed := range seeds {
 		if difference := inEveryWay(t, seed, nil, counts); difference != "" {
 			t.Fatalf("seed %d: %s", seed, difference)
 		}
@@ -183,7 +187,7 @@ func TestEveryWayDecidesTheSame(t *testing.T) {
 // The random policies are worth something: a follower that takes no notice of values that are compared is found out, by which of them is
 // by chance: not every decision is checked.
 func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	careless := func(p *Policy) {
 		follow := func(names ...ast.Ref) *projection {
 			f := newFollower(p.compiler)

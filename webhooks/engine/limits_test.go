@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // A forged request, or a policy that means no good, cannot have one call of a builtin run for seconds, nor make what fills the memory.
 func TestNoCallOutrunsItsLimits(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	for condition, want := range map[string]string{
 		// as many digits as a request likes, in a text, which no check of the request's own numbers finds
 		`to_number(input.request.digits) > 1`:                                                       "more than 100 characters",

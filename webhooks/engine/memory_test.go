@@ -13,7 +13,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
@@ -47,7 +47,7 @@ func peak(run func()) (most float64) {
 // Nested iterations without builtins stay within the memory limit of an evaluation. At a million elements a second, they would otherwise
 // make gigabytes until the deadline.
 func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	const l = "input.request.list"
 	nested := fmt.Sprintf("some a in %[1]s; some b in %[1]s; some c in %[1]s; some d in %[1]s", l)
 	for name, tc := range map[string]struct {
@@ -70,7 +70,9 @@ func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.deep {
-				depth.Only(t)
+				if testing.Short() {
+					t.Skip("left to make test-all")
+				}
 			}
 			source := policy("valid_input if true\n\n" + tc.rules)
 			source.Timeout = 30 * time.Second
@@ -101,7 +103,7 @@ func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
 
 // Comprehensions over the longest lists that a policy can read are far from the limit.
 func TestComprehensionsOfLargeListsHaveRoom(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if {\n\t"+
 		"count([x | some x in input.request.list; x > 5]) + count({x | some x in input.request.list}) + count({i: x | some i, x in input.request.list}) > 1\n}\n"))
 	list := make([]any, 100_000)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // The engine is tested on a toy domain, so that it cannot get used to Kubernetes: a library that lends books.
@@ -131,18 +131,20 @@ const withoutAcceleration = "SALLYPORT_TEST_PLAIN"
 var isPlain = os.Getenv(withoutAcceleration) != ""
 
 // The engine passes its tests without what only makes decisions fast. Those are left out that take long, make no decision, or are about
-// what is left out; and here, but not in make test-deep, those that wait for evaluations to end.
+// what is left out; and with -short those that wait for evaluations to end.
 func TestWithoutAcceleration(t *testing.T) {
 	if isPlain {
 		t.Skip("this is it")
 	}
-	depth.Unraced(t) // what goroutines have in common is what is left out
+	race.Skip(t) // what goroutines have in common is what is left out
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	skipped := "EveryWay|RandomPolicies|ExplanationAgrees|Limit|Parser|WearOut|Compile|TestSuite|TestRun|Constant|WhatAPolicyReads|Unfollowed" +
-		depth.Of("|Overrun|Impatient|Sandbox", "")
+	skipped := "EveryWay|RandomPolicies|ExplanationAgrees|Limit|Parser|WearOut|Compile|TestSuite|TestRun|Constant|WhatAPolicyReads|Unfollowed"
+	if testing.Short() {
+		skipped += "|Overrun|Impatient|Sandbox"
+	}
 	again := exec.CommandContext(t.Context(), program, "-test.run=^Test", "-test.skip="+skipped)
 	again.Env = append(os.Environ(), withoutAcceleration+"=1")
 	if said, err := again.CombinedOutput(); err != nil {

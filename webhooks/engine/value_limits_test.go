@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 func TestLimitsOfDocuments(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for text, wrong := range map[string]string{
 		"0": "", "-0": "", "9223372036854775807": "", "-9223372036854775808": "", "18446744073709551615": "", "1.50": "", "1e0": "", "10E-1": "",
@@ -37,7 +37,7 @@ func TestLimitsOfDocuments(t *testing.T) {
 
 // Objects of etcd's largest size pass, old and new, however small their fields are.
 func TestLimitsLetRealObjectsPass(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	const largest = 3 << 19
 	object := func(items, managed func(i int) string) string {
 		var all, owned strings.Builder

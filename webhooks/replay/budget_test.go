@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
@@ -56,7 +56,7 @@ func TestLinesAreBounded(t *testing.T) {
 
 // Records of a small file name no more reasons than are counted each by itself.
 func TestSummaryIsBounded(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	text, r := day(t, 1)
 	var lines strings.Builder
 	for i := range 10_100 {
@@ -98,7 +98,7 @@ func (r *repeated) Read(p []byte) (n int, err error) {
 
 // A small file that is large when it is decompressed, with lines as long and as dense as may be, takes a bounded amount of memory.
 func TestCompressedFilesAreBounded(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	text, r := day(t, 1)
 	one := strings.TrimSuffix(text, "\n")
 	long := strings.Replace(one, `{"decisionRecord":1`, `{"decisionRecord":1,"pad":"`+strings.Repeat("a", replay.DefaultLongest*3/4)+`"`, 1) + "\n"

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // long is more than a test run takes on any machine.
@@ -70,8 +70,8 @@ func limited(t *testing.T) {
 }
 
 func TestChildIsEndedAtItsLimits(t *testing.T) {
-	if depth.Raced {
-		t.Skip("the race detector needs more memory than a test run may use; make test-deep runs this package without it")
+	if race.Enabled {
+		t.Skip("the race detector needs more memory than a test run may use; make test runs it without the detector")
 	}
 	limited(t)
 	for name, tc := range map[string]struct {
@@ -122,8 +122,8 @@ func TestChildIsEndedByTheSystem(t *testing.T) {
 
 // Deep nesting ends in the parser, or with the stack, but never with anybody else's process.
 func TestChildTakesWhatNestsDeeply(t *testing.T) {
-	if depth.Raced {
-		t.Skip("the race detector needs more memory than a test run may use; make test-deep runs this package without it")
+	if race.Enabled {
+		t.Skip("the race detector needs more memory than a test run may use; make test runs it without the detector")
 	}
 	for _, open := range []string{"[", "{", "(", "not ", "x[", "f(", "every a in ["} {
 		candidate := toy("a", "x := "+strings.Repeat(open, 250_000/len(open)))

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -272,8 +272,8 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 			t.Errorf("%s: got %q, %v\nwant %q", tc.name, got, err, tc.want)
 		}
 	}
-	if depth.Raced {
-		return // it needs more memory than a test run may use; make test-deep runs this package without it
+	if race.Enabled {
+		return // it needs more memory than a test run may use; make test runs it without the detector
 	}
 	heavy := toy("heavy", "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]\n")
 	got, err := s.asks(t.Context(), t, heavy)
@@ -284,8 +284,8 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 
 // A stored policy that no webhook has seen may have any text.
 func TestRunnerParsesInAChild(t *testing.T) {
-	if depth.Raced {
-		t.Skip("the race detector needs more memory than a test run may use; make test-deep runs this package without it")
+	if race.Enabled {
+		t.Skip("the race detector needs more memory than a test run may use; make test runs it without the detector")
 	}
 	limited(t)
 	s := newFixture(t, Subcommand, long)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -105,7 +104,9 @@ func TestExplainWithOwnRights(t *testing.T) {
 
 // With --as the caller reads, and the user whom it names is judged: their rights too, whatever the caller has.
 func TestExplainAsSomebodyElse(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
@@ -129,7 +130,9 @@ const owners = `{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "
 
 // A policy about another kind is asked only if it is registered.
 func TestExplainAForeignPolicy(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	tm := newTeam(t)
 	name := tm.namespace + "-owners"
 	pkg := "acme." + strings.ReplaceAll(name, "-", "_")

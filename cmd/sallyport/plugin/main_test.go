@@ -130,9 +130,6 @@ type team struct {
 
 func newTeam(t *testing.T) *team {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
 	if err := start(); err != nil {
 		t.Fatal(err)
 	}

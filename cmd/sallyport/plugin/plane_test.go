@@ -56,9 +56,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
-	}
 	bare.Do(func() {
 		crds, err := charts.CRDs()
 		if err == nil {

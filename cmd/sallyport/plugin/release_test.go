@@ -23,7 +23,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -192,7 +191,9 @@ func TestReleaseRefusesWhileMachinesAreBusy(t *testing.T) {
 
 // A machine that gets busy while the manager stops is not interrupted either: the manager goes on.
 func TestReleaseStartsTheManagerAgain(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d := deployment(system, 3)
@@ -205,7 +206,9 @@ func TestReleaseStartsTheManagerAgain(t *testing.T) {
 }
 
 func TestReleaseDryRunsChangeNothing(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d := deployment(system, 2)
@@ -233,7 +236,9 @@ func TestReleaseDoesNotChooseBetweenInstallations(t *testing.T) {
 
 // The chart labels what it makes with another name if it is told to; what has a fixed name tells which.
 func TestReleaseFindsAChartOfAnotherName(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	w := newWorld(t)
 	d := deployment(w.namespace(), 1)
 	d.Labels[cli.NameLabel], d.Spec.Template.Labels[cli.NameLabel] = "gate", "gate" // the selector shares the map
@@ -262,7 +267,9 @@ func TestReleaseNeedsRights(t *testing.T) {
 
 // A manager that does not stop keeps its objects; the command can be given again.
 func TestReleaseWaitsForTheManager(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d, held := deployment(system, 1), lease(system, "sallyport-replica-x", "x", time.Hour)
@@ -281,7 +288,9 @@ func TestReleaseWaitsForTheManager(t *testing.T) {
 
 // Somebody starts the manager again while it is waited for.
 func TestReleaseNoticesThatTheManagerIsStartedAgain(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	w := newWorld(t)
 	system := w.namespace()
 	d := deployment(system, 1)
@@ -334,7 +343,9 @@ func TestReleaseWithoutManager(t *testing.T) {
 
 // Policies that are registered for other kinds would have their requests refused until the uninstallation.
 func TestReleaseUnregistersPolicies(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	entry := func(name string) admissionregistrationv1.ValidatingWebhook {
@@ -378,9 +389,8 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 
 // Definitions that wait for their objects, and none at all.
 func TestReleaseWithoutDefinitions(t *testing.T) {
-	depth.Only(t)
 	if testing.Short() {
-		t.Skip("needs a control plane: left out with -short")
+		t.Skip("left to make test-all")
 	}
 	plane, err := env.Start(t.Context(), env.Options{})
 	if err != nil {

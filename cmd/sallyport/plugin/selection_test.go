@@ -10,7 +10,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // webs makes web-1 and web-2 with the label app=web, and db-1, which may not be stopped.
@@ -121,7 +120,9 @@ func TestOverrideOfSelectedObjects(t *testing.T) {
 }
 
 func TestExplanationOfSelectedObjects(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	tm := newTeam(t)
 	tm.webs()
 	r := tm.sallyport("explain svm -l app=web --operation DELETE", 0, "virtualmachines.sallyport.dev web-1 in namespace", "virtualmachines.sallyport.dev web-2 in namespace")

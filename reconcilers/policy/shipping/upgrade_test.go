@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // second is what the second release has otherwise: something of everything that a release can change, add and drop.
@@ -262,8 +261,7 @@ var edits = []edit{
 
 // An upgrade changes what nobody edited, adds what is new, drops what is dropped, and leaves edits as they are.
 func TestUpgradeKeepsEdits(t *testing.T) {
-	for i := 0; i < len(edits); i += depth.Of(3, 1) {
-		e := edits[i]
+	for _, e := range edits {
 		t.Run(e.name, func(t *testing.T) {
 			f := newFixture(t)
 			one, two := f.release("1.0.0"), f.release("2.0.0", second)

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -201,7 +201,7 @@ func TestRelease(t *testing.T) {
 // Whichever request loses its reply, is not sent or gets no answer: repeating the call brings the machine where it should
 // be, marked once and powered on once.
 func TestAnyRequestFails(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	calls := []struct {
 		name string

@@ -21,8 +21,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/race"
 )
 
 const gibibyte = 1 << 30
@@ -57,7 +57,7 @@ func TestCloneIsAsSpecified(t *testing.T) {
 
 // What could not be looked at is not taken for something that is wrong with the spec.
 func TestCloneWhenARequestFails(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	w.ensure(w.cloned("shown"))
 	w.faults.Called()
@@ -161,7 +161,7 @@ func unpacked(t *testing.T, config map[string]string, key string) string {
 }
 
 func TestCloudInit(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	for name, c := range map[string]struct {
 		hostname       string
@@ -199,7 +199,7 @@ func TestCloudInit(t *testing.T) {
 
 // What cannot be carried out names the field, and nothing is made.
 func TestCloneRefused(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	for name, c := range map[string]struct {
 		change func(*runtime.Machine)

@@ -12,9 +12,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/conformance"
 	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // effects gives the requests by which a verb does what it does.
@@ -140,23 +140,27 @@ func conform(suite *testing.T, makes, disks bool, machine func(w *world, name st
 }
 
 func TestConformance(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	adopted(t, func(*world, string) {})
 }
 
 func TestConformanceOfClones(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	cloned(t, true, func(*world, string) {})
 }
 
 // Real tasks take time; what is quick can hide what is missing.
 func TestConformanceOfSlowTasks(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	adopted(t, slow)
 }
 
 func TestConformanceOfSlowClones(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cloned(t, false, slow) // disks have a part that holds what is in flight
 }
 
@@ -164,6 +168,8 @@ func slow(w *world, path string) { w.SetStep(path, 20*time.Millisecond) }
 
 // A vCenter need not honour a request to cancel a task.
 func TestConformanceOfIgnoredCancels(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	adopted(t, func(w *world, path string) { w.IgnoreCancels(path) })
 }

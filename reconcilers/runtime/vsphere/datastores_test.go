@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 const gibibyte = 1 << 30
@@ -38,7 +38,7 @@ func (j *judging) unmount(hosts ...string) {
 
 // The datastore with most free space is chosen of those that will do.
 func TestDatastoreIsChosen(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	all := func(j *judging) []string { return j.vcenter.Hosts() }
 	for name, c := range map[string]struct {
 		world  func(*judging)
@@ -91,7 +91,7 @@ func TestDatastoreIsChosen(t *testing.T) {
 
 // Where no datastore will do, the field is named, and what they lack together.
 func TestNoDatastoreCanBeChosen(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	const field = "spec.runtime.vsphere.clone.storagePolicy: "
 	for name, c := range map[string]struct {
 		world func(*judging)

@@ -16,7 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // home is where the file of a disk belongs.
@@ -79,7 +79,7 @@ func (w *world) invalid(err error, say ...string) {
 
 // What vCenter has moved into the machine's own folder is destroyed with the machine, unless it is known for what it is.
 func TestDestroyingAMachineWhoseDiskWasMoved(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	m, d := w.holding()
 	other := w.disk("other")
@@ -108,7 +108,7 @@ func TestDestroyingAMachineWhoseDiskWasMoved(t *testing.T) {
 
 // On its way back to where it belongs a disk is nobody else's, however often that is interrupted.
 func TestDetachingADiskThatWasMoved(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	for name, trouble := range map[string]func(w *world){
 		"without trouble":      func(*world) {},
 		"the move fails":       func(w *world) { w.faults.Refuse(&types.FileLocked{}, "MoveVirtualDisk_Task") },
@@ -182,7 +182,7 @@ func TestDiskThatSomebodyElseHasAttached(t *testing.T) {
 
 // A machine whose mark somebody has taken away, or spoilt, still lets the disk go, and does not take it along.
 func TestDiskWithoutItsMark(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	for name, text := range map[string]string{"taken away": "", "spoilt": "Not a/name", "of something else": "other 1234 datastore-1"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -286,7 +286,7 @@ func TestGrowingADiskUnderSnapshots(t *testing.T) {
 
 // The disks that a spec names come first, whatever else the machine boots from comes after them, and nothing changes without.
 func TestBootOrder(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	m, first := w.holding()
 	second := w.disk("second")
@@ -368,7 +368,7 @@ func TestDetachingADiskThatIsThereTwice(t *testing.T) {
 
 // Of a change of the configuration that somebody else has begun nobody knows what it changes.
 func TestDiskDuringAForeignChange(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newWorld(t)
 	m, d := w.holding()
 	other := w.disk("other")

@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // restored is the machine of a VirtualMachine that was restored from a backup.
@@ -24,7 +24,7 @@ const heldText = ` in vCenter lab is marked for ns/web with another UID, as afte
 
 // Wherever somebody has put it, and however it is called now, the machine of an earlier VirtualMachine of the name is found: velero#2554.
 func TestEarlierMachineIsFound(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	for name, tc := range map[string]struct {
 		befalls func(w *world, m runtime.Machine)
 		held    bool

@@ -13,8 +13,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/race"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -74,7 +74,7 @@ func newJudging(t *testing.T) *judging {
 
 // What was renamed after it was found is judged where it is, and nothing that is where the spec has it is judged again.
 func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	for name, c := range map[string]struct {
 		kind, from string
 		moves      func(*v1alpha1.VSphereClone)

@@ -19,8 +19,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // libraries is a world whose vCenter has the content library golden.
@@ -184,7 +184,7 @@ func TestLibraryItemThatChanges(t *testing.T) {
 // Whatever becomes of one request, nothing unverified is kept, no download stays open but one that nobody knows of, and the next attempt
 // succeeds. Errors do not have the ID of the download, with which everybody can download.
 func TestLibraryTrouble(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	manifest, files := taken()
 	w := newLibraries(t)
 	w.add("ubuntu", "ovf", files...)

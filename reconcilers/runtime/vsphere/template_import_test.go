@@ -13,8 +13,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // tries imports what does not become an item, and gives its error.
@@ -33,7 +33,7 @@ func (w *templates) tries(ctx context.Context, what template.Import) error {
 
 // What cannot be imported because of what it is says so, and leaves nothing.
 func TestBadOVAs(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newTemplates(t)
 	good := descriptor("nat")
 	disk := entry("disk.vmdk", content)

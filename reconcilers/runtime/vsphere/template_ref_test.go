@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // referring gives a machine that is to be made from the VSphereTemplate.
@@ -80,7 +80,7 @@ func TestTemplateTakenOver(t *testing.T) {
 
 // Machines are made from the release that has the name when they are made, and say so ever after.
 func TestTemplateReferred(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newTemplates(t)
 	one := w.inPlace("1")
 	first := w.ensure(w.referring("first"))
@@ -134,7 +134,7 @@ func (w *templates) replacing(id string, err error) {
 // A template that is replaced after it was looked at is still the one that the machine is made from; one that is destroyed then is looked
 // for again.
 func TestTemplateReferredWhileReplaced(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newTemplates(t)
 	one, two := w.inPlace("1"), w.whole("2")
 	w.faults.Before(func() {
@@ -177,7 +177,7 @@ func (w *templates) edit(change func(path string)) {
 
 // Nothing is made from what is not the VSphereTemplate's own, however it is called and whatever it has inherited.
 func TestTemplateReferredForeign(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	const foreign = "spec.runtime.vsphere.clone.template.templateRef: vCenter lab has a %s REF at " + folder +
 		"/ubuntu, which does not belong to VSphereTemplate ubuntu: rename or remove it there"
 	theirs := strings.Replace(foreign, "%s", "template", 1)

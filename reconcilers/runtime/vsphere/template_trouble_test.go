@@ -3,7 +3,6 @@ package vsphere_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,11 +14,11 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/race"
 	"sallyport.dev/sallyport/test/step"
 )
 
-// reads are the requests that change nothing. Trouble with each of them is for make test-deep.
+// reads are the requests that change nothing. Trouble with each of them is left to make test-all.
 var reads = []string{"Login", "FindByInventoryPath", "RetrievePropertiesEx"}
 
 // troubles are what can befall a request of a method.
@@ -95,7 +94,7 @@ func (w *templates) clear() {
 // Whatever befalls any request, the call can be made again on what is seen then, nothing is shown as further than it is, and what is not
 // ours stays as it is.
 func TestTemplateTrouble(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	w := newTemplates(t)
 	w.d.Spec.Firmware = v1alpha1.VSphereFirmwareEFI
 	theirs := w.whole("0")
@@ -112,11 +111,11 @@ func TestTemplateTrouble(t *testing.T) {
 			w.clear()
 			for i, method := range requests {
 				nth := len(slices.DeleteFunc(slices.Clone(requests[:i]), func(m string) bool { return m != method }))
-				if slices.Contains(reads, method) && !depth.Deep() {
+				if slices.Contains(reads, method) && testing.Short() {
 					continue
 				}
 				for trouble, befall := range troubles {
-					if !slices.Contains(depth.Of([]string{"not sent", "reply lost", "session ended"}, slices.Collect(maps.Keys(troubles))), trouble) {
+					if testing.Short() && !slices.Contains([]string{"not sent", "reply lost", "session ended"}, trouble) {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s %d %s", method, nth, trouble), func(t *testing.T) {

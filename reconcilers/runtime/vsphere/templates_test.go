@@ -16,8 +16,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/race"
 )
 
 // templates is a world with a folder for the templates of a VSphereTemplate.
@@ -222,7 +222,7 @@ func TestTemplateReplaced(t *testing.T) {
 
 // What is not the VSphereTemplate's in every respect is not shown as an item, and neither renamed nor finished nor destroyed.
 func TestTemplateOfOthers(t *testing.T) {
-	depth.Unraced(t)
+	race.Skip(t)
 	for name, change := range map[string]func(w *templates, path string) string{
 		"of another VSphereTemplate": func(w *templates, path string) string { w.d.Owner = "another"; return path },
 		"of another failure domain": func(w *templates, path string) string {

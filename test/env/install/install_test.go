@@ -9,7 +9,6 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 )
 
@@ -20,7 +19,9 @@ func TestMain(m *testing.M) {
 
 // What a manager is run with is what the release says, as it is at the moment.
 func TestARelease(t *testing.T) {
-	depth.Only(t)
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
 	cp := env.Shared(t)
 	s, err := Prepare(t.Context(), cp, "runtimes.pollInterval=7s")
 	if err != nil {

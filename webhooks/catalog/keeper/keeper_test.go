@@ -293,9 +293,6 @@ func TestForbiddenKind(t *testing.T) {
 
 // Without the API server a replica goes on as it is.
 func TestAPIServerIsAway(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane of its own: left out with -short")
-	}
 	crds, err := charts.CRDs()
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,0 @@
-//go:build broken
-
-package made
-
-var x = y

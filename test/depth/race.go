@@ -1,6 +1,0 @@
-//go:build race
-
-package depth
-
-// Raced tells whether the race detector is there.
-const Raced = true
