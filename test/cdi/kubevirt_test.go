@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/kubevirt/cluster"
 )
@@ -169,14 +168,13 @@ func (s *site) runsOnKubeVirt(vm *v1alpha1.VirtualMachine) {
 // plugged returns the volume of a disk in the instance of a machine, in which it is ready.
 func (s *site) plugged(ns, machine, disk string) (v virtv1.Volume) {
 	s.Helper()
+	d := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: disk}}
 	s.Until("disk "+disk+" is ready in the instance", func() (string, bool) {
+		s.read(d)
 		vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: machine}}
 		s.read(vmi)
 		for _, of := range vmi.Spec.Volumes {
-			if of.PersistentVolumeClaim == nil {
-				continue
-			}
-			if d, is := volumes.InVolume(of.Name, of.PersistentVolumeClaim.ClaimName); is && d.Name == disk {
+			if of.PersistentVolumeClaim != nil && of.PersistentVolumeClaim.ClaimName == d.Status.DiskID {
 				v = of
 			}
 		}
