@@ -124,11 +124,9 @@ _exists if {
 	_has(field)
 }
 
-# A machine that is being made, or has a claim; and a disk that is being copied.
-_begun if _old.status.phase == "Provisioning"
-
+# A machine or a disk that is being made; a machine with a claim; and a disk that is being copied.
 _begun if {
-	some field in ["activeOperation", "undoing", "image", "copySnapshot"]
+	some field in ["provisioningSince", "activeOperation", "undoing", "image", "copySnapshot"]
 	_has(field)
 }
 

@@ -158,7 +158,7 @@ test_finalizer_removed[note] if {
 		"a disk that exists": {"old": _had({"diskID": "d-1"}), "new": _leaving({}), "why": "because its instance still exists"},
 		"an image that was imported": {"old": _had({"attempt": {"number": 1}}), "new": _leaving({}), "why": "because its instance still exists"},
 		"a template that exists": {"old": _had({"failureDomains": [{"name": "a"}]}), "new": _leaving({}), "why": "because its instance still exists"},
-		"a machine that is being made": {"old": _had({"phase": "Provisioning"}), "new": _leaving({}), "why": _unfinished},
+		"a machine that is being made": {"old": _had({"phase": "Terminating", "provisioningSince": "2026-11-29T00:00:00.000000Z"}), "new": _leaving({}), "why": _unfinished},
 		"a machine that Sallyport is deleting": {
 			"old": _had({"phase": "Terminating", "activeOperation": {"id": "c-1", "origin": "Deletion"}}), "new": _leaving({}), "why": _unfinished,
 		},
@@ -185,7 +185,7 @@ test_finalizer_may_go[note] if {
 		"nothing is there": {"old": _had({}), "new": _leaving({})},
 		"nothing is there any more": {"old": _had({"instanceID": "", "failureDomains": [], "undoing": [], "phase": "Pending"}), "new": _leaving({})},
 		"given up while it was made": {
-			"old": object.union(_had({"phase": "Provisioning", "undoing": [{"id": "c-1"}]}), {"metadata": {"annotations": {_key: "u-1"}}}),
+			"old": object.union(_had({"provisioningSince": "2026-11-29T00:00:00.000000Z", "undoing": [{"id": "c-1"}]}), {"metadata": {"annotations": {_key: "u-1"}}}),
 			"new": _leaving({_key: "u-1"}),
 		},
 		"given up": {
