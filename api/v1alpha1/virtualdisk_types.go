@@ -260,7 +260,7 @@ type VirtualDiskStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.status.image.namespace`
 // +kubebuilder:selectablefield:JSONPath=`.status.image.uid`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec.runtime.vsphere) || self.metadata.name.size() <= 216",optionalOldSelf=true,message="metadata.name must have at most 216 characters: the name of its PersistentVolumeClaim, NAME-UID, begins with it"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec.runtime.vsphere) || self.metadata.name.size() <= 216",optionalOldSelf=true,fieldPath=".spec.runtime",message="metadata.name must have at most 216 characters: the name of its PersistentVolumeClaim, NAME-UID, begins with it"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Whether it exists and a machine has it."
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.spec.size`,description="How large it is wanted."
 // +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.status.attachedTo.name`,description="The VirtualMachine that has it."

@@ -438,8 +438,8 @@ type Placement struct {
 // +kubebuilder:selectablefield:JSONPath=`.status.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:selectablefield:JSONPath=`.status.instanceID`
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.spec.runtime.kubevirt) || !has(self.spec.runtime.kubevirt.create) || self.metadata.name.size() <= 63",optionalOldSelf=true,message="metadata.name must have at most 63 characters with spec.runtime.kubevirt.create: KubeVirt writes it into labels"
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.spec.diskImage) || self.metadata.name.size() <= 211",optionalOldSelf=true,message="metadata.name must have at most 211 characters with spec.diskImage: the name of its PersistentVolumeClaim, NAME-boot-UID, begins with it"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.spec.runtime.kubevirt) || !has(self.spec.runtime.kubevirt.create) || self.metadata.name.size() <= 63",optionalOldSelf=true,fieldPath=".spec.runtime.kubevirt",message="metadata.name must have at most 63 characters with spec.runtime.kubevirt.create: KubeVirt writes it into labels"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.spec.diskImage) || self.metadata.name.size() <= 211",optionalOldSelf=true,fieldPath=".spec.diskImage",message="metadata.name must have at most 211 characters with spec.diskImage: the name of its PersistentVolumeClaim, NAME-boot-UID, begins with it"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="What the machine is doing."
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="The node or ESXi host that it was last seen on."
 // +kubebuilder:printcolumn:name="Operation",type=string,JSONPath=`.status.activeOperation.type`,description="What holds the claim on it, if anything."
