@@ -190,8 +190,9 @@ const (
 	// ReasonDiskNotReady (DisksAttached false): a disk is not created yet, is lost, or is
 	// being deleted.
 	ReasonDiskNotReady ConditionReason = "DiskNotReady"
-	// ReasonDiskInUse (DisksAttached false): the disk is attached to another
-	// VirtualMachine. The message names it.
+	// ReasonDiskInUse (DisksAttached false): another machine or a Pod uses the disk or
+	// its claim. The message names it. Ready and Completed have this reason while a
+	// start waits for that.
 	ReasonDiskInUse ConditionReason = "DiskInUse"
 	// ReasonDiskElsewhere (DisksAttached false): a disk is on another runtime or
 	// server than the machine.
