@@ -60,6 +60,26 @@ func TestVolumesThatLookLikeOurs(t *testing.T) {
 	}
 }
 
+// A disk that was made anew is not the one whose claim the machine still has.
+func TestDiskMadeAnew(t *testing.T) {
+	r, disks := withDisks(t, []string{"data"}, withVolumes("vm", volumeOf("disk-former", "data-former", false)))
+	m := adopted()
+	if _, err := r.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	m = m.With(disks[0])
+	if seen, err := r.Observe(t.Context(), m); err != nil || len(seen.Disks) > 0 {
+		t.Errorf("the machine has %+v, %v", seen.Disks, err)
+	}
+	if err := r.Attach(t.Context(), m, disks[0]); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := r.Observe(t.Context(), m)
+	if volumes := readVM(t, r, "vm").Spec.Template.Spec.Volumes; err != nil || len(seen.Disks) != 1 || len(volumes) != 2 {
+		t.Errorf("the machine has %+v, %v, in the volumes %+v", seen.Disks, err, volumes)
+	}
+}
+
 // Two machines are never on with one claim to which one of them writes.
 func TestOneWriterOfAClaim(t *testing.T) {
 	const claim = "root"
