@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
@@ -110,9 +109,8 @@ func (r *Runtime) alone(ctx context.Context, s *sight, m runtime.Machine) error 
 	for _, claim := range claims {
 		mine := usesOf(s.vm, nil, claim)
 		if user, used := all.writer(s.vm, claim, mine); used {
-			return runtime.NewInUse("%s uses PersistentVolumeClaim %s, and two machines must not write to one disk: to start VirtualMachine %s, stop the other one "+
-				"first, see %s. For a disk that both may write to, set shareable: true on its disk in both", user.Name, claim, m.Name,
-				commands.Line("kubectl", "get", "vmi,pods", "-n", m.Namespace))
+			return runtime.NewInUse("%s uses PersistentVolumeClaim %s, and two machines must not write to one disk: stop it, or wait until it ends. If the guests "+
+				"can share the disk, set shareable: true for it in both machines", user.Name, claim)
 		}
 	}
 	return nil
