@@ -194,7 +194,11 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 	case s.broken() != "":
 		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s needs manual recovery: %s", s.vm.Name, s.broken())
 	}
-	defer r.wakes.lock(m.Namespace)()
+	end, err := r.wakes.turn(ctx, m.Namespace)
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := r.alone(ctx, s, m); err != nil {
 		return err
 	}

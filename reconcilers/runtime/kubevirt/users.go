@@ -74,13 +74,19 @@ func userOf(vm *virtv1.VirtualMachine) volumes.User {
 	return volumes.User{Name: "KubeVirt VirtualMachine " + vm.Name, Machine: types.UID(vm.Labels[LabelMachine])}
 }
 
-// wakes has a lock for each namespace: of two machines with one claim that are started at the same time, one is seen to start by the other.
-type wakes struct{ locks sync.Map }
+// wakes lets the starts in a namespace take turns: of two machines with one claim that are started at the same time, one is seen to start by the
+// other.
+type wakes struct{ turns sync.Map }
 
-func (w *wakes) lock(namespace string) (unlock func()) {
-	mu, _ := w.locks.LoadOrStore(namespace, &sync.Mutex{})
-	mu.(*sync.Mutex).Lock()
-	return mu.(*sync.Mutex).Unlock
+func (w *wakes) turn(ctx context.Context, namespace string) (end func(), err error) {
+	of, _ := w.turns.LoadOrStore(namespace, make(chan struct{}, 1))
+	turn := of.(chan struct{})
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, runtime.NewUnavailable(ctx.Err(), "other machines of namespace %s are being started", namespace)
+	}
 }
 
 // alone returns an error if the machine must not be started because something else writes, or is about to write, to one of its claims, or one
