@@ -33,6 +33,8 @@ type observation struct {
 	rt   *runtime.Client
 	seen runtime.Observation
 	err  error
+	// disks are the VirtualDisks that it looked for.
+	disks []runtime.Disk
 }
 
 // Reload reads the VirtualMachine live, replacing an earlier read.
@@ -85,11 +87,17 @@ func (t *Turn) observe(ctx context.Context) {
 	m := runtime.MachineOf(t.VM)
 	if t.observed.rt, t.observed.err = t.Runtimes(ctx, t.VM); t.observed.err == nil {
 		// From the cache: what was recorded a moment ago is attached once more, which changes nothing, and what is detached is read live.
-		m.Disks, t.observed.err = t.readDisks(ctx, t.Client)
+		t.observed.disks, t.observed.err = t.readDisks(ctx, t.Client)
+		m.Disks = t.observed.disks
 	}
 	if t.observed.err == nil {
 		t.observed.seen, t.observed.err = t.observed.rt.Observe(ctx, m)
 	}
+}
+
+// LookedFor reports whether Observe looked for a VirtualDisk on the machine. One that was attached a moment ago may be missing in the cache.
+func (t *Turn) LookedFor(disk types.UID) bool {
+	return slices.ContainsFunc(t.observed.disks, func(d runtime.Disk) bool { return d.UID == disk })
 }
 
 // Runtime returns the runtime of the machine. Observe must have been called.

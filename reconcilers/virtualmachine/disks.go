@@ -110,7 +110,7 @@ func (r *Reconciler) releaseDisk(ctx context.Context, l *view) (bool, error) {
 	for i := range held.Items {
 		d := &held.Items[i]
 		wanted := l.VM.HasDisk(d.Name) && d.DeletionTimestamp.IsZero()
-		if d.Status.AttachedTo.UID != l.VM.UID || wanted || attached(l, d.UID) {
+		if d.Status.AttachedTo.UID != l.VM.UID || wanted || attached(l, d.UID) || !l.LookedFor(d.UID) {
 			continue
 		}
 		d.Free(l.Time)
