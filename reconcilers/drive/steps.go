@@ -53,7 +53,7 @@ func (p *plan) effectSeen(k runtime.TaskKind) bool {
 	if p.seen.Adopted && p.goal() == runtime.TaskDelete {
 		return true
 	}
-	return p.seen.Power == claim.Effect(k) && !(k == runtime.TaskPowerOff && p.startedByOthers())
+	return p.seen.Power == claim.Effect(k) && (k != runtime.TaskPowerOff || !p.startedByOthers())
 }
 
 // startedByOthers reports whether others are powering on a machine that is off, which a PowerOff ends.

@@ -68,10 +68,10 @@ func (s *site) has(namespace, name string, want ...string) {
 }
 
 // claim creates a bound claim.
-func (s *site) claim(namespace, name string, labels map[string]string) *corev1.PersistentVolumeClaim {
+func (s *site) claim(namespace, name string) *corev1.PersistentVolumeClaim {
 	s.Helper()
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: new(cluster.StorageClass), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Mi")}},
@@ -141,7 +141,7 @@ func (s *site) waits(vm *v1alpha1.VirtualMachine, condition v1alpha1.ConditionTy
 }
 
 func (s *site) likeADisk(namespace string) {
-	s.claim(namespace, "data-0", nil)
+	s.claim(namespace, "data-0")
 	s.theirs(namespace, "db", "disk-0", "data-0", virtv1.RunStrategyHalted)
 	vm := s.virtualMachine(namespace, "db", adopts())
 	s.shows(vm, v1alpha1.VirtualMachineStopped)
@@ -150,7 +150,7 @@ func (s *site) likeADisk(namespace string) {
 }
 
 func (s *site) likeADiskOn(namespace string) {
-	s.claim(namespace, "data-0", nil)
+	s.claim(namespace, "data-0")
 	s.theirs(namespace, "db", "disk-0", "data-0", virtv1.RunStrategyAlways)
 	vm := s.virtualMachine(namespace, "db", adopts())
 	s.shows(vm, v1alpha1.VirtualMachineRunning)
@@ -191,7 +191,7 @@ func (s *site) restored(namespace string) {
 	s.shows(vm, v1alpha1.VirtualMachineStopped)
 	s.Must(s.Get(s.Context(), client.ObjectKeyFromObject(d), d))
 	former, volume := d.Status.DiskID, "disk-"+string(d.UID)
-	next := s.claim(namespace, "restore-5f1f8b4e-"+volume, nil)
+	next := s.claim(namespace, "restore-5f1f8b4e-"+volume)
 	s.Eventually("the volume is replaced", func() bool {
 		theirs := &virtv1.VirtualMachine{}
 		s.Must(s.Get(s.Context(), client.ObjectKeyFromObject(vm), theirs))
@@ -264,7 +264,7 @@ func (s *site) restoredInPlace(namespace string) {
 
 // oneClaim is a claim that two machines name. What admission can see is denied elsewhere; these are machines that were there before.
 func (s *site) oneClaim(namespace string) {
-	s.claim(namespace, "root", nil)
+	s.claim(namespace, "root")
 	s.theirs(namespace, "a", "root-disk", "root", virtv1.RunStrategyHalted)
 	s.theirs(namespace, "b", "root-disk", "root", virtv1.RunStrategyHalted)
 	a, b := s.virtualMachine(namespace, "a", adopts()), s.virtualMachine(namespace, "b", adopts())
@@ -291,7 +291,7 @@ func (s *site) oneClaim(namespace string) {
 
 // madeAnew is the command of the message to a restored machine whose former one is still on, with the same claim.
 func (s *site) madeAnew(namespace string) {
-	s.claim(namespace, "root", nil)
+	s.claim(namespace, "root")
 	spec := machine(namespace, "web", true).Spec
 	spec.Runtime.KubeVirt.Create.Disks = []v1alpha1.KubeVirtDisk{{Name: "root", PersistentVolumeClaim: "root"}}
 	vm := s.virtualMachine(namespace, "web", spec)

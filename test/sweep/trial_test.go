@@ -280,11 +280,7 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 	if t.clones && state.InstanceUUID != "" {
 		say("it has %d processors", t.vcenter.Hardware(t.path).CPUs)
 	}
-	if n := t.instances(); n > 1 {
-		say("there are %d machines that are marked as its own", n)
-	} else {
-		say("there are %d machines that are marked as its own", n)
-	}
+	say("there are %d machines that are marked as its own", t.instances())
 	lines = append(lines, t.diskEnd(ctx)...)
 	owner, marked := state.ExtraConfig[vsphere.OwnerKey]
 	say("the machine is marked: %t, as ours: %t", marked && owner != "", owner == string(t.uid))

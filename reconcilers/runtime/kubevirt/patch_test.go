@@ -108,7 +108,7 @@ func (a *newerAPI) now() *unstructured.Unstructured {
 	a.t.Helper()
 	now := &unstructured.Unstructured{}
 	now.SetGroupVersionKind(a.vm.GroupVersionKind())
-	if err := a.WithWatch.Get(a.t.Context(), client.ObjectKeyFromObject(a.vm), now); err != nil {
+	if err := a.Get(a.t.Context(), client.ObjectKeyFromObject(a.vm), now); err != nil {
 		a.t.Fatal(err)
 	}
 	return now
@@ -152,7 +152,7 @@ func (a *newerAPI) runtime(vmi *virtv1.VirtualMachineInstance, with gate) (*kube
 			return c.Get(ctx, key, into, opts...)
 		},
 		Patch: func(ctx context.Context, _ client.WithWatch, into client.Object, patch client.Patch, _ ...client.PatchOption) error {
-			return a.write(into, patch, func(o client.Object, patch client.Patch) error { return a.WithWatch.Patch(ctx, o, patch) })
+			return a.write(into, patch, func(o client.Object, patch client.Patch) error { return a.Patch(ctx, o, patch) })
 		},
 		SubResourcePatch: func(ctx context.Context, _ client.Client, _ string, into client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
 			return a.write(into, patch, func(o client.Object, patch client.Patch) error { return a.Status().Patch(ctx, o, patch) })

@@ -288,7 +288,7 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 	switch {
 	case !s.vm.DeletionTimestamp.IsZero():
 		return nil
-	case s.busy() != nil && !(adopted(s.vm, m) && s.yields() && len(s.verbs()) == 0):
+	case s.busy() != nil && (!adopted(s.vm, m) || !s.yields() || len(s.verbs()) > 0):
 		return s.conflict()
 	case adopted(s.vm, m):
 		return r.release(ctx, s, m)

@@ -155,7 +155,7 @@ func isToRun(vm *virtv1.VirtualMachine) bool {
 func collide(a, b []use) bool {
 	for _, mine := range a {
 		for _, theirs := range b {
-			if !(mine.reads && theirs.reads) && !(mine.shared && theirs.shared) {
+			if (!mine.reads || !theirs.reads) && (!mine.shared || !theirs.shared) {
 				return true
 			}
 		}

@@ -409,7 +409,7 @@ func (w *World) planDelete(m runtime.Machine) (*work, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case other != nil && !(in != nil && in.Adopted && other.yields) || joined || in == nil:
+	case other != nil && (in == nil || !in.Adopted || !other.yields) || joined || in == nil:
 		return nil, conflict(other)
 	case w.machine(m.UID).unusable != "":
 		return nil, runtime.NewInvalidState(nil, "%s", w.machine(m.UID).unusable)
