@@ -9,6 +9,7 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -297,18 +298,35 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 	case s.power() != v1alpha1.PowerStopped:
 		return runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
 	}
-	for _, d := range m.Disks {
-		claim, err := r.disks().Find(ctx, d)
-		if err == nil && claim != nil {
-			err = r.disks().TakeBack(ctx, claim)
-		}
-		if err != nil {
-			return err
-		}
+	if err := r.keepClaims(ctx, s, m); err != nil {
+		return err
 	}
 	same := client.Preconditions{UID: &s.vm.UID, ResourceVersion: &s.vm.ResourceVersion}
 	if err := r.Client.Delete(ctx, s.vm, same); client.IgnoreNotFound(err) != nil {
 		return runtime.APIFailure(err, "deleting KubeVirt VirtualMachine %s", s.vm.Name)
+	}
+	return nil
+}
+
+// keepClaims has the claims of a machine outlive it: its disks, and those that its spec names. KubeVirt has made it the owner of those that it
+// restored in place.
+func (r *Runtime) keepClaims(ctx context.Context, s *sight, m runtime.Machine) error {
+	names := claimsOf(s.vm)
+	for _, d := range m.Disks {
+		names = append(names, d.ID)
+	}
+	for _, name := range names {
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: name}, claim)
+		switch {
+		case name == "", apierrors.IsNotFound(err):
+		case err != nil:
+			return runtime.APIFailure(err, "reading PersistentVolumeClaim %s", name)
+		default:
+			if err := r.disks().TakeBack(ctx, claim); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func (r Disks) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 	return nil
 }
 
-// Change patches a claim with its resourceVersion.
+// Change patches a claim with its resourceVersion, and updates claim.
 func (r Disks) Change(ctx context.Context, claim *corev1.PersistentVolumeClaim, doing string, change func(*corev1.PersistentVolumeClaim)) error {
 	if err := r.patch(ctx, claim, change); err != nil {
 		return runtime.APIFailure(err, "%s PersistentVolumeClaim %s", doing, claim.Name)
@@ -302,7 +302,11 @@ func (r Disks) Change(ctx context.Context, claim *corev1.PersistentVolumeClaim, 
 func (r Disks) patch(ctx context.Context, claim *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
 	changed := claim.DeepCopy()
 	change(changed)
-	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
+	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
+	if err == nil {
+		*claim = *changed // also its resourceVersion, for the next change
+	}
+	return err
 }
 
 // succeed checks for claims of an earlier VirtualDisk of d's name: such a claim is an OwnedByAnother error, or is taken over if d says so.
