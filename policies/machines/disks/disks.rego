@@ -13,22 +13,22 @@ import data.sallyport.lib.shell
 
 # METADATA
 # title: The pool that is scaled up
-facts["parent"] := {"parent": true} if _scales_up
+facts.parent := {"parent": true} if _scales_up
 
-facts["parent"] := null if not _scales_up
+facts.parent := null if not _scales_up
 
 # METADATA
 # title: The VirtualDisks that have a claim of the new object
-facts["disks"] := {
+facts.disks := {
 	"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk", "namespace": input.request.namespace,
 	"fields": {"status.diskID": _claims[0]},
 } if {
 	count(_claims) == 1
 }
 
-facts["disks"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk", "namespace": input.request.namespace} if count(_claims) > 1
+facts.disks := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualDisk", "namespace": input.request.namespace} if count(_claims) > 1
 
-facts["disks"] := null if count(_claims) == 0
+facts.disks := null if count(_claims) == 0
 
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}

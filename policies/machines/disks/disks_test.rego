@@ -88,10 +88,16 @@ test_verdicts[note] if {
 		"a pool, in the template, by a DataVolume": {"world": _creates_pool(2, _volume({"dataVolume": {"name": "a"}})), "want": "ClaimShared"},
 		"a pool without claims": {"world": _world(_request("virtualmachinepools", "CREATE", _pool(3, {}), null), {}), "want": ""},
 		"a pool of others": {
-			"world": _world(_request("virtualmachinepools", "CREATE", {
-				"metadata": {"generateName": "web-"},
-				"spec": {"replicas": 3, "virtualMachineTemplate": {"spec": {"runtime": {"pod": {}}}}},
-			}, null), {}),
+			"world": _world(
+				_request(
+					"virtualmachinepools", "CREATE", {
+						"metadata": {"generateName": "web-"},
+						"spec": {"replicas": 3, "virtualMachineTemplate": {"spec": {"runtime": {"pod": {}}}}},
+					},
+					null,
+				),
+				{},
+			),
 			"want": "",
 		},
 		"a pool that grows": {"world": _edits_pool(1, 2, _root), "want": "ClaimShared"},

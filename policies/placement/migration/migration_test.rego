@@ -359,7 +359,9 @@ _kubevirt := {"kubevirt": {}}
 _elsewhere_on(namespace, runtime, numbers) := [object.union(
 	_mover(namespace, $"{namespace}-{i}", $"node-{i}1", $"node-{i}2"),
 	{"spec": {"runtime": runtime}},
-) | some i in numbers]
+) |
+	some i in numbers
+]
 
 # KubeVirt moves some machines at a time, wherever they are, and one namespace does not use all of them.
 test_limit_on_kubevirt[note] if {
