@@ -136,8 +136,8 @@ func TestClaims(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"pass": does(m.pass), "pass again": does(m.pass), "round": does(m.p.round), "another round": does(m.p.round), "settles": does(m.settle),
 			"KubeVirt": does(m.virtController), "machine": does(m.machine), "disk": does(m.disk), "respec": does(m.respec),
-			"delete": does(m.deleteObject), "lose": does(m.lose), "decide": does(m.decide),
-			"foreign": does(m.foreign), "virtctl": does(m.virtctl), "restore": does(m.restore), "clone": does(m.clone),
+			"delete": does(m.deleteObject), "delete another": does(m.deleteObject), "lose": does(m.lose), "decide": does(m.decide),
+			"foreign": does(m.foreign), "virtctl": does(m.virtctl), "restore": does(m.restore), "restore again": does(m.restore), "clone": does(m.clone),
 			"strip": does(m.strip), "relabel": does(m.relabel),
 		})
 		m.end()

@@ -207,8 +207,9 @@ func (m *model) restore() {
 		return
 	case vm.Status.RestoreInProgress == nil:
 		vm.Status.RestoreInProgress = new("restore")
-		m.must(m.Status().Update(m.ctx, vm))
-		return
+		if m.must(m.Status().Update(m.ctx, vm)); m.flip("takes a while") {
+			return
+		}
 	}
 	m.endRestore(vm)
 }
