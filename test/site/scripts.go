@@ -61,7 +61,7 @@ type Scripts struct {
 	Dir string
 	// Alone runs one script after another, because they change what all see.
 	Alone bool
-	// Conditions are those that lines may have, such as [deep].
+	// Conditions are those that lines may have, such as [!short].
 	Conditions map[string]bool
 	// Variables are added to the environment.
 	Variables map[string]string
