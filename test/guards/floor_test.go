@@ -1,6 +1,7 @@
 package guards
 
 import (
+	"fmt"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -96,7 +97,12 @@ func (s *site) policy(name string) *v1alpha1.RegoPolicy {
 
 func (s *site) edit(name, merge string) {
 	s.Helper()
-	s.Must(s.Client.Patch(s.Context(), s.policy(name), client.RawPatch(types.MergePatchType, []byte(merge))))
+	var err error
+	s.Until("there is time to try policy "+name, func() (string, bool) {
+		err = s.Client.Patch(s.Context(), s.policy(name), client.RawPatch(types.MergePatchType, []byte(merge)))
+		return fmt.Sprint(err), err == nil || !strings.Contains(err.Error(), "[policies-self/LimitExceeded]")
+	})
+	s.Must(err)
 }
 
 // sound: the API server has found nothing wrong with the expressions.
