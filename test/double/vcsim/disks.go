@@ -78,12 +78,20 @@ func (d *diskManager) DeleteVirtualDiskTask(ctx *simulator.Context, req *types.D
 	if d.center.locked(req.Name, nil) {
 		return &methods.DeleteVirtualDisk_TaskBody{Fault_: fault(new(types.FileLocked))}
 	}
-	return d.VirtualDiskManager.DeleteVirtualDiskTask(ctx, req)
+	d.center.files.Lock()
+	defer d.center.files.Unlock()
+	body := d.VirtualDiskManager.DeleteVirtualDiskTask(ctx, req)
+	if deleted, is := body.(*methods.DeleteVirtualDisk_TaskBody); is && deleted.Res != nil {
+		_ = ended(ctx, deleted.Res.Returnval)
+	}
+	return body
 }
 
 // MoveVirtualDiskTask moves a disk, which keeps its UUID.
 func (d *diskManager) MoveVirtualDiskTask(ctx *simulator.Context, req *types.MoveVirtualDisk_Task) soap.HasFault {
 	uuid := d.center.diskUUID(ctx, req.SourceName)
+	d.center.files.Lock()
+	defer d.center.files.Unlock()
 	body := d.VirtualDiskManager.MoveVirtualDiskTask(ctx, req)
 	if moved, is := body.(*methods.MoveVirtualDisk_TaskBody); is && moved.Res != nil && ended(ctx, moved.Res.Returnval) == nil {
 		d.center.mu.Lock()
@@ -228,6 +236,8 @@ type browser struct {
 
 // SearchDatastoreTask searches a folder.
 func (b *browser) SearchDatastoreTask(ctx *simulator.Context, req *types.SearchDatastore_Task) soap.HasFault {
+	b.center.files.Lock()
+	defer b.center.files.Unlock()
 	body := b.HostDatastoreBrowser.SearchDatastoreTask(ctx, req).(*methods.SearchDatastore_TaskBody)
 	found := ctx.Map.Get(body.Res.Returnval).(*simulator.Task)
 	found.Wait()

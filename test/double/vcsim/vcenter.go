@@ -57,7 +57,9 @@ type VCenter struct {
 
 	requests atomic.Int64
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// files is held while a folder is searched, or a file removed from one: the simulator's search fails on a file that goes meanwhile.
+	files    sync.Mutex
 	user     *url.Userinfo
 	logins   int
 	refused  int
