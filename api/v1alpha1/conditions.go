@@ -190,9 +190,8 @@ const (
 	// ReasonDiskNotReady (DisksAttached false): a disk is not created yet, is lost, or is
 	// being deleted.
 	ReasonDiskNotReady ConditionReason = "DiskNotReady"
-	// ReasonDiskInUse (DisksAttached false): another machine or a Pod uses the disk or
-	// its claim. The message names it. Ready and Completed have this reason while a
-	// start waits for that.
+	// ReasonDiskInUse (DisksAttached false): another machine or a Pod, which the message
+	// names, uses the disk or its claim. Ready and Completed have it, too, for a start.
 	ReasonDiskInUse ConditionReason = "DiskInUse"
 	// ReasonDiskElsewhere (DisksAttached false): a disk is on another runtime or
 	// server than the machine.

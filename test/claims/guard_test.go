@@ -87,7 +87,7 @@ func (w *world) meet(vm *virtv1.VirtualMachine, who string, spec *virtv1.Virtual
 	mine, theirs := &vm.Spec.Template.Spec, claimsBy(spec)
 	for volume, claim := range claimsBy(mine) {
 		for other, of := range theirs {
-			if claim == of && !(shared(mine, volume) && shared(spec, other)) {
+			if claim == of && (!shared(mine, volume) || !shared(spec, other)) {
 				w.breaks("%s is started with claim %s, which %s has", vm.Name, claim, who)
 			}
 		}
