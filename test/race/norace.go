@@ -2,5 +2,5 @@
 
 package race
 
-// Enabled tells whether the race detector is there.
+// Enabled reports whether the race detector is there.
 const Enabled = false

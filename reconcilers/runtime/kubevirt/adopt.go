@@ -42,7 +42,7 @@ func adopted(vm *virtv1.VirtualMachine, m runtime.Machine) bool {
 }
 
 // former returns what an adopted machine was, as its annotation says, or the status if another client has removed that. It is nil if
-// nobody knows.
+// neither has it.
 func former(vm *virtv1.VirtualMachine, m runtime.Machine) *v1alpha1.AdoptedVM {
 	switch was := vm.Annotations[annotationAdopted]; {
 	case was != "":

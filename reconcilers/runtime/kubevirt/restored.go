@@ -8,6 +8,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -20,6 +21,15 @@ func (r *Runtime) replaced(ctx context.Context, s *sight, d runtime.Disk, claim 
 	case meta.IsNoMatchError(err):
 	case err != nil:
 		return runtime.APIFailure(err, "listing the VirtualMachineRestores of namespace %s", d.Namespace)
+	}
+	var disks v1alpha1.VirtualDiskList
+	if err := r.Live.List(ctx, &disks, client.InNamespace(d.Namespace)); err != nil {
+		return runtime.APIFailure(err, "listing the VirtualDisks of namespace %s", d.Namespace)
+	}
+	recorded := func(other v1alpha1.VirtualDisk) bool { return other.UID != d.UID && other.Status.DiskID == claim }
+	if i := slices.IndexFunc(disks.Items, recorded); i >= 0 { // users may write what a restore says
+		return runtime.NewInUse("KubeVirt VirtualMachine %s has PersistentVolumeClaim %s of VirtualDisk %s in the place of VirtualDisk %s: remove that volume from it",
+			s.vm.Name, claim, disks.Items[i].Name, d.Name)
 	}
 	if slices.ContainsFunc(list.Items, func(of snapshotv1.VirtualMachineRestore) bool { return restores(&of, s.vm.Name, volumeFor(d), claim) }) {
 		return runtime.NewRestored(claim, "KubeVirt has restored VirtualDisk %s to PersistentVolumeClaim %s", d.Name, claim)

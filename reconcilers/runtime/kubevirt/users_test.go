@@ -242,6 +242,26 @@ func TestRestoredDisk(t *testing.T) {
 	}
 }
 
+// The claim of another VirtualDisk is not a restored one, whatever a VirtualMachineRestore says.
+func TestRestoredToTheClaimOfAnother(t *testing.T) {
+	of := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r"}}
+	of.Spec.Target = corev1.TypedLocalObjectReference{Kind: "VirtualMachine", Name: "vm"}
+	of.Status = &snapshotv1.VirtualMachineRestoreStatus{
+		Complete: new(true), Restores: []snapshotv1.VolumeRestore{{VolumeName: "disk-uid-data", PersistentVolumeClaimName: "theirs"}},
+	}
+	other := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other", UID: "uid-other"}}
+	other.Status.DiskID = "theirs"
+	r, disks := withDisks(t, []string{"data"}, withVolumes("vm", volumeOf("disk-uid-data", "theirs", false)), of, other)
+	m := adopted()
+	if _, err := r.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	err := r.Attach(t.Context(), m.With(disks[0]), disks[0])
+	if runtime.RestoredTo(err) != "" || runtime.Reason(err) != v1alpha1.ReasonDiskInUse || !strings.Contains(err.Error(), "VirtualDisk other") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A machine that KubeVirt restored in place owns its claims. A VirtualDisk does not go with it.
 func TestClaimOfARestoreInPlace(t *testing.T) {
 	for what, forget := range map[string]func(*kubevirt.Runtime, runtime.Machine, runtime.Disk) error{
