@@ -3,23 +3,19 @@ package disk
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
@@ -27,6 +23,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/double/fake"
 	"sallyport.dev/sallyport/test/mortal"
 )
@@ -42,7 +39,6 @@ type world struct {
 	client.WithWatch
 	machines *fake.World
 	now      time.Time
-	uids     int
 	events   *events.FakeRecorder
 	ctx      context.Context
 }
@@ -52,35 +48,12 @@ func newWorld(ctx context.Context) *world {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme)); err != nil {
 		panic(err) // the types of this repository
 	}
-	inner := fakeclient.NewClientBuilder().WithScheme(scheme).
+	api := apiserver.New(fakeclient.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}, &v1alpha1.VMDiskImage{},
 			&snapshotv1.VolumeSnapshot{}, &snapshotv1.VolumeSnapshotContent{}).
 		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, holderKeys).
-		WithIndex(&v1alpha1.VirtualMachineOperation{}, "spec.virtualMachineName", func(client.Object) []string { return nil }).Build()
-	w := &world{machines: fake.New(), now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000), ctx: ctx}
-	// What an API server does beyond that: UIDs, a generation of the spec, and the UID as a precondition.
-	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			w.uids++
-			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.uids)))
-			o.SetGeneration(1)
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			o.SetGeneration(o.GetGeneration() + 1)
-			return c.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			present := o.DeepCopyObject().(client.Object)
-			if err := c.Get(ctx, client.ObjectKeyFromObject(o), present); err != nil {
-				return err
-			}
-			if p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions; p != nil && p.UID != nil && *p.UID != present.GetUID() {
-				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-	})
+		WithIndex(&v1alpha1.VirtualMachineOperation{}, "spec.virtualMachineName", func(client.Object) []string { return nil }).Build())
+	w := &world{WithWatch: api, machines: fake.New(), now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000), ctx: ctx}
 	return w
 }
 

@@ -3,7 +3,6 @@ package diskimage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/mortal"
 )
 
@@ -56,7 +56,6 @@ type world struct {
 	refused  map[string]error
 	// prunes says that the definition of DataVolumes has no checksum.
 	prunes bool
-	uids   int
 	// stale are the disks that the cache has, if it is not current.
 	stale *v1alpha1.VirtualDiskList
 	// emptyPages are pages without objects that precede the first object of a live list.
@@ -89,12 +88,12 @@ func newWorld(t *testing.T) *world {
 		return w.refused[verb+" "+kind(o)]
 	}
 	byName := func(o client.Object) []string { return []string{o.GetName()} }
-	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).
+	inner := apiserver.New(fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VMDiskImage{}).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&cdiv1.DataVolume{}, metav1.ObjectNameField, byName).
 		WithIndex(&corev1.PersistentVolumeClaim{}, metav1.ObjectNameField, byName).
 		WithIndex(&snapshotv1.VolumeSnapshot{}, metav1.ObjectNameField, byName).
-		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage).Build()
+		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldUsedDiskImage, usedImage).Build())
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
 			options := (&client.ListOptions{}).ApplyOptions(opts)
@@ -114,9 +113,6 @@ func newWorld(t *testing.T) *world {
 			if err := gate("create", o); err != nil {
 				return err
 			}
-			w.uids++
-			o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.uids)))
-			o.SetGeneration(1)
 			if volume, is := o.(*cdiv1.DataVolume); is && w.prunes {
 				volume.Spec.Source.HTTP.Checksum = ""
 			}
@@ -130,15 +126,7 @@ func newWorld(t *testing.T) *world {
 			if err := gate("delete", o); err != nil {
 				return err
 			}
-			options := (&client.DeleteOptions{}).ApplyOptions(opts)
-			present := o.DeepCopyObject().(client.Object)
-			if err := c.Get(ctx, client.ObjectKeyFromObject(o), present); err != nil {
-				return err
-			}
-			if p := options.Preconditions; p != nil && (*p.UID != present.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != present.GetResourceVersion()) {
-				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID or resourceVersion"))
-			}
-			return c.Delete(ctx, o)
+			return c.Delete(ctx, o, opts...)
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			w.writes++

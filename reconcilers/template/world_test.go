@@ -17,10 +17,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/mortal"
 )
 
@@ -204,22 +204,11 @@ func newWorld(ctx context.Context) *world {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		panic(err) // the types of this repository
 	}
-	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build()
+	api := apiserver.New(fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build())
 	w := &world{
-		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
+		WithWatch: api, folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
 		fetch: func(context.Context, Domain) (Archive, error) { return ova{}, nil },
 	}
-	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{ // what an API server does beyond that
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			o.SetUID(types.UID("uid-" + o.GetName()))
-			o.SetGeneration(1)
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			o.SetGeneration(o.GetGeneration() + 1)
-			return c.Update(ctx, o, opts...)
-		},
-	})
 	return w
 }
 

@@ -1,8 +1,9 @@
-// Package claims has a model of what shares PersistentVolumeClaims: VirtualMachines and VirtualDisks on KubeVirt, beside KubeVirt machines
-// of other users, with restores, clones, releases, lost objects and processes that die. The reconcilers and the runtime are the real ones, on
-// an API server in memory; a few lines stand for virt-controller and for the garbage collector.
+// Package claims has a model of what shares PersistentVolumeClaims: VirtualMachines, VirtualMachinePools and VirtualDisks, beside machines of
+// other users, with restores, snapshots, clones, releases, operations, lost objects and processes that die. The reconcilers and the runtimes are
+// the real ones. On KubeVirt, what goes on beside Sallyport is played by a few lines, or, with the build tag kubevirt, by the real virt-api and
+// virt-controller on a real API server. Machines that are Pods have an agent on their nodes.
 //
 // Whatever users do, Sallyport starts no machine while another one is on, or about to be, with a claim to which one of the two writes; it
-// changes and removes no volume that it did not add; it deletes no claim that a machine names; and a machine that is not as it is wanted
-// says why.
+// changes and removes no volume and no Pod that it did not add; it deletes no claim that a machine names; it asks nothing of a machine that
+// KubeVirt restores or takes a snapshot of; and a machine that is not as it is wanted says why.
 package claims

@@ -82,6 +82,7 @@ func TestLateAttachment(t *testing.T) {
 	s.Must(err)
 	d.ID, err = rt.EnsureDisk(t.Context(), d)
 	s.Must(err)
+	m = m.With(d)
 	s.reach(rt, m, v1alpha1.PowerRunning)
 	has := func(disks int, call func() error) {
 		t.Helper()

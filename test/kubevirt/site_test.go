@@ -12,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/kubevirt/cluster"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -28,24 +27,17 @@ type site struct {
 func newSite(t *testing.T) *site {
 	ctrl.SetLogger(klog.NewKlogr())
 	s := &site{T: step.T{T: t}, folder: t.TempDir()}
-	ctx := context.WithoutCancel(t.Context())
-	var options env.Options
-	var err error
-	options.CRDs, err = charts.CRDs()
+	crds, err := charts.CRDs()
 	s.Must(err)
-	s.Cluster, err = cluster.Prepare(ctx, s.folder, t.Logf)
-	s.Must(err)
-	s.Must(s.Configure(&options))
-	plane, err := env.Start(ctx, options)
-	s.Must(err)
-	t.Cleanup(func() { s.Must(plane.Stop()) })
+	var stop func() error
+	s.Cluster, stop, err = cluster.Start(context.WithoutCancel(t.Context()), s.folder, crds, t.Logf)
 	t.Cleanup(func() {
-		s.Stop()
+		s.Must(stop())
 		if t.Failed() {
 			t.Log(s.Logs())
 		}
 	})
-	s.Must(s.Install(ctx, plane))
+	s.Must(err)
 	return s
 }
 

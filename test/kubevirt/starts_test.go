@@ -28,9 +28,9 @@ func (s *site) startedByOthers(namespace string) {
 	s.gone(vm)
 	s.gone(&virtv1.VirtualMachine{ObjectMeta: vm.ObjectMeta})
 
-	theirs := foreignVM(namespace, "theirs")
+	theirs := foreignVM(namespace, "begun")
 	s.Must(s.Create(s.Context(), theirs))
-	vm = s.virtualMachine(namespace, "theirs", &v1alpha1.VirtualMachineSpec{
+	vm = s.virtualMachine(namespace, "begun", &v1alpha1.VirtualMachineSpec{
 		RunPolicy: v1alpha1.RunPolicyManual, Runtime: v1alpha1.VirtualMachineRuntime{KubeVirt: &v1alpha1.KubeVirtRuntime{}},
 	})
 	s.shows(vm, v1alpha1.VirtualMachineStopped)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,7 +205,7 @@ func (s *site) restored(namespace string) {
 	of := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nightly"}}
 	of.Spec.Target = corev1.TypedLocalObjectReference{APIGroup: new("kubevirt.io"), Kind: "VirtualMachine", Name: "web"}
 	of.Spec.VirtualMachineSnapshotName = "nightly"
-	s.unvalidated("virtualmachinerestore-validator.snapshot.kubevirt.io")
+	s.Must(s.Unvalidated(s.Context(), "virtualmachinerestore-validator.snapshot.kubevirt.io")) // it demands snapshots
 	s.Eventually("there is a restore", func() bool { return client.IgnoreAlreadyExists(s.Create(s.Context(), of)) == nil })
 	s.Eventually("the restore is complete", func() bool {
 		s.Must(s.Get(s.Context(), client.ObjectKeyFromObject(of), of))
@@ -223,21 +222,6 @@ func (s *site) restored(namespace string) {
 		s.Errorf("the status of the VirtualDisk is %+v", d.Status)
 	}
 	s.Must(s.Get(s.Context(), client.ObjectKey{Namespace: namespace, Name: former}, &corev1.PersistentVolumeClaim{}))
-}
-
-// unvalidated takes a webhook of KubeVirt away, which demands snapshots.
-func (s *site) unvalidated(name string) {
-	s.Helper()
-	var list admissionregistrationv1.ValidatingWebhookConfigurationList
-	s.Must(s.List(s.Context(), &list))
-	for i := range list.Items {
-		of := &list.Items[i]
-		before := len(of.Webhooks)
-		of.Webhooks = slices.DeleteFunc(of.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == name })
-		if len(of.Webhooks) < before {
-			s.Must(s.Update(s.Context(), of))
-		}
-	}
 }
 
 func (s *site) restoredInPlace(namespace string) {

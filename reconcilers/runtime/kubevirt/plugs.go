@@ -62,7 +62,8 @@ type use struct {
 	status        *virtv1.VolumeStatus
 }
 
-// uses returns the volumes of a machine that are claims. Either of vm and vmi can be nil. An instance that has ended has none.
+// uses returns the volumes of a machine that are claims. Either of vm and vmi can be nil. An instance that has ended has none, and other volumes,
+// such as container disks, are none.
 func uses(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance) (all []use) {
 	if vm != nil && vm.Spec.Template != nil {
 		all = append(all, usesIn(&vm.Spec.Template.Spec, inTemplate)...)
@@ -75,10 +76,15 @@ func uses(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance) (all []
 			}
 		}
 	}
-	if vmi == nil || vmi.IsFinal() {
-		return all
+	if vmi != nil && !vmi.IsFinal() {
+		all = append(all, usesNow(vmi)...)
 	}
-	all = append(all, usesIn(&vmi.Spec, inInstance)...)
+	return slices.DeleteFunc(all, func(u use) bool { return u.claim == "" })
+}
+
+// usesNow returns the volumes of an instance.
+func usesNow(vmi *virtv1.VirtualMachineInstance) []use {
+	all := usesIn(&vmi.Spec, inInstance)
 	for i := range vmi.Status.VolumeStatus {
 		if status := &vmi.Status.VolumeStatus[i]; status.PersistentVolumeClaimInfo != nil {
 			u := use{at: inStatus, volume: status.Name, claim: status.PersistentVolumeClaimInfo.ClaimName, hot: status.HotplugVolume != nil, status: status}
@@ -88,7 +94,7 @@ func uses(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance) (all []
 			all = append(all, u)
 		}
 	}
-	return slices.DeleteFunc(all, func(u use) bool { return u.claim == "" })
+	return all
 }
 
 func usesIn(spec *virtv1.VirtualMachineInstanceSpec, at place) (all []use) {

@@ -100,6 +100,9 @@ func TestOneWriterOfAClaim(t *testing.T) {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 		}}
 	}
+	noClaim := func(vm *virtv1.VirtualMachine) {
+		vm.Spec.Template.Spec.Volumes[0].VolumeSource = virtv1.VolumeSource{ContainerDisk: &virtv1.ContainerDiskSource{Image: "registry.test/debian:12"}}
+	}
 	strategy := func(s virtv1.VirtualMachineRunStrategy) func(*virtv1.VirtualMachine) {
 		return func(vm *virtv1.VirtualMachine) { vm.Spec.Running, vm.Spec.RunStrategy = nil, &s }
 	}
@@ -137,6 +140,7 @@ func TestOneWriterOfAClaim(t *testing.T) {
 		"a Pod had it":                        {mine: vm("vm"), others: []client.Object{ended}},
 		"it is the disk of a VirtualDisk":     {mine: vm("vm"), others: []client.Object{disk}, by: "VirtualDisk cache, which VirtualMachine owner uses"},
 		"it is a VirtualDisk of no machine":   {mine: vm("vm"), others: []client.Object{free}},
+		"both have volumes that are no claims": {mine: vm("vm", noClaim), others: []client.Object{on(vm("b", noClaim)), vm("c", noClaim, strategy(virtv1.RunStrategyAlways))}},
 		"another machine has another claim":   {mine: vm("vm"), others: []client.Object{on(withVolumes("b", volumeOf("root", "other", false)))}},
 		"a hotplugged claim of another machine": {mine: vm("vm"), others: []client.Object{func() client.Object {
 			vmi := on(withVolumes("b"))

@@ -25,6 +25,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/snapshot"
+	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/double/conformance"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
@@ -78,25 +79,6 @@ func faulty(api client.WithWatch, reads, writes *fault, created func()) client.W
 	})
 }
 
-// graceful keeps a Pod that is deleted until its agent has removed the machine, as its grace period does at an API server.
-const graceful = "example.com/graceful"
-
-// scheduled is the client of an agent, which has the fake API server bind Pods, and delete them gracefully from then on.
-func scheduled(api client.WithWatch) client.WithWatch {
-	return interceptor.NewClient(api, interceptor.Funcs{
-		SubResourceCreate: func(ctx context.Context, c client.Client, _ string, o, sub client.Object, _ ...client.SubResourceCreateOption) error {
-			bound := o.DeepCopyObject().(*corev1.Pod)
-			bound.Spec.NodeName, bound.Finalizers = sub.(*corev1.Binding).Target.Name, []string{graceful}
-			return c.Patch(ctx, bound, client.MergeFrom(o))
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			removed := o.DeepCopyObject().(*corev1.Pod)
-			removed.Finalizers = nil
-			return errors.Join(c.Delete(ctx, o, opts...), c.Patch(ctx, removed, client.MergeFrom(o)))
-		},
-	})
-}
-
 // holds are what an agent calls the tasks of machines.
 var holds = map[runtime.TaskKind]agent.Request{
 	runtime.TaskCreate: nodeagent.Creating, runtime.TaskPowerOn: agent.PowerOn, runtime.TaskPowerOff: agent.PowerOff,
@@ -108,7 +90,7 @@ var errReplyLost = errors.New("the reply was lost")
 func newHarness(t *testing.T) conformance.Harness {
 	api := newAPI()
 	var reads, writes fault
-	nodes := nodeagent.New(scheduled(api), "node-1", "node-2")
+	nodes := nodeagent.New(apiserver.ForNodes(api), "node-1", "node-2")
 	snapshots := newSnapshots(t, api)
 	nodes.Transport = snapshots.transport
 	of := func(verb runtime.Verb) *fault {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,9 +89,9 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	}
 	return r.disks().Change(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) {
 		if former := c.Labels[agent.LabelMachine]; former != "" {
-			c.Labels[labelFormerMachine] = former
+			metav1.SetMetaDataLabel(&c.ObjectMeta, labelFormerMachine, former)
 		}
-		c.Labels[agent.LabelMachine] = string(m.UID)
+		metav1.SetMetaDataLabel(&c.ObjectMeta, agent.LabelMachine, string(m.UID)) // users may have removed all labels
 	})
 }
 

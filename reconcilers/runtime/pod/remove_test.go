@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestOnlyWhatWasSeenIsDeleted(t *testing.T) {
 	api := fake.NewClientBuilder().Build()
 	var reads, writes fault
-	nodes, m := nodeagent.New(scheduled(api), "node-1"), machine("off")
+	nodes, m := nodeagent.New(apiserver.ForNodes(api), "node-1"), machine("off")
 	r := &pod.Runtime{Client: faulty(api, &reads, &writes, func() {}), Live: api}
 	if _, err := r.Ensure(t.Context(), m); err != nil {
 		t.Fatal(err)

@@ -15,13 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
 // A resize changes the requests of the container, and drops nothing that a newer Kubernetes has there, or in containers of others.
 func TestResizeDropsNothing(t *testing.T) {
 	api := newAPI()
-	r, m, nodes := &pod.Runtime{Client: api, Live: api}, machine("web"), nodeagent.New(scheduled(api), "node-1")
+	r, m, nodes := &pod.Runtime{Client: api, Live: api}, machine("web"), nodeagent.New(apiserver.ForNodes(api), "node-1")
 	m.Spec.CPU = new(int32(1))
 	_, err := r.Ensure(t.Context(), m)
 	for range 2 { // a node takes it, and makes it

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -263,6 +264,46 @@ func (c *Cluster) daemon(ctx context.Context, name, account string, args ...stri
 		c.undo = append(c.undo, func() { _ = process.Kill() })
 	}
 	return err
+}
+
+// Start starts a control plane with those CustomResourceDefinitions and with KubeVirt. The caller calls stop, also after an error.
+func Start(ctx context.Context, folder string, crds []*apiextensionsv1.CustomResourceDefinition, logf func(format string, args ...any)) (
+	c *Cluster, stop func() error, err error,
+) {
+	stop = func() error { return nil }
+	if c, err = Prepare(ctx, folder, logf); err != nil {
+		return nil, stop, err
+	}
+	options := env.Options{CRDs: crds}
+	if err := c.Configure(&options); err != nil {
+		return nil, stop, err
+	}
+	plane, err := env.Start(ctx, options)
+	if err != nil {
+		return nil, stop, err
+	}
+	stop = func() error {
+		c.Stop()
+		return plane.Stop()
+	}
+	return c, stop, c.Install(ctx, plane)
+}
+
+// Unvalidated removes a webhook of KubeVirt that validates objects.
+func (c *Cluster) Unvalidated(ctx context.Context, name string) error {
+	var list admissionregistrationv1.ValidatingWebhookConfigurationList
+	if err := c.List(ctx, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		of := &list.Items[i]
+		before := len(of.Webhooks)
+		of.Webhooks = slices.DeleteFunc(of.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == name })
+		if len(of.Webhooks) < before {
+			return c.Update(ctx, of)
+		}
+	}
+	return fmt.Errorf("KubeVirt has no webhook %s", name)
 }
 
 // Stop ends what was started. The control plane is the caller's.
