@@ -111,7 +111,7 @@ test-gitops: control-plane ## Apply and compare Sallyport's objects with the lib
 test-kubevirt: ## Run machines with the real virt-api and virt-controller of KubeVirt, which it builds first
 	$(GO) run ./test/env/build -kubevirt
 	$(gotest) -short -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
-	$(gotest) -short -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo
+	$(gotest) -p 1 -short -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo ./test/claims
 
 # Machines of KubeVirt with the disks of CDI and CSI: both are needed.
 .PHONY: test-kubevirt-disks

@@ -162,3 +162,41 @@ type AdoptedVM struct {
 	// +kubebuilder:validation:MaxLength=64
 	RunStrategy string `json:"runStrategy"`
 }
+
+// OperationReference identifies one VirtualMachineOperation in the same
+// namespace.
+type OperationReference struct {
+	// The name of the operation. Empty for the deletion of the machine, which is not
+	// a VirtualMachineOperation.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// The UID of the operation, or the id of the claim.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+}
+
+// Placement is a node that an operation has moved the machine to. It overrides
+// spec.nodeName until that changes.
+type Placement struct {
+	// The node or ESXi host, by name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName"`
+
+	// The name of the VirtualMachineOperation that chose it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	By string `json:"by,omitempty"`
+
+	// The value of spec.nodeName at that time. The placement ends when spec.nodeName
+	// changes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	InPlaceOf string `json:"inPlaceOf,omitempty"`
+}

@@ -267,6 +267,13 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// The UID of the VirtualMachine that the status is of. A status with another UID
+	// was restored from a backup, and is replaced.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid,omitempty"`
+
 	// What the machine is doing, in one word: Pending, WaitingForImage, Provisioning, Stopped, Starting, Running, Degraded, Stopping,
 	// Migrating, Paused, Failed or Terminating. A Degraded machine is on, but its tools stopped running, its runtime waits for an answer from a user, or its
 	// runtime lost the connection to it: condition Ready says which. Derived from the observation and the claim.
@@ -387,44 +394,6 @@ type VirtualMachineStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// OperationReference identifies one VirtualMachineOperation in the same
-// namespace.
-type OperationReference struct {
-	// The name of the operation. Empty for the deletion of the machine, which is not
-	// a VirtualMachineOperation.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name,omitempty"`
-
-	// The UID of the operation, or the id of the claim.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Type=string
-	UID types.UID `json:"uid"`
-}
-
-// Placement is a node that an operation has moved the machine to. It overrides
-// spec.nodeName until that changes.
-type Placement struct {
-	// The node or ESXi host, by name.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	NodeName string `json:"nodeName"`
-
-	// The name of the VirtualMachineOperation that chose it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	By string `json:"by,omitempty"`
-
-	// The value of spec.nodeName at that time. The placement ends when spec.nodeName
-	// changes.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	InPlaceOf string `json:"inPlaceOf,omitempty"`
-}
-
 // VirtualMachine is a thin wrapper around a machine on one runtime: a vCenter,
 // a pod of a node agent, or KubeVirt. Its spec says whether and where the machine
 // runs; one-off changes are VirtualMachineOperations.
@@ -486,6 +455,11 @@ func (s *VirtualMachineSpec) TemplateRef() *VSphereTemplateReference {
 // MayExist reports whether the status says that the runtime has, or may have, something of the machine.
 func (vm *VirtualMachine) MayExist() bool {
 	return vm.Status.InstanceID != "" || vm.Status.ProvisioningSince != nil
+}
+
+// StatusOfAnother reports whether the status is that of another VirtualMachine, as after a restore from a backup.
+func (vm *VirtualMachine) StatusOfAnother() bool {
+	return vm.Status.UID != "" && vm.Status.UID != vm.UID
 }
 
 // VirtualMachineList is a list of VirtualMachines.

@@ -59,6 +59,9 @@ func (t *Turn) read(ctx context.Context) (*v1alpha1.VirtualMachine, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading VirtualMachine %s: %w", t.key, err)
 	}
+	if vm.StatusOfAnother() {
+		vm.Status = v1alpha1.VirtualMachineStatus{}
+	}
 	return vm, nil
 }
 
@@ -190,6 +193,7 @@ func (t *Turn) disk(ctx context.Context, from client.Reader, on v1alpha1.Attache
 
 // Write updates the status of the machine with the resourceVersion that was read. Claim and phase change only here.
 func (t *Turn) Write(ctx context.Context) error {
+	t.VM.Status.UID = t.VM.UID
 	if err := t.Client.Status().Update(ctx, t.VM); err != nil {
 		return fmt.Errorf("writing the status of VirtualMachine %s: %w", t.key, err)
 	}

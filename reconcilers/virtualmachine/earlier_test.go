@@ -24,6 +24,13 @@ func (f *fixture) restore(policy v1alpha1.RunPolicy) types.UID {
 	return f.machine(policy, func(again *v1alpha1.VirtualMachine) { again.Annotations = vm.Annotations })
 }
 
+func (f *fixture) restoreStatus(status v1alpha1.VirtualMachineStatus) {
+	f.Helper()
+	vm := f.vm()
+	vm.Status = status
+	f.Must(f.api.Status().Update(f.Context(), vm))
+}
+
 func (f *fixture) annotate(key string, uid types.UID) {
 	f.Helper()
 	vm := f.vm()
@@ -36,9 +43,12 @@ func TestRestored(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotation, effects string
 		machines            int
+		status              bool // Velero restores it on demand
 	}{
-		"taken over": {v1alpha1.AnnotationTakeOver, "Created PoweredOn TakenOver", 1},
-		"made anew":  {v1alpha1.AnnotationMakeAnew, "Created PoweredOn Created PoweredOn", 2},
+		"taken over":                  {v1alpha1.AnnotationTakeOver, "Created PoweredOn TakenOver", 1, false},
+		"taken over, with its status": {v1alpha1.AnnotationTakeOver, "Created PoweredOn TakenOver", 1, true},
+		"made anew":                   {v1alpha1.AnnotationMakeAnew, "Created PoweredOn Created PoweredOn", 2, false},
+		"made anew, with its status":  {v1alpha1.AnnotationMakeAnew, "Created PoweredOn Created PoweredOn", 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +57,11 @@ func TestRestored(t *testing.T) {
 			f.settle()
 			f.is("Running True/AsWanted")
 			f.annotate(tc.annotation, before) // of no effect, and restored with the rest
+			status := f.vm().Status
 			uid := f.restore(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+			if tc.status {
+				f.restoreStatus(status)
+			}
 			f.settle()
 			f.is("Pending False/OwnedByAnother")
 			if in, _ := f.world.Instance(before); in.Power != v1alpha1.PowerRunning || len(f.world.Instances()) != 1 {
@@ -87,7 +101,9 @@ func TestHeldBackIsDeleted(t *testing.T) {
 	f := newFixture(t)
 	before := f.machine(v1alpha1.RunPolicyAlwaysOn)
 	f.settle()
+	status := f.vm().Status
 	f.restore(v1alpha1.RunPolicyAlwaysOn)
+	f.restoreStatus(status)
 	f.settle()
 	f.is("Pending False/OwnedByAnother")
 	f.ask("stop-1", "Restart force")

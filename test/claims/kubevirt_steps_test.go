@@ -129,7 +129,7 @@ func (k *kubeVirt) ours(vm *virtv1.VirtualMachine) bool {
 // virtctl starts or stops a machine of a user, or deletes it.
 func (k *kubeVirt) virtctl() {
 	vm := k.anyVM()
-	if vm == nil || k.ours(vm) {
+	if vm == nil || k.ours(vm) || busy(vm) != "" { // virt-api denies it then
 		return
 	}
 	verb := k.draw([]string{"start", "stop", "delete"}, "virtctl")

@@ -239,6 +239,23 @@ func (m *model) lose() {
 	}
 }
 
+// restoreBackup makes a machine that was lost again, with its status or without.
+func (m *model) restoreBackup() {
+	vm := one(m.world, m.machines(), "machine")
+	if vm == nil || metav1.GetControllerOf(vm) != nil {
+		return
+	}
+	again := &v1alpha1.VirtualMachine{ObjectMeta: m.meta(vm.Name), Spec: vm.Spec}
+	vm.Finalizers = nil
+	if m.must(m.Update(m.ctx, vm)); vm.DeletionTimestamp.IsZero() {
+		m.must(client.IgnoreNotFound(m.Delete(m.ctx, vm)))
+	}
+	if m.must(m.Create(m.ctx, again)); m.flip("with its status") {
+		again.Status = vm.Status
+		m.must(m.Status().Update(m.ctx, again))
+	}
+}
+
 // decide says what is to happen with what there is for an earlier object.
 func (m *model) decide() {
 	if o := m.anyObject(); o != nil {
@@ -297,7 +314,7 @@ func lives(w *world, on platform) {
 	steps := map[string]func(){
 		"pass": m.pass, "pass again": m.pass, "round": m.p.round, "another round": m.p.round, "settles": m.settle, "goes on": m.goesOn,
 		"machine": m.newMachine, "disk": m.newDisk, "respec": m.respec, "scale": m.scale, "operate": m.operate,
-		"delete": m.deleteObject, "delete another": m.deleteObject, "lose": m.lose, "decide": m.decide, "relabel": m.relabel,
+		"delete": m.deleteObject, "delete another": m.deleteObject, "lose": m.lose, "restore backup": m.restoreBackup, "decide": m.decide, "relabel": m.relabel,
 	}
 	for name, step := range users {
 		steps[name] = step

@@ -146,7 +146,7 @@ func (r *real) runs(k *kubeVirt) {
 		return why == "", nil
 	})
 	if err != nil {
-		fmt.Println("virt-controller goes on: ", why)
+		r.Logf("virt-controller goes on with %s", why)
 	}
 }
 
@@ -168,7 +168,7 @@ func (r *real) pending(k *kubeVirt) string {
 		switch {
 		case !vm.DeletionTimestamp.IsZero(), len(vm.Status.StateChangeRequests) > 0,
 			vmi == nil && starts, vmi != nil && strategy == virtv1.RunStrategyHalted, vmi != nil && !settled(vm, vmi, claims):
-			return fmt.Sprintf("machine %s: del %v gen %d/%d req %v strategy %s vmi %+v", vm.Name, vm.DeletionTimestamp, vm.Status.ObservedGeneration, vm.Generation, vm.Status.StateChangeRequests, strategy, vmi)
+			return "machine " + vm.Name
 		}
 	}
 	return ""
@@ -187,7 +187,9 @@ func settled(vm *virtv1.VirtualMachine, vmi *virtv1.VirtualMachineInstance, clai
 	if vmi.Status.Phase != virtv1.Running {
 		return false
 	}
-	hot := func(v virtv1.Volume) bool { return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable }
+	hot := func(v virtv1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable
+	}
 	for _, v := range slices.Concat(vm.Spec.Template.Spec.Volumes, vmi.Spec.Volumes) {
 		in := func(all []virtv1.Volume) bool {
 			return slices.ContainsFunc(all, func(other virtv1.Volume) bool { return other.Name == v.Name })

@@ -20,7 +20,8 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine, vm *virtv1.Virtu
 		return "", runtime.NewInvalidState(err, "the run strategy of KubeVirt VirtualMachine %s is not known: %s", vm.Name, err)
 	}
 	if owner := metav1.GetControllerOf(vm); owner != nil {
-		return "", runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s is controlled by %s %s", vm.Name, owner.Kind, owner.Name)
+		return "", runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s is controlled by %s %s. To adopt it, detach it: %s", vm.Name, owner.Kind, owner.Name,
+			commands.Line("kubectl", "patch", "virtualmachines.kubevirt.io", vm.Name, "-n", vm.Namespace, "--type=merge", "-p", `{"metadata":{"ownerReferences":null}}`))
 	}
 	if doing := (&sight{vm: vm}).verbs(); len(doing) > 0 { // KubeVirt keeps the run strategy meanwhile
 		return "", runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", vm.Name, doing[0].Doing())
@@ -121,7 +122,7 @@ func (r *Runtime) ofAnother(ctx context.Context, m runtime.Machine, vm *virtv1.V
 	case all.Items[i].Status.InstanceID != "" && all.Items[i].Status.InstanceID != vm.Name:
 		why = "has a copy of the label " + LabelMachine + " of VirtualMachine " + all.Items[i].Name + ", as a clone has. To adopt it, remove the label: " + remove
 	default:
-		why = "belongs to VirtualMachine " + all.Items[i].Name + ", not to VirtualMachine " + m.Name
+		why = "belongs to VirtualMachine " + all.Items[i].Name + ", not to VirtualMachine " + m.Name + ": name another one"
 	}
 	return runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s %s", vm.Name, why)
 }
@@ -139,8 +140,10 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine, vm *virtv1.Vir
 	case m.Earlier != runtime.TakeOver:
 		return "", runtime.NewHeldBack("svm", m.NamespacedName, "KubeVirt VirtualMachine %s", vm.Name)
 	case adopted != m.Spec.Adopts():
-		return "", runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s was %s; it cannot be taken over otherwise", vm.Name,
-			map[bool]string{true: "adopted", false: "created"}[adopted])
+		return "", runtime.NewOwnedByAnother(nil, "spec.runtime.kubevirt: KubeVirt VirtualMachine %s was %s", vm.Name, map[bool]string{
+			true:  "adopted: only a VirtualMachine that names it in spec.runtime.kubevirt.name can take it over",
+			false: "created: only a VirtualMachine with spec.runtime.kubevirt.create can take it over",
+		}[adopted])
 	}
 	return vm.Name, r.change(ctx, vm, "taking over", func(vm *virtv1.VirtualMachine) { mark(vm, m) })
 }

@@ -19,6 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
@@ -56,7 +57,8 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 		return nil, err
 	}
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != m.UID {
-		return nil, runtime.NewOwnedByAnother(nil, "Pod %s is not a machine of VirtualMachine %s", pod.Name, m.Name)
+		return nil, runtime.NewOwnedByAnother(nil, "Pod %s has the name of the machine of VirtualMachine %s, which does not own it. Delete it, and another is created: %s", pod.Name, m.Name,
+			commands.Line("kubectl", "delete", "pod", pod.Name, "-n", pod.Namespace))
 	}
 	return see(pod, m)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -100,7 +101,8 @@ func (r Disks) Find(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolu
 	case claim.Labels[LabelTakenOver] != "":
 		return nil, nil
 	case claim.Labels[LabelDisk] != string(d.UID):
-		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
+		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s has the name of the disk of VirtualDisk %s, but not its label. Delete it, or, if it is "+
+			"that disk, put the label back: %s", name, d.Name, commands.Line("kubectl", "label", "pvc", name, "-n", d.Namespace, "--overwrite", LabelDisk+"="+string(d.UID)))
 	}
 	return claim, nil
 }
