@@ -53,8 +53,12 @@ func (k *kubeVirt) instances() []virtv1.VirtualMachineInstance {
 	return slices.DeleteFunc(all, func(vmi virtv1.VirtualMachineInstance) bool { return vmi.IsFinal() })
 }
 
+// vm returns the KubeVirt VirtualMachine of that name, or nil.
 func (k *kubeVirt) vm(name string) *virtv1.VirtualMachine {
 	vm := &virtv1.VirtualMachine{}
+	if name == "" { // of which an API server says that it may not be
+		return nil
+	}
 	if err := k.Get(k.ctx, k.key(name), vm); err != nil {
 		k.must(client.IgnoreNotFound(err))
 		return nil

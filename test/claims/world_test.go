@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -270,8 +271,15 @@ func (p *process) round() {
 	for _, d := range p.world.disks() {
 		p.lookAtDisk(d.Name)
 	}
-	for _, vm := range p.machines() {
-		p.lookAtMachine(vm.Name)
+	names := map[string]bool{} // an operation may be left of a machine that was lost
+	for _, o := range p.machines() {
+		names[o.Name] = true
+	}
+	for _, o := range p.operations() {
+		names[o.Spec.VirtualMachineName] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		p.lookAtMachine(name)
 	}
 	p.platform.goesOn()
 	p.now = p.now.Add(time.Minute)
