@@ -126,8 +126,8 @@ func shared(spec *virtv1.VirtualMachineInstanceSpec, volume string) bool {
 	return slices.ContainsFunc(spec.Domain.Devices.Disks, func(d virtv1.Disk) bool { return d.Name == volume && d.Shareable != nil && *d.Shareable })
 }
 
-// changed holds the volumes after a write against those before. Sallyport may take away what it has added since it has the machine, and the
-// claim that the status of a VirtualDisk of the machine records.
+// changed holds the volumes after a write against those before. Sallyport may take away what it has added since it has the machine, and a
+// volume with the name of one of its own, whose claim the status of a VirtualDisk of the machine records.
 func (k *kubeVirt) changed(before, after *virtv1.VirtualMachine) {
 	was, is := claimsBy(&before.Spec.Template.Spec), claimsBy(&after.Spec.Template.Spec)
 	names := map[string]bool{}
@@ -145,7 +145,8 @@ func (k *kubeVirt) changed(before, after *virtv1.VirtualMachine) {
 			by := d.Status.AttachedTo
 			return d.Status.DiskID == claim && by != nil && string(by.UID) == before.Labels[kubevirt.LabelMachine]
 		})
-		if k.added[after.UID][volume] != claim && !recorded {
+		ours := recorded && !slices.Contains(foreignVolumes, volume)
+		if k.added[after.UID][volume] != claim && !ours {
 			k.breaks("volume %s of %s had claim %s, and now has %q", volume, after.Name, claim, is[volume])
 		}
 	}

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ import (
 var (
 	foreignNames = []string{"f-0", "f-1"}
 	cloneNames   = []string{"c-0", "m-0"}
+	// Sallyport gives no volume such a name.
+	foreignVolumes = []string{"root", "disk-0"}
 )
 
 func (k *kubeVirt) users() map[string]func() {
@@ -84,7 +87,7 @@ func (k *kubeVirt) anyVM() *virtv1.VirtualMachine { return one(k.world, k.vms(),
 
 // anyVolume is the name of a volume, which may look like one of ours.
 func (k *kubeVirt) anyVolume() string {
-	names := []string{"root", "disk-0"}
+	names := slices.Clone(foreignVolumes)
 	for _, d := range k.disks() {
 		names = append(names, volumes.VolumeOf(d.UID))
 	}
