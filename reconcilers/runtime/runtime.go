@@ -339,6 +339,9 @@ type Observation struct {
 	// Disks are the VirtualDisks that are attached to the instance: those of [Machine.Disks] that Attach attached, or by the marks that it
 	// left.
 	Disks []v1alpha1.AttachedDisk
+	// Plugging is what the runtime still does, or waits to do, so that the instance has the Disks and no other, beside what is InFlight. It
+	// is for users; no decision depends on it.
+	Plugging string
 	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference
 	// InFlight are the tasks of the machine that the runtime runs or has accepted, from any client. A guest shutdown is not one

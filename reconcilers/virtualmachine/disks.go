@@ -75,7 +75,11 @@ func (r *Reconciler) reconcileDisks(ctx context.Context, l *view) (bool, error) 
 	case !runtime.Can[runtime.Disks](l.Runtime()):
 		l.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine does not support VirtualDisks"}
 		return false, nil
-	case !l.seen.Quiet() || l.Sent():
+	case !l.seen.Quiet():
+		l.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting: " + l.seen.Doing()}
+		l.Later()
+		return false, nil
+	case l.Sent():
 		l.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting until the runtime finishes its tasks for the machine"}
 		l.Later()
 		return false, nil
@@ -260,8 +264,8 @@ func (l *view) setDisksAttached() {
 		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(t))
 	case l.diskTrouble != nil && (len(missing) > 0 || surplus):
 		l.setCondition(t.Condition(metav1.ConditionFalse, l.diskTrouble.reason, l.VM.Generation, l.diskTrouble.message))
-	case len(missing) > 0 || surplus:
-		l.setCondition(t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAttaching, l.VM.Generation, ""))
+	case len(missing) > 0 || surplus || l.seen.Plugging != "":
+		l.setCondition(t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAttaching, l.VM.Generation, l.seen.Plugging))
 	default:
 		l.setCondition(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonDisksAttached, l.VM.Generation, ""))
 	}

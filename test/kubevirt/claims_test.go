@@ -55,12 +55,10 @@ func plugInFlight(t *testing.T, s *site) {
 	}
 	quiet := func(disks int) func(runtime.Observation) bool {
 		return func(o runtime.Observation) bool {
-			return o.Quiet() && o.Power == v1alpha1.PowerRunning && len(o.Disks) == disks
+			return o.Quiet() && o.Power == v1alpha1.PowerRunning && len(o.Disks) == disks && o.Plugging == ""
 		}
 	}
-	plugging := func(o runtime.Observation) bool {
-		return !o.Quiet() && o.InFlight[0].Kind == runtime.TaskReconfigure && o.InFlight[0].Ours
-	}
+	plugging := func(o runtime.Observation) bool { return o.Plugging != "" }
 	_, err := rt.Ensure(t.Context(), m)
 	s.Must(err)
 	s.Must(rt.PowerOn(t.Context(), m))
@@ -89,10 +87,15 @@ func plugInFlight(t *testing.T, s *site) {
 	}
 	release()
 	is("the disk is unplugged", quiet(0))
-	s.Must(rt.DeleteDisk(t.Context(), d))
 
-	s.Must(rt.PowerOff(t.Context(), m, runtime.Forced))
+	release = s.Agent.Hold(m.NamespacedName, runtime.TaskReconfigure)
+	s.Must(rt.Attach(t.Context(), m, d))
+	is("the disk is being plugged in again", plugging)
+	s.Must(rt.PowerOff(t.Context(), m, runtime.Graceful)) // the disk may never be plugged in
 	is("the machine is off", func(o runtime.Observation) bool { return o.Quiet() && o.Power == v1alpha1.PowerStopped })
+	release()
+	s.Must(rt.Detach(t.Context(), m, d.UID))
+	s.Must(rt.DeleteDisk(t.Context(), d))
 }
 
 // declarative has KubeVirt plug in what the templates of machines have, and waits until virt-api has heard of it.

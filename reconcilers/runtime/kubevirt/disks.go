@@ -76,6 +76,8 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 		return nil
 	case s.busy() != nil:
 		return s.conflict()
+	case p != nil:
+		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, p.doing())
 	case len(users) > 0:
 		return runtime.NewInvalidState(nil, "another client has added PersistentVolumeClaim %s to KubeVirt VirtualMachine %s: remove it there", claim.Name, s.vm.Name)
 	}
@@ -113,6 +115,8 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk types.UID)
 		return nil
 	case s.busy() != nil:
 		return s.conflict()
+	case !s.off() && p.adding:
+		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, p.doing())
 	case !s.off() && !p.hot:
 		return runtime.NewInvalidState(nil, "the machine boots from VirtualDisk %s, which can only be detached while the machine is off", p.Name)
 	}

@@ -80,6 +80,8 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 		return s.conflict()
 	case slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == now }):
 		return nil
+	case s.plugging() != "":
+		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, s.plugging())
 	case len(nodes) == 0 && target.NodeName != "":
 		return runtime.NewInvalidState(nil, "node %s is not there for machines of KubeVirt: it does not exist, is not ready, is cordoned or lacks labels of the spec", target.NodeName)
 	case len(nodes) == 0:

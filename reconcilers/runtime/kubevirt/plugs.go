@@ -22,8 +22,10 @@ type plug struct {
 	adding, removing bool
 	// hot is set if the volume can be unplugged.
 	hot bool
-	// waits is why KubeVirt cannot plug the volume yet.
-	waits string
+	// waits is set while KubeVirt cannot plug the volume, which may be for ever.
+	waits bool
+	// says is what KubeVirt says of a volume that is not ready.
+	says string
 }
 
 // claimIn returns the name of the claim of a volume, or "".
@@ -194,8 +196,22 @@ func (p *plug) follow(status *virtv1.VolumeStatus) {
 	case status.Phase == virtv1.VolumeReady:
 		p.adding = false
 	case status.Phase == virtv1.VolumePending:
-		p.adding, p.waits = false, status.Message
+		p.adding, p.waits, p.says = false, true, status.Message
+	default:
+		p.says = status.Message
 	}
+}
+
+// doing returns what KubeVirt does with the volume, or waits to do, for messages.
+func (p *plug) doing() string {
+	text := "VirtualDisk " + p.Name + " is being attached"
+	if p.removing {
+		text = "VirtualDisk " + p.Name + " is being detached"
+	}
+	if p.says != "" {
+		text += ": " + p.says
+	}
+	return text
 }
 
 // plugOf returns the first disk of the machine that is so, or nil.
@@ -221,17 +237,13 @@ func (s *sight) claimOf(volume string) string {
 // off reports whether the machine has no instance, so that its template can be changed.
 func (s *sight) off() bool { return s.vmi == nil || s.vmi.IsFinal() }
 
-// plugging returns the tasks that change the disks of an instance that runs. One that is being stopped gets and loses none.
-func (s *sight) plugging() (all []runtime.Task) {
-	if s.off() || s.leaving() {
-		return nil
+// plugging returns what KubeVirt still does so that an instance has the disks of its machine, or waits to do, and "" if it has them. That is
+// no task in flight: it may never end, and changes neither power nor node. An instance that is being stopped gets and loses none.
+func (s *sight) plugging() string {
+	if p := s.plugOf(func(p *plug) bool { return p.adding || p.removing || p.waits }); p != nil && !s.off() && !s.leaving() {
+		return p.doing()
 	}
-	for i := range s.plugs {
-		if p := &s.plugs[i]; p.adding || p.removing {
-			all = append(all, runtime.Task{ID: p.volume, Kind: runtime.TaskReconfigure, Ours: true})
-		}
-	}
-	return all
+	return ""
 }
 
 // attached returns the disks of the machine. One that is being attached or detached is one of them.

@@ -100,7 +100,7 @@ func (s *sight) tasks() (all []runtime.Task) {
 	for i := range s.moves {
 		all = append(all, moving(&s.moves[i], s.vm.Labels[LabelMachine]))
 	}
-	return append(append(all, s.plugging()...), s.verbs()...)
+	return append(all, s.verbs()...)
 }
 
 // busy returns the first task in flight, nil if there is none.
@@ -174,7 +174,7 @@ const manual = `{"spec":{"running":null,"runStrategy":"Manual"}}`
 func (s *sight) observation(m runtime.Machine) runtime.Observation {
 	seen := runtime.Observation{
 		Exists: true, InstanceID: s.vm.Name, Power: s.power(), Adopted: adopted(s.vm, m), InFlight: s.tasks(), LastFailure: s.failure(), Unusable: s.unusable(),
-		Disks: s.attached(),
+		Disks: s.attached(), Plugging: s.plugging(),
 	}
 	if seen.Adopted {
 		seen.Former = former(s.vm, m)
@@ -209,9 +209,6 @@ func (s *sight) failure() string {
 		if failed && c.Status == corev1.ConditionFalse {
 			return c.Message
 		}
-	}
-	if p := s.plugOf(func(p *plug) bool { return p.waits != "" }); p != nil {
-		return "VirtualDisk " + p.Name + ": " + p.waits
 	}
 	if move := s.vmi.Status.MigrationState; move != nil && move.Failed {
 		return move.FailureReason
