@@ -118,9 +118,10 @@ type Disks interface {
 	// InvalidState error and stays.
 	DeleteDisk(ctx context.Context, disk Disk) error
 
-	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine. It succeeds if it
-	// is attached to it already. A disk that is attached to another machine, or cannot be attached to this one, is an InvalidState
-	// error with the reason; a missing disk is NotFound.
+	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine; where that may last
+	// for ever and only a move has to wait for it, it is Plugging instead. It succeeds if the disk is attached to the machine already. A
+	// disk that is attached to another machine, or cannot be attached to this one, is an InvalidState error with the reason; a missing
+	// disk is NotFound.
 	Attach(ctx context.Context, machine Machine, disk Disk) error
 
 	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of the machine. It

@@ -89,7 +89,7 @@ func TestLateAttachment(t *testing.T) {
 		s.Until(fmt.Sprintf("the machine has %d disks", disks), func() (string, bool) {
 			err := call()
 			seen, failed := rt.Observe(t.Context(), m)
-			return fmt.Sprintf("%+v, %v, %v", seen, err, failed), failed == nil && seen.Quiet() && len(seen.Disks) == disks
+			return fmt.Sprintf("%+v, %v, %v", seen, err, failed), failed == nil && seen.Quiet() && seen.Plugging == "" && len(seen.Disks) == disks
 		})
 	}
 	arrive := late(&f.changes)

@@ -18,7 +18,9 @@ import (
 // Every operation is requested while every other one hangs: a quarter of the pairs with -short, since KubeVirt takes its time.
 func TestPairs(t *testing.T) {
 	s := newSite(t)
-	s.release([]string{"policies.placement-migration.parameters.maxPerNode=0"}) // many machines are moved from one node at a time
+	s.release([]string{ // many machines are moved at a time
+		"policies.placement-migration.parameters.maxPerNode=0", "policies.placement-migration.parameters.maxOnKubeVirt=0",
+	})
 	namespace := s.namespace()
 	every := 1
 	if testing.Short() {

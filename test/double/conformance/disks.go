@@ -158,7 +158,7 @@ func (s *suite) has(m runtime.Machine, d runtime.Disk, want bool) runtime.Observ
 		what = "quiet and without the disk " + d.Name
 	}
 	return s.until(m, what, func(o runtime.Observation) bool {
-		return o.Quiet() && slices.Contains(o.Disks, v1alpha1.AttachedDisk{Name: d.Name, UID: d.UID}) == want
+		return o.Quiet() && o.Plugging == "" && slices.Contains(o.Disks, v1alpha1.AttachedDisk{Name: d.Name, UID: d.UID}) == want
 	})
 }
 
