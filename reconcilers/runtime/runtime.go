@@ -118,10 +118,9 @@ type Disks interface {
 	// InvalidState error and stays.
 	DeleteDisk(ctx context.Context, disk Disk) error
 
-	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine; where that may last
-	// for ever and only a move has to wait for it, it is Plugging instead. It succeeds if the disk is attached to the machine already. A
-	// disk that is attached to another machine, or cannot be attached to this one, is an InvalidState error with the reason; a missing
-	// disk is NotFound.
+	// Attach attaches the disk to the machine, whether it is on or off, a task of kind Reconfigure of the machine, or Plugging. It
+	// succeeds if it is attached to it already. A disk that is attached to another machine, or cannot be attached to this one, is an
+	// InvalidState error with the reason; a missing disk is NotFound.
 	Attach(ctx context.Context, machine Machine, disk Disk) error
 
 	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of the machine. It
@@ -340,8 +339,7 @@ type Observation struct {
 	// Disks are the VirtualDisks that are attached to the instance: those of [Machine.Disks] that Attach attached, or by the marks that it
 	// left.
 	Disks []v1alpha1.AttachedDisk
-	// Plugging is what the runtime still does, or waits to do, so that the instance has the Disks and no other, beside what is InFlight. It
-	// is for users; no decision depends on it.
+	// Plugging is what the runtime does, maybe for ever, so that the instance has the Disks, beside what is InFlight. It is for users.
 	Plugging string
 	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference
