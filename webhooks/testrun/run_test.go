@@ -240,7 +240,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// endlessTest looks for a cancel, and else never ends in anybody's time.
+// endlessTest looks for a cancel, and else never ends in anybody's time. It makes no values, of which there may only be so many.
 const endlessTest = `_n := [i | some i in split("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "")]
 
-test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e in _n; some f in _n; some g in _n; concat("", [a, b, c, d, e, f, g]) == "b" }`
+test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e in _n; some f in _n; some g in _n; g == "b" }`
