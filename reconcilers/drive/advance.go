@@ -186,7 +186,7 @@ func (x *execution) recordSent(ctx context.Context) (bool, error) {
 func (x *execution) handleSendError(ctx context.Context, err error) (bool, error) {
 	if claim.Moves(x.Type) && runtime.IsInvalidState(err) {
 		x.observe(ctx)
-		if x.observed.err == nil && x.observed.seen.Quiet() {
+		if seen := &x.observed.seen; x.observed.err == nil && seen.Quiet() && seen.Plugging == "" {
 			return x.holder.Write(ctx, Progress{State: Hopeless, Message: runtime.Message(err)})
 		}
 	}

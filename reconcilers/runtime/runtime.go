@@ -123,8 +123,8 @@ type Disks interface {
 	// InvalidState error with the reason; a missing disk is NotFound.
 	Attach(ctx context.Context, machine Machine, disk Disk) error
 
-	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of the machine. It
-	// succeeds if it is not attached.
+	// Detach detaches the VirtualDisk of that UID from the machine and keeps its data, a task of kind Reconfigure of the machine, or
+	// Plugging. It succeeds if it is not attached.
 	Detach(ctx context.Context, machine Machine, disk types.UID) error
 }
 
@@ -339,7 +339,7 @@ type Observation struct {
 	// Disks are the VirtualDisks that are attached to the instance: those of [Machine.Disks] that Attach attached, or by the marks that it
 	// left.
 	Disks []v1alpha1.AttachedDisk
-	// Plugging is what the runtime does, maybe for ever, so that the instance has the Disks, beside what is InFlight. It is for users.
+	// Plugging is what the runtime does, maybe for ever, so that the instance has the Disks, beside what is InFlight. Moves wait for it.
 	Plugging string
 	// Differences are the differences in size between a created instance and its spec.
 	Differences []Difference

@@ -75,6 +75,9 @@ func plugInFlight(t *testing.T, s *site) {
 	if err := rt.Detach(t.Context(), m, d.UID); !runtime.IsInvalidState(err) {
 		t.Errorf("detaching what is being attached: %v", err)
 	}
+	if err := rt.Migrate(t.Context(), m, runtime.Target{}); !runtime.IsInvalidState(err) {
+		t.Errorf("moving while a disk is being attached: %v", err)
+	}
 	release()
 	is("the disk is plugged in", quiet(1))
 	release = s.Agent.Hold(m.NamespacedName, runtime.TaskReconfigure)

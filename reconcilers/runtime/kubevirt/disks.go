@@ -76,7 +76,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 		return nil
 	case s.busy() != nil:
 		return s.conflict()
-	case p != nil:
+	case p != nil && p.removing:
 		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, p.doing())
 	case len(users) > 0:
 		return runtime.NewInvalidState(nil, "another client has added PersistentVolumeClaim %s to KubeVirt VirtualMachine %s: remove it there", claim.Name, s.vm.Name)

@@ -201,7 +201,7 @@ func TestPlugging(t *testing.T) {
 			requests: []virtv1.VirtualMachineVolumeRequest{{AddVolumeOptions: &virtv1.AddVolumeOptions{
 				Name: volume, VolumeSource: &virtv1.HotplugVolumeSource{PersistentVolumeClaim: in[0].PersistentVolumeClaim},
 			}}},
-			busy: true, detach: "is being attached",
+			has: true, busy: true, detach: "is being attached",
 		},
 		"being plugged in": {template: in, instance: in, status: status(virtv1.HotplugVolumeAttachedToNode), has: true, busy: true, detach: "is being attached"},
 		"not noticed yet":  {template: in, instance: in, has: true, busy: true, detach: "is being attached"},

@@ -72,7 +72,7 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 	if err != nil {
 		return err
 	}
-	busy := s.busy()
+	busy, changing := s.busy(), s.plugOf(func(p *plug) bool { return p.adding || p.removing })
 	switch {
 	case busy != nil && len(s.moves) == 1 && maps.Equal(s.moves[0].Spec.AddedNodeSelector, selectorOf(nodes, target)):
 		return nil
@@ -80,8 +80,8 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 		return s.conflict()
 	case slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == now }):
 		return nil
-	case s.plugging() != "":
-		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, s.plugging())
+	case changing != nil:
+		return runtime.NewInvalidState(nil, "KubeVirt VirtualMachine %s: %s", s.vm.Name, changing.doing())
 	case len(nodes) == 0 && target.NodeName != "":
 		return runtime.NewInvalidState(nil, "node %s is not there for machines of KubeVirt: it does not exist, is not ready, is cordoned or lacks labels of the spec", target.NodeName)
 	case len(nodes) == 0:

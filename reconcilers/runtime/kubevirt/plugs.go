@@ -249,7 +249,7 @@ func (s *sight) plugging() string {
 // attached returns the disks of the machine. One that is being attached or detached is one of them.
 func (s *sight) attached() (all []v1alpha1.AttachedDisk) {
 	for i := range s.plugs {
-		if p := &s.plugs[i]; p.declared || p.present || p.removing {
+		if p := &s.plugs[i]; p.declared || p.present || p.adding || p.removing {
 			all = append(all, p.AttachedDisk)
 		}
 	}

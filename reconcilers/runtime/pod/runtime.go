@@ -57,7 +57,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 		return nil, err
 	}
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != m.UID {
-		return nil, runtime.NewOwnedByAnother(nil, "Pod %s has the name of the machine of VirtualMachine %s, which does not own it. Delete it, and another is created: %s", pod.Name, m.Name,
+		return nil, runtime.NewOwnedByAnother(nil, "Pod %s has the name of the machine of VirtualMachine %s, which does not own it. To have another created, delete it, which ends its guest: %s", pod.Name, m.Name,
 			commands.Line("kubectl", "delete", "pod", pod.Name, "-n", pod.Namespace))
 	}
 	return see(pod, m)
