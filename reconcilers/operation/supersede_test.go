@@ -265,3 +265,20 @@ func TestMigrateToNowhere(t *testing.T) {
 	}
 	f.idle(v1alpha1.PowerRunning)
 }
+
+// A disk that is being plugged in keeps a machine from moving for a while, and does not end the move.
+func TestMigrateWhilePlugging(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	const why = "disk data is being plugged in"
+	f.world.Plug(f.uid, why)
+	f.ask("move", "Migrate")
+	f.until("move", "InProgress/AttemptFailed")
+	c := meta.FindStatusCondition(f.operation("move").Status.Conditions, "Completed")
+	if !strings.Contains(c.Message, why) {
+		t.Errorf("people read: %+v", c)
+	}
+	f.world.Plug(f.uid, "")
+	f.until("move", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerRunning)
+}

@@ -209,7 +209,7 @@ func (r *Runtime) observe(ctx context.Context, m runtime.Machine, more func(*ins
 				seen.MeantOn = in.Adopted && in.MeantOn
 				seen.Differences = in.differences(m)
 				seen.Disks = append(seen.Disks, in.Disks...)
-				seen.Question, seen.Unusable = rec.question, rec.unusable
+				seen.Question, seen.Unusable, seen.Plugging = rec.question, rec.unusable, rec.plugging
 				if in.Power == v1alpha1.PowerRunning {
 					seen.Guest = rec.guest.Says
 				}
@@ -454,6 +454,9 @@ func (w *World) planMigrate(m runtime.Machine, target runtime.Target) (*work, er
 	rec := w.machine(m.UID)
 	if other, _ := rec.busy(runtime.TaskRelocate); other != nil {
 		return nil, conflict(other)
+	}
+	if rec.plugging != "" {
+		return nil, runtime.NewInvalidState(nil, "%s", rec.plugging)
 	}
 	at := in.NodeName
 	for _, t := range rec.tasks {

@@ -48,6 +48,7 @@ type machine struct {
 	held        map[runtime.TaskKind]int
 	guest       Guest
 	question    *v1alpha1.PendingQuestion
+	plugging    string
 	unusable    string
 	cancels     Cancels
 	naps        Hibernations
@@ -186,6 +187,12 @@ func (w *World) SetHost(host Host) {
 func (w *World) SetGuest(uid types.UID, guest Guest) {
 	defer w.lock()()
 	w.machine(uid).guest = guest
+}
+
+// Plug has the runtime plug a disk of the machine with that UID in from now on, which it says in those words, or nothing any more for "".
+func (w *World) Plug(uid types.UID, doing string) {
+	defer w.lock()()
+	w.machine(uid).plugging = doing
 }
 
 // Ask has the runtime ask people about the machine with that UID from now on, and nothing any more if the question is nil.
