@@ -17,6 +17,12 @@
 // its reports: the container was restarted. If a running process finds that another one has taken its Lease, which cannot happen within one
 // Pod, it continues with a Lease of a unique name, so that both are counted.
 //
+// # Restore of etcd
+//
+// If the API server returns an older version of the Lease than before, etcd was restored from a backup. The process records that
+// ([Options.Restored]) and ends ([ErrRestored]): watches go on from a revision that the restored etcd reaches only later, so that its caches
+// would keep objects that no longer exist. It is noticed with the next renewal, also if the restore has raised the revision of etcd.
+//
 // # End
 //
 // A replica deletes its Lease at a graceful shutdown ([Replica.Leave]). After a crash the Lease expires, and is deleted with its Pod, or by

@@ -31,10 +31,13 @@ func (r *Replica) write(ctx context.Context, log logr.Logger) error {
 	}
 	var err error
 	for range attempts {
+		if r.restored != nil {
+			return r.restored
+		}
 		if err = r.writeOnce(ctx); err == nil {
 			r.held = true
 			r.succeeded()
-			return nil
+			return r.restored
 		}
 		switch {
 		case apierrors.IsNotFound(err):
@@ -63,6 +66,7 @@ func (r *Replica) writeOnce(ctx context.Context) error {
 		return fmt.Errorf("writing Lease %s/%s: %w", r.options.Namespace, next.Name, err)
 	}
 	r.known = written
+	r.compare(written)
 	return nil
 }
 
@@ -111,6 +115,8 @@ func (r *Replica) read(ctx context.Context, log logr.Logger) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading Lease %s/%s: %w", r.options.Namespace, name, err)
+	}
+	switch r.compare(lease); {
 	case r.held && !r.isOurs(lease):
 		r.known, r.held = nil, false
 		other := r.move()

@@ -53,6 +53,9 @@ type Options struct {
 	Duration time.Duration
 	// Renew is the interval between renewals. Default 5 s.
 	Renew time.Duration
+	// Restored is called until it succeeds if etcd was restored from a backup under this process, see the package. Start then returns
+	// [ErrRestored]. It may be nil.
+	Restored func(context.Context) error
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -89,11 +92,13 @@ type Replica struct {
 	leases   coordinationv1client.LeaseInterface
 	kick     chan struct{} // makes Start write the Lease immediately
 
-	// writing is held while the Lease is written, and protects known, held and left.
-	writing sync.Mutex
-	known   *coordinationv1.Lease // last read or written; nil if the Lease is not known to exist
-	held    bool                  // this process has owned the Lease
-	left    bool
+	// writing is held while the Lease is written, and protects the following fields.
+	writing  sync.Mutex
+	known    *coordinationv1.Lease // last read or written; nil if the Lease is not known to exist
+	latest   string                // highest resourceVersion of the Lease
+	held     bool                  // this process has owned the Lease
+	left     bool
+	restored error
 
 	// mu is never held during a request.
 	mu      sync.Mutex
@@ -129,7 +134,8 @@ func New(config *rest.Config, o Options) (*Replica, error) {
 // NeedLeaderElection returns false, because every replica renews a Lease.
 func (r *Replica) NeedLeaderElection() bool { return false }
 
-// Start renews the Lease until the context ends. After an error it retries more often. It logs only the first error of a series.
+// Start renews the Lease until the context ends, or etcd was restored. After an error it retries more often. It logs only the first error of a
+// series.
 func (r *Replica) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("replicas")
 	var failed error
@@ -139,6 +145,9 @@ func (r *Replica) Start(ctx context.Context) error {
 		err := r.write(ctx, log)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, ErrRestored) {
+			return r.endRestored(ctx, log, err)
 		}
 		if err != nil {
 			wait /= 5

@@ -8,7 +8,8 @@ const ConditionReadOnly ConditionType = "ReadOnly"
 // condition Ready, and a VMDiskImage in Imported.
 const (
 	// ReasonReadOnly (ReadOnly true, Ready false): the manager runs with the chart value
-	// readOnly. What is pending goes on when the value is set back.
+	// readOnly, or etcd was restored and no administrator has run kubectl sallyport resume.
+	// What is pending goes on afterwards.
 	ReasonReadOnly ConditionReason = "ReadOnly"
 )
 

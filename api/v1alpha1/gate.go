@@ -8,3 +8,7 @@ const (
 	AnnotationGateReason    = "sallyport.dev/gate-reason"
 	AnnotationGateOpenedBy  = "sallyport.dev/gate-opened-by"
 )
+
+// AnnotationRestored of the same object is when it was noticed that etcd was restored from a backup (RFC 3339). As long as it exists, Sallyport
+// sends nothing to runtimes. kubectl sallyport resume removes it.
+const AnnotationRestored = "sallyport.dev/restored"

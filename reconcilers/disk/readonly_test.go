@@ -13,10 +13,10 @@ import (
 // readOnly is a process that sends nothing to the runtime.
 func (w *world) readOnly() *process {
 	p := w.process("read-only")
-	rt := runtime.NewClient(w.machines.Client("read-only")).ReadOnly()
+	rt := runtime.NewClient(w.machines.Client("read-only")).Halted(runtime.ReadOnly)
 	p.disks.Runtimes = func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error) { return rt, nil }
 	p.vms.vms.Runtimes = func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
-	p.vms.vms.ReadOnly = true
+	p.vms.vms.Halt = runtime.ReadOnly
 	return p
 }
 

@@ -30,6 +30,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
@@ -58,8 +59,8 @@ type Reconciler struct {
 	SecretHosts []string
 	// Disabled is set if images are not imported, because the permissions are not granted.
 	Disabled bool
-	// ReadOnly is set if nothing may be imported or deleted for now.
-	ReadOnly bool
+	// Halt prevents imports and deletions.
+	Halt runtime.Halt
 }
 
 // SetupWithManager registers the reconciler.
@@ -128,16 +129,17 @@ func (r *Reconciler) pass(ctx context.Context, l *view) (gone bool, err error) {
 			return false, err
 		}
 	}
+	halt := r.Halt.Err()
 	switch {
 	case r.Disabled && deleted && l.Status.Attempt == nil:
 		return true, nil // nothing was created
 	case r.Disabled:
 		l.disabled()
 		return false, nil
-	case r.ReadOnly && deleted && l.Status.Attempt == nil:
+	case halt != nil && deleted && l.Status.Attempt == nil:
 		return true, nil
-	case r.ReadOnly:
-		l.readOnly()
+	case halt != nil:
+		l.idle(v1alpha1.ReasonReadOnly, runtime.Message(halt))
 		return false, nil
 	}
 	if err := l.observe(ctx, r.Live); err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
-	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 func (l *view) deadline() time.Duration { return limit(l.Spec.Import.Deadline, defaultDeadline) }
@@ -73,9 +72,6 @@ func (l *view) attemptEnded() bool {
 func (l *view) disabled() {
 	l.idle(v1alpha1.ReasonImportsDisabled, "this installation of Sallyport does not import images; an administrator can enable this with the chart value diskImages.enabled=true")
 }
-
-// readOnly reports that nothing is imported or deleted for now.
-func (l *view) readOnly() { l.idle(v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly)) }
 
 // idle reports why nothing is imported or deleted.
 func (l *view) idle(reason v1alpha1.ConditionReason, text string) {

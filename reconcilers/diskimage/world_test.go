@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/double/apiserver"
 	"sallyport.dev/sallyport/test/mortal"
 )
@@ -216,7 +217,10 @@ func (w *world) passBy(p *mortal.Process) (ctrl.Result, error) {
 			return nil
 		},
 	})
-	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, ReadOnly: w.readOnly, Metrics: w.metrics, SecretHosts: w.secretHosts}
+	r := &Reconciler{Client: cached, Live: c, Events: w.events, Now: func() time.Time { return w.now }, Disabled: w.disabled, Metrics: w.metrics, SecretHosts: w.secretHosts}
+	if w.readOnly {
+		r.Halt = runtime.ReadOnly
+	}
 	result, err := r.Reconcile(w.Context(), ctrl.Request{NamespacedName: imageKey})
 	if errors.Is(err, mortal.ErrDied) {
 		p.Begin()

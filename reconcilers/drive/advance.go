@@ -144,8 +144,8 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 	if send == nil {
 		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotMove})
 	}
-	if x.ReadOnly { // before anything is persisted
-		return x.handleSendError(ctx, runtime.ErrReadOnly)
+	if halt := x.Halt.Err(); halt != nil { // before anything is persisted
+		return x.handleSendError(ctx, halt)
 	}
 	if !alreadySent { // after a crash or a lost reply it is unknown whether it was sent; nothing is in flight, so it is safe to send again
 		if _, err := x.holder.Write(ctx, Progress{State: Sending, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())}); err != nil {

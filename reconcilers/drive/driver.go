@@ -57,9 +57,9 @@ type Driver struct {
 	AdmitsSize func(ctx context.Context, vm *v1alpha1.VirtualMachine) (reason v1alpha1.ConditionReason, message string, err error)
 	// Poll is the interval at which a busy runtime is observed. Default 2 s.
 	Poll time.Duration
-	// ReadOnly prevents claims other than for deletion, and the persisting of requests. The clients that Runtimes
-	// returns prevent the requests themselves, see [runtime.Client.ReadOnly].
-	ReadOnly bool
+	// Halt prevents claims other than for deletion, and the persisting of requests. The clients that Runtimes
+	// returns prevent the requests themselves, see [runtime.Client.Halted].
+	Halt runtime.Halt
 }
 
 // Options returns the options of a controller whose keys are machines. Namespaces are served in turn. Errors are

@@ -207,7 +207,7 @@ func (t *Turn) Troubled(doing string, err error) {
 		return
 	}
 	if runtime.IsReadOnly(err) {
-		return // until a manager starts without read-only mode
+		return // until a process starts for which there is no halt
 	}
 	t.Trouble(fmt.Errorf("%s: %w", doing, err))
 }

@@ -129,8 +129,8 @@ func (l *view) blocker(before []*v1alpha1.VirtualMachineOperation, admission Adm
 func (r *Reconciler) claimMachine(
 	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
-	if r.ReadOnly {
-		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(runtime.ErrReadOnly))
+	if halt := r.Halt.Err(); halt != nil {
+		return r.reportWaiting(ctx, l, o, v1alpha1.ReasonReadOnly, "%s", runtime.Message(halt))
 	}
 	if _, err := persist.Finalizer(ctx, r.Client, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
 		return false, err

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
@@ -55,14 +56,14 @@ func newFixture(t *testing.T, replicas int, policy v1alpha1.ScaleDownPolicy, cha
 func TestReadOnlyPool(t *testing.T) {
 	for _, replicas := range []int{1, 5} {
 		f := newFixture(t, 3, v1alpha1.ScaleDownNewestFirst)
-		f.ReadOnly = true
+		f.Halt = runtime.ReadOnly
 		f.scale(replicas)
 		status := f.settle()
 		if status.Replicas != 3 || len(status.Removing) > 0 {
 			t.Errorf("scaled to %d: %+v", replicas, status)
 		}
 		f.is(status, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonReadOnly, "read-only")
-		f.ReadOnly = false
+		f.Halt = nil
 		if status := f.settle(); int(status.Replicas) != replicas {
 			t.Errorf("after read-only: %+v, want %d members", status, replicas)
 		}

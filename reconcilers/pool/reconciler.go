@@ -27,6 +27,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
@@ -48,8 +49,8 @@ type Reconciler struct {
 	Now    func() time.Time
 	// Metrics registers the metrics of the pools; it may be nil.
 	Metrics prometheus.Registerer
-	// ReadOnly prevents the creation, change and deletion of members and disks.
-	ReadOnly bool
+	// Halt prevents the creation, change and deletion of members and disks.
+	Halt runtime.Halt
 }
 
 // SetupWithManager registers the reconciler.
@@ -89,9 +90,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil || l == nil {
 		return ctrl.Result{}, err
 	}
+	halt := r.Halt.Err()
 	switch {
-	case l.due() && r.ReadOnly:
-		l.readOnly = true
+	case l.due() && halt != nil:
+		l.halt = halt
 	case l.due():
 		live, unread := r.read(ctx, r.Live, request.NamespacedName, page)
 		switch {

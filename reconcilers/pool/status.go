@@ -95,8 +95,8 @@ func (l *view) needHelp() (text string) {
 func (l *view) progressing() metav1.Condition {
 	t := v1alpha1.ConditionProgressing
 	switch {
-	case l.readOnly:
-		return l.condition(t, false, v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly))
+	case l.halt != nil:
+		return l.condition(t, false, v1alpha1.ReasonReadOnly, runtime.Message(l.halt))
 	case l.decodeErr != nil:
 		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.decodeErr.Error())
 	case l.createErr != nil:
@@ -156,8 +156,8 @@ func blockedMessage(all []blocked) string {
 
 // ready returns condition Ready: true if nothing is left to do, and otherwise the condition that says what is.
 func (l *view) ready(conditions []metav1.Condition) metav1.Condition {
-	if l.readOnly {
-		return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonReadOnly, runtime.Message(runtime.ErrReadOnly))
+	if l.halt != nil {
+		return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonReadOnly, runtime.Message(l.halt))
 	}
 	for _, c := range conditions {
 		good := c.Status == metav1.ConditionTrue

@@ -10,7 +10,7 @@ import (
 type Client struct {
 	runtime      Runtime
 	interceptors []Interceptor
-	readOnly     bool
+	halt         Halt
 }
 
 // Call is one call of a runtime.
@@ -33,20 +33,20 @@ type Interceptor func(ctx context.Context, call *Call, next func(context.Context
 // them.
 func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	if inner, ok := rt.(*Client); ok {
-		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...), readOnly: inner.readOnly}
+		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...), halt: inner.halt}
 	}
 	return &Client{runtime: rt, interceptors: interceptors}
 }
 
-// ReadOnly returns a client of the same runtime that only observes and returns [ErrReadOnly] for other calls. Its
+// Halted returns a client of the same runtime that only observes while there is a halt, and returns its error for other calls. Its
 // interceptors see all calls.
-func (c *Client) ReadOnly() *Client {
-	only := *c
-	only.readOnly = true
-	return &only
+func (c *Client) Halted(by Halt) *Client {
+	halted := *c
+	halted.halt = by
+	return &halted
 }
 
-// observing are the calls that change nothing. A read-only client rejects all others.
+// observing are the calls that change nothing. A halt stops all others.
 var observing = []Verb{VerbObserve, VerbObserveDisk}
 
 // Can reports whether the runtime has an optional ability, an interface such as [Migrator].
@@ -75,8 +75,8 @@ func use[Ability any](ctx context.Context, c *Client, of *Call, call func(contex
 }
 
 func (c *Client) call(ctx context.Context, call *Call, make func(context.Context) error) error {
-	if c.readOnly && !slices.Contains(observing, call.Verb) {
-		make = func(context.Context) error { return ErrReadOnly }
+	if halt := c.halt.Err(); halt != nil && !slices.Contains(observing, call.Verb) {
+		make = func(context.Context) error { return halt }
 	}
 	for _, intercept := range slices.Backward(c.interceptors) {
 		next := make

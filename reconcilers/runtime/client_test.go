@@ -65,11 +65,11 @@ func TestInterceptors(t *testing.T) {
 	}
 }
 
-// A read-only client observes and sends nothing, whatever is made of it later.
-func TestReadOnlyClient(t *testing.T) {
+// A halted client observes and sends nothing, whatever is made of it later.
+func TestHaltedClient(t *testing.T) {
 	w := fake.New()
 	var seen []runtime.Verb
-	c := runtime.NewClient(runtime.NewClient(w.Client("a")).ReadOnly(), func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
+	c := runtime.NewClient(runtime.NewClient(w.Client("a")).Halted(runtime.ReadOnly), func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
 		seen = append(seen, call.Verb)
 		return next(ctx)
 	})

@@ -33,7 +33,7 @@ const (
 	KindTakingOver Kind = "TakingOver"
 	// KindInUse means that another machine uses a disk of the machine.
 	KindInUse Kind = "InUse"
-	// KindReadOnly means that nothing was sent because the manager is read-only.
+	// KindReadOnly means that nothing was sent because of a [Halt].
 	KindReadOnly Kind = "ReadOnly"
 )
 
@@ -197,10 +197,28 @@ func IsNotSupported(err error) bool { return kindOf(err) == KindNotSupported }
 // IsTakingOver reports whether nothing was sent because another process may still be sending.
 func IsTakingOver(err error) bool { return kindOf(err) == KindTakingOver }
 
-// ErrReadOnly is the error of every call that a read-only client rejects.
+// ErrReadOnly is the error of [ReadOnly].
 var ErrReadOnly = newError(KindReadOnly, nil, "Sallyport is read-only and sends nothing to runtimes, see the chart value readOnly")
 
-// IsReadOnly reports whether nothing was sent because the manager is read-only.
+// ErrRestored is the error of the [Halt] of a manager whose etcd was restored from a backup: objects are older than what is on the runtimes.
+var ErrRestored = newError(KindReadOnly, nil,
+	"etcd was restored, so Sallyport sends nothing to runtimes; an administrator allows it with 'kubectl sallyport resume'")
+
+// Halt returns why nothing is sent to runtimes for now, an error of [KindReadOnly], or nil. A nil Halt returns nil.
+type Halt func() error
+
+// ReadOnly is the [Halt] of a manager with the chart value readOnly.
+func ReadOnly() error { return ErrReadOnly }
+
+// Err returns the error of the halt.
+func (h Halt) Err() error {
+	if h == nil {
+		return nil
+	}
+	return h()
+}
+
+// IsReadOnly reports whether nothing was sent because of a [Halt].
 func IsReadOnly(err error) bool { return kindOf(err) == KindReadOnly }
 
 // NothingOfOurs reports whether nothing with the mark of a machine or disk can be observed, and that will not pass: what is there belongs

@@ -107,12 +107,14 @@ func (f *fixture) restart() {
 		},
 	})
 	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
+	var halt runtime.Halt
 	if f.readOnly {
-		rt = rt.ReadOnly()
+		halt = runtime.ReadOnly
 	}
+	rt = rt.Halted(halt)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	now := func() time.Time { return time.Now().Add(f.offset) }
-	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now, ReadOnly: f.readOnly}
+	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now, Halt: halt}
 	f.ops = &operation.Reconciler{Driver: driver, Arbiter: f.arbiter, Events: &f.events}
 	f.vms = &Reconciler{Driver: driver, Events: &f.events}
 }

@@ -269,7 +269,7 @@ func (r *Reconciler) creation(ctx context.Context, l *view) (func(context.Contex
 // recordProvisioning persists, before the runtime is first asked, that something of the machine may exist there, and confirms that the
 // machine is unchanged. It reports whether everything must be read again.
 func (r *Reconciler) recordProvisioning(ctx context.Context, l *view) (bool, error) {
-	if !l.VM.MayExist() && !r.ReadOnly {
+	if !l.VM.MayExist() && r.Halt.Err() == nil {
 		l.VM.Status.ProvisioningSince = new(l.now())
 		if l.VM.Status.ActiveOperation == nil {
 			l.VM.Status.Phase = v1alpha1.VirtualMachineProvisioning

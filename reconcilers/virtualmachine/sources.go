@@ -79,8 +79,8 @@ func (r *Reconciler) claimForSource(ctx context.Context, l *view) (bool, error) 
 		if intent == nil || drive.Reached(*intent, l.seen) {
 			continue
 		}
-		if r.ReadOnly { // a claim would change the power intent
-			l.waitMessage = runtime.Message(runtime.ErrReadOnly)
+		if halt := r.Halt.Err(); halt != nil { // a claim would change the power intent
+			l.waitMessage = runtime.Message(halt)
 			return false, nil
 		}
 		if claim.Moves(intent.Type) && !drive.CanMove(l.Runtime()) {

@@ -70,8 +70,8 @@ func (r *Reconciler) save(ctx context.Context, l *view) (bool, error) {
 	l.setPlacementSettled()
 	l.setRestartRequired()
 	l.setDisksAttached()
-	if r.ReadOnly {
-		l.setCondition(v1alpha1.ConditionReadOnly.Condition(metav1.ConditionTrue, v1alpha1.ReasonReadOnly, l.VM.Generation, runtime.Message(runtime.ErrReadOnly)))
+	if halt := r.Halt.Err(); halt != nil {
+		l.setCondition(v1alpha1.ConditionReadOnly.Condition(metav1.ConditionTrue, v1alpha1.ReasonReadOnly, l.VM.Generation, runtime.Message(halt)))
 	} else {
 		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(v1alpha1.ConditionReadOnly))
 	}

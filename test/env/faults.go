@@ -27,7 +27,7 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context) (*rest.Config, error) 
 		return nil, fmt.Errorf("port of another API server: %w", err)
 	}
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
-	args, err := cp.apiServerArgs()
+	args, err := cp.argsOf(APIServer)
 	if err = errors.Join(err, free.Close()); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context) (*rest.Config, error) 
 
 // RestartAPIServer kills the first API server, and starts it again some time later. It returns when it is ready.
 func (cp *ControlPlane) RestartAPIServer(ctx context.Context, away time.Duration) error {
-	args, err := cp.apiServerArgs()
+	args, err := cp.argsOf(APIServer)
 	if err != nil {
 		return err
 	}
@@ -67,29 +67,64 @@ func (cp *ControlPlane) Pause(component string) (resume func() error, err error)
 	return func() error { return processes[0].Signal(resumeSignal) }, processes[0].Signal(pauseSignal)
 }
 
-// apiServerArgs returns the arguments of the API server that runs.
-func (cp *ControlPlane) apiServerArgs() ([]string, error) {
-	processes := cp.dir.processes(APIServer)
+// BackUpEtcd copies the data of etcd into a new folder, as a snapshot of its disk does.
+func (cp *ControlPlane) BackUpEtcd(folder string) error {
+	resume, err := cp.Pause(Etcd)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.CopyFS(folder, os.DirFS(cp.dir.path(Etcd))), resume()); err != nil {
+		return fmt.Errorf("backing up etcd: %w", err)
+	}
+	return nil
+}
+
+// RestoreEtcd kills etcd and the first API server, and starts them with the data of a backup. It returns when the API server is ready.
+func (cp *ControlPlane) RestoreEtcd(ctx context.Context, backup string) error {
+	etcd, errEtcd := cp.argsOf(Etcd)
+	server, errServer := cp.argsOf(APIServer)
+	if err := errors.Join(errEtcd, errServer); err != nil {
+		return err
+	}
+	data := cp.dir.path(Etcd)
+	if err := errors.Join(cp.dir.kill(APIServer), cp.dir.kill(Etcd), os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup))); err != nil {
+		return fmt.Errorf("restoring etcd: %w", err)
+	}
+	if err := cp.runDaemon(Etcd, Etcd, cp.Assets.Etcd, etcd); err != nil {
+		return err
+	}
+	return cp.runAPIServer(ctx, APIServer, server, cp.Config)
+}
+
+// argsOf returns the arguments of a component that runs.
+func (cp *ControlPlane) argsOf(component string) ([]string, error) {
+	processes := cp.dir.processes(component)
 	if len(processes) != 1 {
-		return nil, fmt.Errorf("%d processes of %s run", len(processes), APIServer)
+		return nil, fmt.Errorf("%d processes of %s run", len(processes), component)
 	}
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", processes[0].Pid))
 	if err != nil {
-		return nil, fmt.Errorf("arguments of the API server: %w", err)
+		return nil, fmt.Errorf("arguments of %s: %w", component, err)
 	}
 	args := strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00")[1:]
 	return slices.Clip(args), nil
 }
 
-// runAPIServer starts an API server and waits until it is ready.
-func (cp *ControlPlane) runAPIServer(ctx context.Context, name string, args []string, config *rest.Config) error {
-	launcher, err := cp.dir.launcher(name, cp.Assets.APIServer)
+// runDaemon starts a component under a name.
+func (cp *ControlPlane) runDaemon(component, name, program string, args []string) error {
+	launcher, err := cp.dir.launcher(name, program)
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(launcher, args...)
-	cmd.Stdout, cmd.Stderr = cp.logs[APIServer], cp.logs[APIServer]
-	if _, err := StartDaemon(cmd); err != nil {
+	cmd.Stdout, cmd.Stderr = cp.logs[component], cp.logs[component]
+	_, err = StartDaemon(cmd)
+	return err
+}
+
+// runAPIServer starts an API server and waits until it is ready.
+func (cp *ControlPlane) runAPIServer(ctx context.Context, name string, args []string, config *rest.Config) error {
+	if err := cp.runDaemon(APIServer, name, cp.Assets.APIServer, args); err != nil {
 		return err
 	}
 	clientset, err := kubernetes.NewForConfig(config)

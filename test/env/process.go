@@ -195,6 +195,11 @@ func (d *Daemon) Ended() <-chan struct{} { return d.ended }
 // Err says how the process ended; to be asked after Ended.
 func (d *Daemon) Err() error { return d.err }
 
+// Pause stops the process, until resume is called.
+func (d *Daemon) Pause() (resume func() error, err error) {
+	return func() error { return d.process.Signal(resumeSignal) }, d.process.Signal(pauseSignal)
+}
+
 // Kill ends the process without asking it, and returns when it is gone.
 func (d *Daemon) Kill() error {
 	if err := d.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

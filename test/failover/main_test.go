@@ -97,11 +97,21 @@ func start(ctx context.Context, dir string) error {
 	if err := stack.pair.awaitReady(ctx); err != nil {
 		return err
 	}
-	service := net.JoinHostPort(sallyport.Address, strconv.Itoa(install.Port))
-	if stack.balancer, err = install.NewBalancer(service, stack.pair.backends()...); err != nil {
+	if err := balance(); err != nil {
 		return err
 	}
 	return sallyport.AwaitJudgement(ctx)
+}
+
+// balance has the Service lead to all replicas.
+func balance() (err error) {
+	if stack.balancer != nil {
+		err = stack.balancer.Close()
+	}
+	if err == nil {
+		stack.balancer, err = install.NewBalancer(net.JoinHostPort(stack.pair.sallyport.Address, strconv.Itoa(install.Port)), stack.pair.backends()...)
+	}
+	return err
 }
 
 // stop ends what was started.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -51,6 +52,38 @@ func (p *pair) revive() error {
 		}
 	}
 	return nil
+}
+
+// add adds a replica, until the test ends.
+func (p *pair) add(t *testing.T, name string, ports install.Ports) {
+	t.Helper()
+	p.replicas = append(p.replicas, &replica{name: name, ports: ports})
+	t.Cleanup(func() {
+		last := len(p.replicas) - 1
+		_ = p.end(name, (*install.Manager).Kill)
+		p.replicas = p.replicas[:last]
+		if err := balance(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(p.revive(), p.awaitReady(t.Context()), balance()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pause stops all replicas, until resume is called.
+func (p *pair) pause() (resume func() error, err error) {
+	var all []func() error
+	for _, r := range p.replicas {
+		one, paused := r.manager.Pause()
+		all, err = append(all, one), errors.Join(err, paused)
+	}
+	return func() (err error) {
+		for _, one := range all {
+			err = errors.Join(err, one())
+		}
+		return err
+	}, err
 }
 
 func (r *replica) runs() bool {

@@ -69,7 +69,7 @@ func beReplica() error {
 	if err != nil {
 		return err
 	}
-	served, err := o.newServing(config, o.Namespace)
+	served, err := o.newServing(config, o.Namespace, nil)
 	if err != nil {
 		return err
 	}

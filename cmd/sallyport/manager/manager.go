@@ -82,7 +82,10 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		return err
 	}
 	defer stopTraces()
-	served, err := o.newServing(config, namespace)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	restored := &restored{configuration: o.policiesConfiguration(), again: end}
+	served, err := o.newServing(config, namespace, restored.record)
 	if err != nil {
 		return err
 	}
@@ -95,6 +98,9 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	mgr, limits, err := o.newManager(config, namespace, locks, served.server, left)
 	if err != nil {
 		return fmt.Errorf("setting up the manager: %w", err)
+	}
+	if err := restored.begin(ctx, mgr); err != nil {
+		return err
 	}
 	if err := served.add(mgr); err != nil {
 		return err
@@ -116,7 +122,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	gate := decision.NewGate(nil, store, recorder, time.Now)
 	webhookserver.Register(gate, ctrlmetrics.Registry, traced(mgr.GetWebhookServer().Register), mgr.GetLogger().WithName("webhooks"))
-	if err := addOpening(mgr, gate, ctrlmetrics.Registry); err != nil {
+	if err := addOpening(mgr, gate, restored, ctrlmetrics.Registry); err != nil {
 		return err
 	}
 	if err := o.addPolicies(mgr, gate, store, reads, namespace, served.replica); err != nil {
@@ -131,7 +137,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		defer all.close()
 		runtimes = all.runtimes()
 	}
-	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), changed, locks); err != nil {
+	halt := restored.halt
+	if o.ReadOnly {
+		halt = machineruntime.ReadOnly
+	}
+	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry).halted(halt), changed, locks, halt); err != nil {
 		return err
 	}
 	if err := addGauges(mgr, ctrlmetrics.Registry); err != nil {

@@ -19,10 +19,11 @@ import (
 	"sallyport.dev/sallyport/webhooks/decision"
 )
 
-// opening follows in every replica whether the gate is open. If the API server is away, the last opening counts until it ends.
+// opening follows in every replica whether the gate is open, and whether etcd was restored. If the API server is away, the last opening counts until it ends.
 type opening struct {
-	cached client.Reader
-	is     atomic.Pointer[registration.Opening]
+	cached   client.Reader
+	is       atomic.Pointer[registration.Opening]
+	restored *restored
 }
 
 // cachedOpening restricts the cache to the one configuration that says whether the gate is open.
@@ -30,12 +31,14 @@ func (o *Options) cachedOpening() cache.ByObject {
 	return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", o.policiesConfiguration())}
 }
 
-// addOpening makes the gate follow the annotations of the configuration, and adds the metric.
-func addOpening(mgr ctrl.Manager, gate *decision.Gate, registry prometheus.Registerer) error {
-	o := &opening{cached: mgr.GetClient()}
+// addOpening makes the gate follow the annotations of the configuration, and adds the metrics.
+func addOpening(mgr ctrl.Manager, gate *decision.Gate, restored *restored, registry prometheus.Registerer) error {
+	o := &opening{cached: mgr.GetClient(), restored: restored}
 	gate.OpenBy(o.at)
-	if err := registry.Register(o.metric(time.Now)); err != nil {
-		return fmt.Errorf("registering the metric of the gate: %w", err)
+	for _, metric := range []prometheus.Collector{o.metric(time.Now), restored.metric()} {
+		if err := registry.Register(metric); err != nil {
+			return fmt.Errorf("registering the metrics of the gate: %w", err)
+		}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("gate").For(&admissionregistrationv1.ValidatingWebhookConfiguration{}).
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).Complete(o)
@@ -66,6 +69,7 @@ func (o *opening) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	if is, there := registration.OpeningOf(configuration); there {
 		o.is.Store(&is)
 	}
+	o.restored.follow(configuration)
 	return ctrl.Result{}, nil
 }
 

@@ -87,16 +87,16 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 	})
 }
 
-// readOnly makes the runtimes only observe.
-func (r Runtimes) readOnly() Runtimes {
-	all := r.wrapped(func(rt *runtime.Client, _ string) *runtime.Client { return rt.ReadOnly() })
+// halted makes the runtimes only observe while there is a halt.
+func (r Runtimes) halted(by runtime.Halt) Runtimes {
+	all := r.wrapped(func(rt *runtime.Client, _ string) *runtime.Client { return rt.Halted(by) })
 	if r.Template != nil {
 		all.Template = func(ctx context.Context, t *v1alpha1.VSphereTemplate) (template.Store, error) {
 			store, err := r.Template(ctx, t)
-			if err != nil {
-				return nil, err
+			if halt := by.Err(); err == nil && halt != nil {
+				store = template.Halted(store, halt)
 			}
-			return template.ReadOnly(store), nil
+			return store, err
 		}
 	}
 	return all
@@ -139,7 +139,7 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
+func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes, halt runtime.Halt) error {
 	if runtimes.Template == nil || !o.Templates {
 		return nil
 	}
@@ -148,8 +148,8 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: runtimes.Template, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Metrics: template.NewMetrics(ctrlmetrics.Registry),
 		Fetch: func(ctx context.Context, d template.Domain) (template.Archive, error) {
-			if o.ReadOnly { // nothing is downloaded for an import that does not begin
-				return nil, runtime.ErrReadOnly
+			if err := halt.Err(); err != nil { // nothing is downloaded for an import that does not begin
+				return nil, err
 			}
 			var item template.LibraryItem
 			if d.Spec.Source.LibraryItem != nil && runtimes.LibraryItem != nil {
@@ -173,17 +173,14 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 
 // addReconcilers adds the reconcilers of operations, machines, disks, images, templates and pools to the manager. Operations and machines share
 // a driver and its locks.
-func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes Runtimes, changed changes, locks *claim.Locks) error {
+func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes Runtimes, changed changes, locks *claim.Locks, halt runtime.Halt) error {
 	events := mgr.GetEventRecorder(eventSource)
-	if o.ReadOnly {
-		runtimes = runtimes.readOnly()
-	}
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
 		AdmitsSize: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
 			return denialOf(gate.AdmitsSize(ctx, vm))
 		},
-		ReadOnly: o.ReadOnly,
+		Halt: halt,
 		Moved:    hibernation.NewRecorder(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
@@ -211,20 +208,20 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
 	}
 	images := &diskimage.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages, ReadOnly: o.ReadOnly,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Disabled: !o.DiskImages, Halt: halt,
 		Metrics: diskimage.NewMetrics(ctrlmetrics.Registry), SecretHosts: o.DiskImageSecretHosts,
 	}
 	if err := images.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VMDiskImage reconciler: %w", err)
 	}
-	if err := o.addTemplates(mgr, events, runtimes); err != nil {
+	if err := o.addTemplates(mgr, events, runtimes, halt); err != nil {
 		return err
 	}
 	if !o.Pools {
 		return nil
 	}
 	pools := &pool.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry, ReadOnly: o.ReadOnly,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry, Halt: halt,
 	}
 	if err := pools.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachinePool reconciler: %w", err)

@@ -31,14 +31,14 @@ type serving struct {
 	certificates *certs.Certificates
 }
 
-func (o *Options) newServing(config *rest.Config, namespace string) (*serving, error) {
+func (o *Options) newServing(config *rest.Config, namespace string, restored func(context.Context) error) (*serving, error) {
 	name, err := o.replicaName()
 	if err != nil {
 		return nil, err
 	}
 	s := &serving{ending: newEnding(o.ShutdownDelay)}
 	if s.replica, err = replicas.New(config, replicas.Options{
-		Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID), Version: version.Get().GitVersion,
+		Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID), Version: version.Get().GitVersion, Restored: restored,
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the replica (--replica-name): %w", err)
 	}

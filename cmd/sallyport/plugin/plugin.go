@@ -23,6 +23,7 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/operate"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/policies"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/release"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin/resume"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/why"
 )
 
@@ -91,7 +92,7 @@ func rootCommand(p *cli.Plugin) *cobra.Command {
 	root.PersistentFlags().VisitAll(showCommon)
 	root.AddCommand(operate.Commands(p)...)
 	root.AddCommand(policies.Commands(p)...)
-	root.AddCommand(why.Command(p), explain.Command(p), release.Command(p), versionCommand(p))
+	root.AddCommand(why.Command(p), explain.Command(p), resume.Command(p), release.Command(p), versionCommand(p))
 	return root
 }
 

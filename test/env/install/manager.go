@@ -142,6 +142,9 @@ func (m *Manager) Ended() <-chan struct{} { return m.process.Ended() }
 // Stop asks it to end and returns when it has.
 func (m *Manager) Stop() error { return m.process.Stop(patience) }
 
+// Pause stops it, until resume is called.
+func (m *Manager) Pause() (resume func() error, err error) { return m.process.Pause() }
+
 // Kill ends it without asking it.
 func (m *Manager) Kill() error { return m.process.Kill() }
 

@@ -7,11 +7,11 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// A read-only store shows what there is, and changes nothing.
-func TestReadOnlyStore(t *testing.T) {
+// A halted store shows what there is, and changes nothing.
+func TestHaltedStore(t *testing.T) {
 	f := newFolders()
 	f.add(folder, "", Item{Name: name})
-	s := ReadOnly(store{f, func(do func() error) error { return do() }})
+	s := Halted(store{f, func(do func() error) error { return do() }}, runtime.ErrReadOnly)
 	d := Domain{Owner: "owner", Domain: &v1alpha1.VSphereFailureDomain{Name: "a", Folder: folder}}
 	if v, err := s.Look(t.Context(), d); err != nil || !v.Others[name] {
 		t.Errorf("got %+v, %v", v, err)
