@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +25,8 @@ func (l *view) orphaned(o client.Object) bool {
 		metav1.GetControllerOfNoCopy(o) == nil && o.GetDeletionTimestamp().IsZero()
 }
 
-// adoptMembers adopts up to count orphaned VirtualMachines, lowest numbers first, and returns how many.
+// adoptMembers adopts up to count orphaned VirtualMachines, lowest numbers first, and returns how many there are. A member that policies keep
+// from being adopted does not keep the others from it, and is the error.
 func (r *Reconciler) adoptMembers(ctx context.Context, l *view, count int) (did int, err error) {
 	var list v1alpha1.VirtualMachineList
 	err = r.Live.List(ctx, &list, client.InNamespace(l.pool.Namespace), client.MatchingLabels{v1alpha1.LabelPool: l.pool.Name})
@@ -40,7 +42,19 @@ func (r *Reconciler) adoptMembers(ctx context.Context, l *view, count int) (did 
 	}
 	sortBySlot(members)
 	members = members[:min(len(members), count)]
-	return len(members), inBatches(ctx, len(members), func(ctx context.Context, i int) error { return r.adopt(ctx, l, members[i].VirtualMachine) })
+	var denied atomic.Pointer[error]
+	err = inBatches(ctx, len(members), func(ctx context.Context, i int) error {
+		err := r.adopt(ctx, l, members[i].VirtualMachine)
+		if apierrors.IsForbidden(err) {
+			denied.Store(&err)
+			return nil
+		}
+		return err
+	})
+	if first := denied.Load(); err == nil && first != nil {
+		err = *first
+	}
+	return len(members), err
 }
 
 // adopt makes the pool the controller of an object that is unchanged since it was read.

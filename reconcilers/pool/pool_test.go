@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // fixture is a pool whose members all run, and one process that knows everything.

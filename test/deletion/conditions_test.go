@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -37,6 +39,24 @@ import (
 
 const protected, cascade = "deletion-protected", "deletion-cascade"
 
+// matchers are the entries of a policy. The API server asks it if one matches.
+type matchers []struct {
+	groups []string
+	matchconditions.Matcher
+}
+
+func (m matchers) Match(ctx context.Context, a *admission.VersionedAttributes, params runtime.Object, by authorizer.UnconditionalAuthorizer) (last matchconditions.MatchResult) {
+	for _, e := range m {
+		if !slices.Contains(e.groups, "*") && !slices.Contains(e.groups, a.GetResource().Group) {
+			continue
+		}
+		if last = e.Matcher.Match(ctx, a, params, by); last.Matches || last.Error != nil {
+			return last
+		}
+	}
+	return last
+}
+
 // conditions are those by which the API server asks a policy, in its own code.
 func conditions(t *testing.T, policy string) matchconditions.Matcher {
 	t.Helper()
@@ -46,10 +66,22 @@ func conditions(t *testing.T, policy string) matchconditions.Matcher {
 	}
 	r := &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: server.ValidatePolicyPath, MutatePath: server.MutatePolicyPath}
 	_, all, never := r.Preview(mutating, validating, []registration.Policy{asked.About(shipped.Set(t).Policy(policy))})
-	if len(never[policy]) > 0 || len(all.Webhooks) != 1 {
+	if len(never[policy]) > 0 || len(all.Webhooks) == 0 {
 		t.Fatalf("%d entries are registered, and never registered is %q", len(all.Webhooks), never[policy])
 	}
-	w := all.Webhooks[0]
+	found := make(matchers, len(all.Webhooks))
+	for i := range all.Webhooks {
+		w := &all.Webhooks[i]
+		found[i].Matcher = matcher(t, policy, w)
+		for _, rule := range w.Rules {
+			found[i].groups = append(found[i].groups, rule.APIGroups...)
+		}
+	}
+	return found
+}
+
+func matcher(t *testing.T, policy string, w *admissionregistrationv1.ValidatingWebhook) matchconditions.Matcher {
+	t.Helper()
 	if *w.FailurePolicy != admissionregistrationv1.Fail {
 		t.Errorf("what it cannot be asked about is not refused but %s", *w.FailurePolicy)
 	}
@@ -155,6 +187,7 @@ func TestWhatProtectionIsAskedAbout(t *testing.T) {
 		"an update without an old object":   {request{operation: admission.Update, object: labelled(off)}, true},
 		"a Lease":                           {request{operation: admission.Delete, resource: schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, old: labelled(on)}, false},
 		"a Node":                            {request{operation: admission.Delete, resource: schema.GroupResource{Resource: "nodes"}, old: labelled(on)}, true},
+		"a VirtualMachine":                  {request{operation: admission.Delete, resource: schema.GroupResource{Group: "sallyport.dev", Resource: "virtualmachines"}, old: labelled(on)}, true},
 		"a RegoPolicy":                      {request{operation: admission.Delete, resource: schema.GroupResource{Group: "sallyport.dev", Resource: "regopolicies"}, old: labelled(on)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -372,6 +405,40 @@ func TestCascadeKnowsOurDefinitions(t *testing.T) {
 			t.Errorf("%s: it asks for %q, want %s", d.Name, asked.kind, d.Spec.Names.Kind)
 		}
 	}
+}
+
+// A protected object of every kind of ours keeps its namespace.
+func TestCascadeReadsOurKinds(t *testing.T) {
+	document, err := engine.ValueOf(&admissionv1.AdmissionRequest{
+		Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Namespace"},
+		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+		Operation: admissionv1.Delete, Name: "shop", UserInfo: authenticationv1.UserInfo{Username: "alice"},
+		OldObject: runtime.RawExtension{Raw: []byte(`{"metadata": {"name": "shop"}}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range v1alpha1.Kinds {
+		if kind.Cluster {
+			continue
+		}
+		d, err := shipped.Set(t).Policy(cascade).Decide(t.Context(), engine.Input{Request: document, Now: time.Now()}, holding(kind.Name))
+		if err != nil || len(d.Denials) != 1 || d.Denials[0].Reason != "NamespaceHoldsProtected" {
+			t.Errorf("%s: %v, %v", kind.Name, d.Denials, err)
+		}
+	}
+}
+
+// holding is the kind of which a namespace has a protected object, and nothing else.
+type holding string
+
+func (h holding) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	found := []any{}
+	if q.Kind == string(h) && len(q.Labels) > 0 {
+		found = append(found, map[string]any{"metadata": map[string]any{"name": "a", "namespace": "shop"}})
+	}
+	v, err := engine.ValueOf(found)
+	return engine.Answer{Value: v, Live: true}, err
 }
 
 // listing answers one question, with an empty list.

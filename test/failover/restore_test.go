@@ -83,7 +83,9 @@ func (r restoring) round() {
 	r.phase(v1alpha1.VirtualMachineRunning)
 }
 
-func (r restoring) meta() metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: r.vm} }
+func (r restoring) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "default", Name: r.vm}
+}
 
 func (r restoring) machine() *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{ObjectMeta: r.meta(), Spec: v1alpha1.VirtualMachineSpec{

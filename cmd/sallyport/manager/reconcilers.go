@@ -180,8 +180,8 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes
 		AdmitsSize: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
 			return denialOf(gate.AdmitsSize(ctx, vm))
 		},
-		Halt: halt,
-		Moved:    hibernation.NewRecorder(events, ctrlmetrics.Registry).Moved,
+		Halt:  halt,
+		Moved: hibernation.NewRecorder(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),

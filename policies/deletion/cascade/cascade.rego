@@ -46,6 +46,14 @@ facts["claims"] := _protected("v1", "PersistentVolumeClaim")
 facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
 
 # METADATA
+# title: Protected VirtualMachineOperations in the namespace
+facts["operations"] := _protected("sallyport.dev/v1alpha1", "VirtualMachineOperation")
+
+# METADATA
+# title: Protected VirtualMachinePools in the namespace
+facts["pools"] := _protected("sallyport.dev/v1alpha1", "VirtualMachinePool")
+
+# METADATA
 # title: Protected VirtualDisks in the namespace
 facts["disks"] := _protected("sallyport.dev/v1alpha1", "VirtualDisk")
 
@@ -192,6 +200,8 @@ _kept := [
 	{"resource": "services", "objects": input.facts.services},
 	{"resource": "persistentvolumeclaims", "objects": input.facts.claims},
 	{"resource": "virtualmachines.sallyport.dev", "objects": input.facts.machines},
+	{"resource": "virtualmachineoperations.sallyport.dev", "objects": input.facts.operations},
+	{"resource": "virtualmachinepools.sallyport.dev", "objects": input.facts.pools},
 	{"resource": "virtualdisks.sallyport.dev", "objects": input.facts.disks},
 	{"resource": "vmdiskimages.sallyport.dev", "objects": input.facts.images},
 	{"resource": "vspheretemplates.sallyport.dev", "objects": input.facts.templates},

@@ -45,6 +45,8 @@ _kinds := {
 	"services": ["v1", "Service"],
 	"claims": ["v1", "PersistentVolumeClaim"],
 	"machines": ["sallyport.dev/v1alpha1", "VirtualMachine"],
+	"operations": ["sallyport.dev/v1alpha1", "VirtualMachineOperation"],
+	"pools": ["sallyport.dev/v1alpha1", "VirtualMachinePool"],
 	"disks": ["sallyport.dev/v1alpha1", "VirtualDisk"],
 	"images": ["sallyport.dev/v1alpha1", "VMDiskImage"],
 	"templates": ["sallyport.dev/v1alpha1", "VSphereTemplate"],

@@ -2,12 +2,13 @@
 # title: Deletion of objects with the label sallyport.dev/deletion-protection
 # description: >-
 #   Denies the deletion of an object of any kind with the label sallyport.dev/deletion-protection: enabled. It also denies removing
-#   the label, and adding an owner with which the object would be deleted. Users who hold the verb override on the policy can
+#   the label, and adding an owner with which the object would be deleted, also by a controller that adopts the object. Users who hold the verb override on the policy can
 #   override it once, with a reason. The policy allows requests for objects that are already being deleted, deletions by the
 #   garbage collector and by the namespace controller, and everything that data.parameters.exempt allows.
 package sallyport.deletion.protected
 
 import data.sallyport.lib.override
+import data.sallyport.lib.shell
 
 # METADATA
 # title: The namespace of the object
@@ -22,7 +23,30 @@ facts["namespace"] := {
 
 facts["namespace"] := null if not _emptied
 
-valid_input if _known_objects
+# METADATA
+# title: The owner that would be added, if it is a pool or a machine of Sallyport
+# description: If it is protected, too, the object is not deleted together with it.
+facts["owner"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": _new_owner.kind,
+	"namespace": input.request.namespace,
+	"name": _new_owner.name,
+} if {
+	_protected_before
+	_new_owner
+}
+
+facts["owner"] := null if not _asks_for_owner
+
+_asks_for_owner if {
+	_protected_before
+	_new_owner
+}
+
+valid_input if {
+	_known_objects
+	_known_owner
+}
 
 # METADATA
 # title: The object is protected from deletion
@@ -61,22 +85,26 @@ deny contains {
 
 # METADATA
 # title: The request would add an owner
-# description: The garbage collector deletes an object together with its owners, and also if an owner does not exist.
+# description: >-
+#   The garbage collector deletes an object together with its owners, and also if an owner does not exist. An exempt controller may replace
+#   owners, and not adopt an object that has none: it would then delete it as one of its own. A VirtualMachinePool or VirtualMachine that is
+#   protected itself may become the owner.
 # custom:
 #   reason: OwnerAdded
 #   remedyInMessage: >-
-#     Keep metadata.ownerReferences, or run the command in the message and then add the owner. It requires the verb override on the
-#     RegoPolicy.
+#     Keep metadata.ownerReferences, protect the VirtualMachinePool or VirtualMachine that becomes the owner, or run the command in the
+#     message and then add the owner. It requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "OwnerAdded",
 	"message": $"{_object}: adding owner {_owners} is not allowed",
 	"cause": $"the object is protected from deletion (label {_label}=enabled) and would be deleted together with that owner",
-	"remedy": $"{_way_out}",
+	"remedy": $"{_protect_owner}{_way_out}",
 	"details": object.union(_details, {"field": "metadata.ownerReferences"}),
 } if {
 	_protected_before
 	count(_added) > 0
-	not _exempt
+	not _replaces_owner
+	not _owner_is_protected
 }
 
 # METADATA
@@ -162,6 +190,42 @@ _owners_of(of) := owners if {
 
 _owners_of(of) := [] if object.get(of.metadata, "ownerReferences", null) == null
 
+# An exempt controller replaces owners of what was its own.
+_replaces_owner if {
+	_exempt
+	count(_owners_before) > 0
+}
+
+# The only new owner, if it is of a kind whose label can be read.
+_new_owner := owner if {
+	count(_added) == 1
+	some owner in _added
+	_group(split(owner.apiVersion, "/")) == "sallyport.dev"
+	owner.kind in {"VirtualMachinePool", "VirtualMachine"}
+}
+
+_owner_is_protected if {
+	input.facts.owner != null
+	input.facts.owner.metadata.uid == _new_owner.uid
+	object.get(input.facts.owner.metadata, "deletionTimestamp", null) == null
+	_value(input.facts.owner) == "enabled"
+}
+
+_known_owner if {
+	_asks_for_owner
+	input.facts.owner == null
+}
+
+_known_owner if {
+	_asks_for_owner
+	input.facts.owner.metadata.uid != ""
+}
+
+_known_owner if {
+	not _asks_for_owner
+	input.facts.owner == null
+}
+
 _identity(owner) := [_group(split(owner.apiVersion, "/")), owner.kind, owner.name, owner.uid]
 
 _group(parts) := parts[0] if count(parts) == 2
@@ -229,6 +293,15 @@ _change := "be removed" if _new_value == null
 _change := $"change from enabled to \"{_new_value}\"" if _new_value != null
 
 _owners := concat(", ", [$"{owner.kind} {owner.name}" | some owner in _added])
+
+_protect_owner := concat("", [
+	$"to protect that owner, too: kubectl label {shell.word(_short[_new_owner.kind])} {shell.word(_new_owner.name)} ",
+	$"-n {shell.word(_request.namespace)} {_label}=enabled; ",
+]) if _new_owner
+
+_protect_owner := "" if not _new_owner
+
+_short := {"VirtualMachinePool": "svmpool", "VirtualMachine": "svm"}
 
 _way_out := $"to override this policy once: {override.command("deletion-protected", _request, _stored)}"
 

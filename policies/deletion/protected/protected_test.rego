@@ -74,7 +74,7 @@ _verdict := "allow" if {
 	count(policy.deny) == 0
 }
 
-_asked(request) := {"request": request, "facts": {"namespace": null}}
+_asked(request) := {"request": request, "facts": {"namespace": null, "owner": null}}
 
 _creations := {
 	"with the label": {"object": _enabled, "verdict": "allow"},
@@ -176,7 +176,11 @@ test_change_by_who_may_delete[note] if {
 		"a namespace controller": {"request": _by(_nc, _update(_enabled, _plain)), "verdict": "ProtectionRemoved"},
 		"the garbage collector, an owner": {"request": _by(_gc, _update(_enabled, _owned([_owner]))), "verdict": "OwnerAdded"},
 		"who is exempt": {"request": _by("deployer", _update(_enabled, _plain)), "verdict": "allow"},
-		"who is exempt, an owner": {"request": _by("deployer", _update(_enabled, _owned([_owner]))), "verdict": "allow"},
+		"who is exempt and adopts": {"request": _by("deployer", _update(_enabled, _owned([_owner]))), "verdict": "OwnerAdded"},
+		"who is exempt, another owner": {
+			"request": _by("deployer", _update(_owned([_owner]), _owned([object.union(_owner, {"uid": "u-8"})]))),
+			"verdict": "allow",
+		},
 		"who is exempt elsewhere": {"request": _by("podgc", _update(_enabled, _plain)), "verdict": "ProtectionRemoved"},
 		"who is exempt, a value that is none": {"request": _by("deployer", _update(_plain, _marked("true"))), "verdict": "UnknownProtection"},
 	}
@@ -237,7 +241,7 @@ test_the_end_of_a_namespace[note] if {
 		"that is gone": {"namespace": null, "verdict": "allow"},
 		"that is not": {"namespace": _namespace({}), "verdict": "DeletionProtected"},
 	}
-	facts := {"namespace": tc.namespace}
+	facts := {"namespace": tc.namespace, "owner": null}
 	_verdict == tc.verdict with input as {"request": _by(_nc, _delete(_enabled)), "facts": facts}
 		with data.parameters as _parameters
 }
@@ -247,12 +251,12 @@ test_the_namespace_controller_elsewhere[note] if {
 		"what is in no namespace": _by(_nc, _cluster_scoped(_delete(_enabled))),
 		"a namespace itself": _by(_nc, _of("", "namespaces", "Namespace", _delete(_enabled))),
 	}
-	policy.facts == {"namespace": null} with input.request as request with data.parameters as _parameters
+	policy.facts == {"namespace": null, "owner": null} with input.request as request with data.parameters as _parameters
 	_verdict == "DeletionProtected" with input as _asked(request) with data.parameters as _parameters
 }
 
 test_facts_ask_for_the_namespace_that_is_emptied if {
-	policy.facts == {"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"}}
+	policy.facts == {"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"}, "owner": null}
 		with input.request as _by(_nc, _delete(_enabled))
 		with data.parameters as _parameters
 }
@@ -265,7 +269,7 @@ test_facts_ask_for_nothing_else[note] if {
 		{"the namespace controller and what is not protected": _by(_nc, _delete(_plain))},
 		{"the namespace controller and what is being deleted": _by(_nc, _delete(_terminating))},
 	])
-	policy.facts == {"namespace": null} with input.request as request with data.parameters as _parameters
+	policy.facts == {"namespace": null, "owner": null} with input.request as request with data.parameters as _parameters
 }
 
 _way_out := _overriding(_delete(_enabled))
@@ -325,4 +329,42 @@ test_denial[note] if {
 		}},
 	}
 	policy.deny == {tc.denial} with input as _asked(tc.request) with data.parameters as _parameters
+}
+
+_pool := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool", "name": "web", "uid": "u-5"}
+
+_pool_object(metadata) := {"metadata": object.union({"name": "web", "uid": "u-5", "labels": {_label: "enabled"}}, metadata)}
+
+_adoptions := {
+	"by a protected pool": {"owners": [_pool], "fact": _pool_object({}), "verdict": "allow"},
+	"by a protected machine": {"owners": [object.union(_pool, {"kind": "VirtualMachine"})], "fact": _pool_object({}), "verdict": "allow"},
+	"by a pool that is not protected": {"owners": [_pool], "fact": _pool_object({"labels": {_label: "no"}}), "verdict": "OwnerAdded"},
+	"by a pool that is being deleted": {
+		"owners": [_pool], "fact": _pool_object({"deletionTimestamp": "2026-11-20T10:31:57Z"}),
+		"verdict": "OwnerAdded",
+	},
+	"by another pool of the name": {"owners": [_pool], "fact": _pool_object({"uid": "u-6"}), "verdict": "OwnerAdded"},
+	"by a pool that does not exist": {"owners": [_pool], "fact": null, "verdict": "OwnerAdded"},
+	"by a pool and something else": {"owners": [_pool, _owner], "fact": null, "verdict": "OwnerAdded"},
+	"by a pool of another group": {"owners": [object.union(_pool, {"apiVersion": "example.com/v1"})], "fact": null, "verdict": "OwnerAdded"},
+	"by a pool that is unknown": {"owners": [_pool], "fact": {"metadata": {"uid": ""}}, "verdict": "not understood"},
+	"with a fact that was not asked for": {"owners": [_owner], "fact": _pool_object({}), "verdict": "not understood"},
+}
+
+test_adoption[note] if {
+	some note, tc in _adoptions
+	facts := {"namespace": null, "owner": tc.fact}
+	_verdict == tc.verdict with input as {"request": _update(_enabled, _owned(tc.owners)), "facts": facts} with data.parameters as _parameters
+}
+
+test_adoption_says_how_to_protect_the_owner if {
+	request := _update(_enabled, _owned([_pool]))
+	some denial in policy.deny with input as _asked(request) with data.parameters as _parameters
+	startswith(denial.remedy, $"to protect that owner, too: kubectl label svmpool web -n team-a {_label}=enabled; to override")
+}
+
+test_facts_ask_for_an_owner_of_ours if {
+	policy.facts.owner == {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool", "namespace": "team-a", "name": "web"}
+		with input.request as _update(_enabled, _owned([_pool]))
+		with data.parameters as _parameters
 }

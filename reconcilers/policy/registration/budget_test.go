@@ -84,7 +84,7 @@ func TestRoomInAConfiguration(t *testing.T) {
 						t.Fatal(err)
 					}
 					l.there[policy] = since.Add(time.Duration(age) * time.Hour)
-					e := &entry{policy: policy, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{Name: nameOf(policy, false)}}
+					e := &entry{policy: policy, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{Name: policy + suffix}}
 					e.Rules = []rule{ruleOn("", []string{strings.Repeat("x", size-s.bytes([]*entry{e})-100)}, "CREATE")}
 					e.ClientConfig.CABundle = []byte(strings.Repeat("authority", 10_000)) // which is not the policy's
 					all[e.Name] = e

@@ -18,6 +18,7 @@ const (
 	// The API server writes its own roles, Services and configuration when it starts.
 	isNotTheAPIServers = `request.userInfo.?username.orValue("") != "system:apiserver"`
 	isNoNamespace      = `request.resource.group != "" || request.resource.resource != "namespaces"`
+	isNotOwn           = `request.resource.group != "` + v1alpha1.GroupName + `"`
 	// Controllers must be able to write the status and finalizers of existing objects, even those that a policy would deny today.
 	changesMore = `request.operation != "UPDATE" || oldObject == null || object == null` +
 		` || object.exists(k, !(k in ["apiVersion", "kind", "metadata", "status"]) && object[k] != oldObject[?k].orValue(null))` +

@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// suffix follows the policy's name in the name of an entry; suffixOnNamespaces in that of its entry for Namespaces.
+	// A suffix follows the policy's name in the name of an entry. A policy may have further entries, for Namespaces and for Sallyport's kinds.
 	suffix             = ".policies." + v1alpha1.GroupName
 	suffixOnNamespaces = ".namespaces." + v1alpha1.GroupName
+	suffixOnOwn        = ".own." + v1alpha1.GroupName
 	// namespaceName is a label of every Namespace, which has its name and is immutable.
 	namespaceName = "kubernetes.io/metadata.name"
 	// systemNamespace is the namespace of the cluster's own components.
@@ -30,9 +31,10 @@ const (
 type entry struct {
 	admissionregistrationv1.ValidatingWebhook
 	policy string
-	// onNamespaces is set for an entry that matches only Namespaces.
-	onNamespaces bool
 }
+
+// suffixes are those of a policy's entries.
+var suffixes = []string{suffix, suffixOnNamespaces, suffixOnOwn}
 
 // Values that are the same in every entry.
 var (
@@ -45,13 +47,6 @@ var (
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete, admissionregistrationv1.Connect)
 )
 
-func nameOf(policy string, onNamespaces bool) string {
-	if onNamespaces {
-		return policy + suffixOnNamespaces
-	}
-	return policy + suffix
-}
-
 func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name: e.Name, ClientConfig: e.ClientConfig, Rules: e.Rules, FailurePolicy: e.FailurePolicy, MatchPolicy: e.MatchPolicy,
@@ -62,13 +57,19 @@ func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 
 // entryOf converts a webhook, and reports whether it is an entry of a policy.
 func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
-	policy, onNamespaces := strings.CutSuffix(w.Name, suffixOnNamespaces)
-	ours := onNamespaces
-	if !ours {
-		policy, ours = strings.CutSuffix(w.Name, suffix)
+	policy, is := PolicyOf(w.Name)
+	e := &entry{ValidatingWebhook: *w, policy: policy}
+	return e.fixed(), is
+}
+
+// PolicyOf returns the policy of an entry of that name, and whether it is one.
+func PolicyOf(entry string) (policy string, is bool) {
+	for _, s := range suffixes {
+		if policy, is := strings.CutSuffix(entry, s); is {
+			return policy, true
+		}
 	}
-	e := &entry{ValidatingWebhook: *w, policy: policy, onNamespaces: onNamespaces}
-	return e.fixed(), ours
+	return entry, false
 }
 
 // fixed sets the fields that are the same in every entry.
@@ -82,12 +83,32 @@ func (e *entry) same(other *entry) bool {
 	return other != nil && equality.Semantic.DeepEqual(e.ValidatingWebhook, other.ValidatingWebhook)
 }
 
-// newEntries returns the entries of a policy: one, or two if it also matches Namespaces and is mutating or has a namespaceSelector.
+// newEntries returns the entries of a policy. If it matches all groups, Sallyport's own has an entry of its own, which stays closed when the
+// gate is open.
+func newEntries(
+	p *Policy, targets []target, mutating bool, client admissionregistrationv1.WebhookClientConfig, home string,
+) []*entry {
+	all := entriesOnAny(p, targets, mutating, client, home)
+	own := ofGroup(targets, v1alpha1.GroupName)
+	if len(own) == 0 {
+		return all
+	}
+	for _, e := range all {
+		if e.Name != p.Name+suffixOnNamespaces {
+			e.MatchConditions = append(e.MatchConditions, admissionregistrationv1.MatchCondition{Name: "is-not-about-sallyports-kinds", Expression: isNotOwn})
+		}
+	}
+	e := newEntry(p, own, client, home)
+	e.Name = p.Name + suffixOnOwn
+	return append(all, e)
+}
+
+// entriesOnAny returns one entry, or two if the policy also matches Namespaces and is mutating or has a namespaceSelector.
 // For a Namespace, the API server applies namespaceSelector to the new labels only, so a user could escape the policy by removing a label.
 // The entry for Namespaces therefore has the policy's namespaceSelector as objectSelector, which is applied to the old and the new object.
 // A mutating webhook needs its own entry without a namespaceSelector, because before the name is generated (generateName) a new Namespace
 // can have any value of the name label.
-func newEntries(
+func entriesOnAny(
 	p *Policy, targets []target, mutating bool, client admissionregistrationv1.WebhookClientConfig, home string,
 ) (all []*entry) {
 	others, own := split(targets)
@@ -100,7 +121,7 @@ func newEntries(
 		all = append(all, e)
 	}
 	e := newEntry(p, own, client, home)
-	e.onNamespaces, e.Name, e.NamespaceSelector = true, nameOf(p.Name, true), &metav1.LabelSelector{}
+	e.Name, e.NamespaceSelector = p.Name+suffixOnNamespaces, &metav1.LabelSelector{}
 	e.ObjectSelector = selectorOf(append(requirementsOf(p.Match.NamespaceSelector), e.ObjectSelector.MatchExpressions...))
 	e.MatchConditions = append(e.MatchConditions, admissionregistrationv1.MatchCondition{
 		Name: notExcluded, Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(&p.Match, home)) + ")",
@@ -110,7 +131,7 @@ func newEntries(
 
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{policy: p.Name, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
-		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
+		Name: p.Name + suffix, ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
 		NamespaceSelector: namespacesOf(&p.Match, home), ObjectSelector: selectorOf(requirementsOf(p.Match.ObjectSelector)),
 		MatchConditions: annotated(p.Name, conditionsOf(&p.Match, targets)),
 	}}

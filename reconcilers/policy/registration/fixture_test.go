@@ -246,8 +246,11 @@ func (f *fixture) has(want ...string) {
 				kind = "mutating "
 			}
 			name := e.policy
-			if e.onNamespaces {
+			switch e.Name {
+			case e.policy + suffixOnNamespaces:
 				name += " on namespaces"
+			case e.policy + suffixOnOwn:
+				name += " on own"
 			}
 			got = append(got, fmt.Sprintf("%s%s %s: %s", kind, name, *e.FailurePolicy, strings.Join(asks, "; ")))
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,13 +33,17 @@ func TestGateOpensAndCloses(t *testing.T) {
 	f := newFixture(t)
 	told := events.NewFakeRecorder(10)
 	f.Events = told
-	f.decide("1", policy("owners", on("CU", "deployments.apps"), mutates), policy("own", on("D", "virtualmachines.sallyport.dev")))
+	any := on("D", "*.*")
+	any.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.GroupName + "/mark": "true"}}
+	f.decide("1", policy("owners", on("CU", "deployments.apps"), mutates), policy("own", on("D", "virtualmachines.sallyport.dev")), policy("any", any))
 	f.settles()
 	closed := []string{
 		"owners Fail: CREATE, UPDATE of deployments.apps", "mutating owners Fail: CREATE, UPDATE of deployments.apps", "own Fail: DELETE of virtualmachines.sallyport.dev",
+		"any Fail: DELETE of *.*", "any on own Fail: DELETE of *.sallyport.dev",
 	}
 	open := []string{
 		"owners Ignore: CREATE, UPDATE of deployments.apps", "mutating owners Ignore: CREATE, UPDATE of deployments.apps", "own Fail: DELETE of virtualmachines.sallyport.dev",
+		"any Ignore: DELETE of *.*", "any on own Fail: DELETE of *.sallyport.dev",
 	}
 	f.has(closed...)
 	o := Opening{Until: f.now.Add(time.Hour).Truncate(time.Second), Reason: "ticket 42", By: "alice"}

@@ -172,6 +172,17 @@ func (t target) wild() bool {
 	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
 }
 
+// ofGroup returns the parts of targets with all groups that match a group.
+func ofGroup(targets []target, group string) (all []target) {
+	for _, t := range targets {
+		if slices.Contains(t.groups, "*") {
+			t.groups = []string{group}
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
 // split returns the parts of targets that match Namespaces, and whether they match anything else.
 func split(targets []target) (others bool, own []target) {
 	for _, t := range targets {

@@ -51,8 +51,8 @@ func (r *Reconciler) newSides() []*side {
 }
 
 func (s *side) of(policy string) (entries []*entry) {
-	for _, onNamespaces := range []bool{false, true} {
-		if e := s.have[nameOf(policy, onNamespaces)]; e != nil {
+	for _, suffix := range suffixes {
+		if e := s.have[policy+suffix]; e != nil {
 			entries = append(entries, e)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -13,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
+	entries "sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
@@ -40,20 +39,18 @@ func findRegistrations(ctx context.Context, c *cli.Cluster) ([]registration, err
 		}
 	}
 	for i := range mutating.Webhooks {
-		found[0].policies = append(found[0].policies, registered(mutating.Webhooks[i].Name))
+		found[0].policies = append(found[0].policies, policyOf(mutating.Webhooks[i].Name))
 	}
 	for i := range validating.Webhooks {
-		found[1].policies = append(found[1].policies, registered(validating.Webhooks[i].Name))
+		found[1].policies = append(found[1].policies, policyOf(validating.Webhooks[i].Name))
 	}
 	return slices.DeleteFunc(found, func(r registration) bool { return len(r.policies) == 0 }), nil
 }
 
-// registered returns the policy of an entry.
-func registered(entry string) string {
-	for _, suffix := range []string{".policies.", ".namespaces."} { // the second is that of entries for Namespaces
-		entry = strings.TrimSuffix(entry, suffix+v1alpha1.GroupName)
-	}
-	return entry
+// policyOf returns the policy of an entry, or its name.
+func policyOf(entry string) string {
+	policy, _ := entries.PolicyOf(entry)
+	return policy
 }
 
 func (j *releasing) registeredPolicies() string {
