@@ -17,6 +17,10 @@ const (
 	// ReasonLoginRefused (Ready false): the vCenter does not accept the user and the
 	// password.
 	ReasonLoginRefused ConditionReason = "LoginRefused"
+	// ReasonOtherVCenter (Ready false): the URL leads to a vCenter with another instance
+	// UUID than before. Nothing is sent to it until an administrator accepts it with the
+	// annotation that the message names. No credentials were sent to it.
+	ReasonOtherVCenter ConditionReason = "OtherVCenter"
 	// ReasonCertificateNotTrusted (Ready false): the certificate of the vCenter does
 	// not match spec.trust. No credentials were sent to it.
 	ReasonCertificateNotTrusted ConditionReason = "CertificateNotTrusted"

@@ -14,6 +14,9 @@ const (
 	CredentialsPasswordKey = "password"
 )
 
+// AnnotationAcceptVCenter on a VSphereServer has the instance UUID of the vCenter to use although status.instanceUUID has another one.
+const AnnotationAcceptVCenter = "sallyport.dev/accept-vcenter"
+
 // InventoryPath is a place in vCenter's inventory, such as /datacenter/vm/team-a. A slash in a name is written %2f, as
 // vCenter does.
 //

@@ -96,6 +96,7 @@ var knownConditionReasons = map[ConditionReason]bool{
 	"OnNode":                    true,
 	"OperationInProgress":       true,
 	"OrphanedMachines":          true,
+	"OtherVCenter":              true,
 	"OwnedByAnother":            true,
 	"ParametersInvalid":         true,
 	"Paused":                    true,

@@ -2,6 +2,7 @@ package vsphereserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -50,7 +51,8 @@ type vCenters struct {
 	connected map[string]Connection
 	forgotten []string
 	logins    int
-	never     bool // gives no answer until the context ends
+	is        string // the instance UUID, if it is not the first one's
+	never     bool   // gives no answer until the context ends
 }
 
 func newVCenters() *vCenters {
@@ -69,6 +71,10 @@ func (v *vCenters) Connect(ctx context.Context, name string, c Connection) (Abou
 	if v.err != nil {
 		return About{}, v.err
 	}
+	if v.is != "" && c.InstanceUUID != "" && c.InstanceUUID != v.is {
+		return About{}, &Other{Is: v.is, Was: c.InstanceUUID}
+	}
+	c.InstanceUUID = ""
 	if v.connected[name] != c {
 		delete(v.connected, name)
 		v.logins++
@@ -79,7 +85,7 @@ func (v *vCenters) Connect(ctx context.Context, name string, c Connection) (Abou
 		}
 		v.connected[name] = c
 	}
-	return About{Version: "8.0.3", InstanceUUID: "uuid-1"}, nil
+	return About{Version: "8.0.3", InstanceUUID: cmp.Or(v.is, "uuid-1")}, nil
 }
 
 func (v *vCenters) Inventory(_ context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error) {

@@ -66,7 +66,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.VSphereServer{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.VSphereServer{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Kind(secrets, secret, handler.TypedEnqueueRequestsFromMapFunc(r.serversOfSecret))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 8, // a vCenter that hangs blocks only itself
@@ -128,7 +128,7 @@ func (r *Reconciler) connect(ctx context.Context, server *v1alpha1.VSphereServer
 		return r.Servers.Connect(ctx, server.Name, connection)
 	})
 	if err != nil {
-		return connectTrouble(err, connection)
+		return connectTrouble(server.Name, err, connection)
 	}
 	inventory, err := limited(ctx, r.call(), func(ctx context.Context) (Inventory, error) {
 		return r.Servers.Inventory(ctx, server.Name, server.Spec.Tenants)

@@ -218,6 +218,27 @@ func TestTrouble(t *testing.T) {
 }
 
 // What was seen of a vCenter that goes away stays, and nothing waits for one that hangs.
+func TestAnotherVCenter(t *testing.T) {
+	f := newFixture(t)
+	f.secret(login(password))
+	f.pass()
+	f.vCenters.is = "uuid-2"
+	f.pass()
+	f.is("False OtherVCenter spec.url: it leads to another vCenter than before, so nothing is sent to it: its instance UUID is uuid-2, and was uuid-1; " +
+		"to use it: kubectl annotate --overwrite vsphereservers " + f.name + " sallyport.dev/accept-vcenter=uuid-2")
+	if got := f.lookup().Status.InstanceUUID; got != "uuid-1" {
+		t.Errorf("the status has %s", got)
+	}
+	server := f.lookup()
+	server.Annotations = map[string]string{v1alpha1.AnnotationAcceptVCenter: "uuid-2"}
+	f.Must(f.api.Update(f.Context(), server))
+	f.pass()
+	f.is("True Connected")
+	if got := f.lookup().Status.InstanceUUID; got != "uuid-2" {
+		t.Errorf("the status has %s", got)
+	}
+}
+
 func TestAwayAndBack(t *testing.T) {
 	f := newFixture(t)
 	f.secret(login(password))

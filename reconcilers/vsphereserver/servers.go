@@ -35,6 +35,15 @@ type Connection struct {
 	Username string
 	// Password is the user's.
 	Password runtime.Secret
+	// InstanceUUID is the ID of the vCenter; empty accepts any.
+	InstanceUUID string
+}
+
+// Other is the error of Connect if the vCenter is another one: no credentials were sent to it.
+type Other struct{ Is, Was string }
+
+func (o *Other) Error() string {
+	return "another vCenter: the instance UUID is " + o.Is + ", and was " + o.Was
 }
 
 // About identifies a vCenter.

@@ -1,6 +1,7 @@
 package vsphereserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -34,7 +35,8 @@ func newTrouble(reason v1alpha1.ConditionReason, format string, args ...any) *tr
 
 // connection reads how to reach and log in to vCenter.
 func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereServer) (Connection, *trouble) {
-	c := Connection{URL: server.Spec.URL, CABundle: server.Spec.Trust.CABundle, Thumbprint: server.Spec.Trust.Thumbprint}
+	id := cmp.Or(server.Annotations[v1alpha1.AnnotationAcceptVCenter], server.Status.InstanceUUID)
+	c := Connection{InstanceUUID: id, URL: server.Spec.URL, CABundle: server.Spec.Trust.CABundle, Thumbprint: server.Spec.Trust.Thumbprint}
 	if c.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(c.CABundle)) {
 		return c, newTrouble(v1alpha1.ReasonTrustInvalid, "spec.trust.caBundle: it contains no readable PEM certificate")
 	}
@@ -63,7 +65,12 @@ func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereSer
 	return c, nil
 }
 
-func connectTrouble(err error, c Connection) *trouble {
+func connectTrouble(server string, err error, c Connection) *trouble {
+	if other, is := errors.AsType[*Other](err); is {
+		return newTrouble(v1alpha1.ReasonOtherVCenter,
+			"spec.url: it leads to another vCenter than before, so nothing is sent to it: its instance UUID is %s, and was %s; to use it: kubectl annotate "+
+				"--overwrite vsphereservers %s %s=%s", other.Is, other.Was, server, v1alpha1.AnnotationAcceptVCenter, other.Is)
+	}
 	t := callTrouble(err, c)
 	if runtime.IsPermission(err) {
 		t.reason = v1alpha1.ReasonLoginRefused

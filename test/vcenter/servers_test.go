@@ -154,12 +154,13 @@ func TestServerGone(t *testing.T) {
 	s.shows(vm, asWanted)
 }
 
-// A VirtualMachine stays with its machine when the URL leads to another vCenter, and does not find another one there.
+// A VirtualMachine stays with its machine when the URL leads to another vCenter, which gets no credentials until an administrator accepts it, and
+// does not find another one there.
 func TestServerMoved(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	path := s.machine("web")
-	other := s.start()
+	other := s.start("5f8a6a8e-0000-4000-8000-000000000002")
 	s.ready()
 	server, vm := &v1alpha1.VSphereServer{}, s.adopt(s.vm("web"))
 	server.Name = s.name
@@ -168,9 +169,22 @@ func TestServerMoved(t *testing.T) {
 		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.URL, server.Spec.Trust.CABundle = url, ca })
 	}
 	to(other.URL(), string(other.CABundle()))
+	s.shows(server, "False OtherVCenter spec.url: it leads to another vCenter than before, so nothing is sent to it: its instance UUID is "+
+		"5f8a6a8e-0000-4000-8000-000000000002, and was dbed6e0c-bd88-4ef6-b594-21283e1c677f; to use it: kubectl annotate --overwrite vsphereservers "+
+		s.name+" sallyport.dev/accept-vcenter=5f8a6a8e-0000-4000-8000-000000000002")
+	s.warns(vm, "Unknown", fmt.Sprintf("RuntimeUnavailable vCenter %s is another one than before", s.name))
+	if got := other.Sessions(); got != 0 {
+		t.Errorf("the other has %d sessions", got)
+	}
+	update(s, server, func(server *v1alpha1.VSphereServer) {
+		server.Annotations = map[string]string{v1alpha1.AnnotationAcceptVCenter: "5f8a6a8e-0000-4000-8000-000000000002"}
+	})
 	s.warns(vm, "False", fmt.Sprintf("InstanceLost the runtime no longer has instance %s: restore it there, or delete and recreate VirtualMachine web", s.vcenter.State(path).InstanceUUID))
 	s.until("the session with the first has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "0 1")
 	to(s.vcenter.URL(), string(s.vcenter.CABundle()))
+	update(s, server, func(server *v1alpha1.VSphereServer) {
+		server.Annotations[v1alpha1.AnnotationAcceptVCenter] = "dbed6e0c-bd88-4ef6-b594-21283e1c677f"
+	})
 	s.shows(vm, asWanted)
 	s.until("the session with the other has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "1 0")
 }

@@ -48,9 +48,9 @@ func newSite(t *testing.T) *site {
 }
 
 // start starts a vCenter that lets the site's user in.
-func (s *site) start() *vcsim.VCenter {
+func (s *site) start(id ...string) *vcsim.VCenter {
 	s.Helper()
-	v, err := vcsim.Start(vcsim.Options{Step: 10 * time.Millisecond, Datastores: 2})
+	v, err := vcsim.Start(vcsim.Options{Step: 10 * time.Millisecond, Datastores: 2, InstanceUUID: strings.Join(id, "")})
 	s.Must(err)
 	v.SetUser(url.UserPassword(s.user, s.password))
 	s.Cleanup(v.Close)

@@ -51,6 +51,16 @@ type Connection struct {
 	// Username and Password are the login.
 	Username string
 	Password runtime.Secret
+	// InstanceUUID is as in [session.Config].
+	InstanceUUID string
+}
+
+// same reports whether a session of the connection serves another one, too. One that was opened without ID knows it since.
+func (c Connection) same(other Connection) bool {
+	if c.InstanceUUID == "" {
+		other.InstanceUUID = ""
+	}
+	return c == other
 }
 
 type vcenter struct {
@@ -75,11 +85,11 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	present := s.all[name]
-	if present != nil && present.connection == connection {
+	if present != nil && present.connection.same(connection) {
 		return present, nil
 	}
 	server, err := session.NewServer(session.Config{
-		Name: name, URL: connection.URL, CABundle: []byte(connection.CABundle), Thumbprint: connection.Thumbprint,
+		Name: name, URL: connection.URL, CABundle: []byte(connection.CABundle), Thumbprint: connection.Thumbprint, InstanceUUID: connection.InstanceUUID,
 		Credentials: func(context.Context) (*url.Userinfo, error) {
 			return url.UserPassword(connection.Username, string(connection.Password)), nil
 		},

@@ -33,6 +33,8 @@ const folder = "/DC0/vm/"
 type Options struct {
 	// Address is what it listens on, such as 127.0.0.1:8989. Default: a free port of 127.0.0.1.
 	Address string
+	// InstanceUUID is the ID of the vCenter. Default: the same for all.
+	InstanceUUID string
 	// Hosts is how many hosts its cluster has, and that of each further datacenter. Default 3.
 	Hosts int
 	// Datacenters is how many there are, each with a cluster, a datastore and networks of its own. All that the methods make is in the first
@@ -102,6 +104,9 @@ func Start(options Options) (*VCenter, error) {
 		model.Datacenter = options.Datacenters
 	}
 	model.Datastore = max(1, options.Datastores)
+	if options.InstanceUUID != "" {
+		model.ServiceContent.About.InstanceUuid = options.InstanceUUID
+	}
 	creating.Lock()
 	err = model.Create()
 	creating.Unlock()

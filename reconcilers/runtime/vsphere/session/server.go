@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type Server struct {
 	refused rejection
 	closed  bool
 	account string // the user of the last login
+	known   string // the ID of the vCenter, once it is known
 
 	restSession restSession
 	hang        hang
@@ -87,7 +89,7 @@ func NewServer(config Config) (*Server, error) {
 	if _, err := config.Trust(); err != nil {
 		return nil, err
 	}
-	s := &Server{Config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: cmp.Or(config.HungAfter, hungAfter), first: cmp.Or(config.ProbeAfter, firstProbe)}}
+	s := &Server{Config: config, address: address, known: config.InstanceUUID, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: cmp.Or(config.HungAfter, hungAfter), first: cmp.Or(config.ProbeAfter, firstProbe)}}
 	s.dying, s.die = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -225,6 +227,10 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.recognize(vc.ServiceContent.About.InstanceUuid); err != nil {
+		client.CloseIdleConnections()
+		return nil, err
+	}
 	vc.RoundTripper = listening{sender, &s.hang}
 	c := &connection{Client: vc, manager: session.NewManager(vc)}
 	password, _ := user.Password()
@@ -241,6 +247,20 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	}
 	c.user = in.Returnval.UserName
 	return c, nil
+}
+
+// Other is the error of a vCenter with another ID than before: the address leads elsewhere, or another one was restored there.
+type Other struct{ Is, Was string }
+
+func (o *Other) Error() string { return "the instance UUID is " + o.Is + ", and was " + o.Was }
+
+// recognize returns an error if the vCenter is another one. Only one login is in progress at a time.
+func (s *Server) recognize(id string) error {
+	if s.known != "" && !strings.EqualFold(s.known, id) {
+		return runtime.NewUnavailable(&Other{Is: id, Was: s.known}, "vCenter %s is another one than before", s.Config.Name)
+	}
+	s.known = id
+	return nil
 }
 
 // User returns the user of the current or last login, as vCenter names it.
