@@ -116,8 +116,7 @@ func (r *Replica) read(ctx context.Context, log logr.Logger) error {
 	case err != nil:
 		return fmt.Errorf("reading Lease %s/%s: %w", r.options.Namespace, name, err)
 	}
-	switch r.compare(lease); {
-	case r.held && !r.isOurs(lease):
+	if r.compare(lease); r.held && !r.isOurs(lease) {
 		r.known, r.held = nil, false
 		other := r.move()
 		log.Error(nil, "another process uses the name of this replica; continuing under another name: the names of replicas must be unique",

@@ -50,7 +50,7 @@ func (m matchers) Match(ctx context.Context, a *admission.VersionedAttributes, p
 		if !slices.Contains(e.groups, "*") && !slices.Contains(e.groups, a.GetResource().Group) {
 			continue
 		}
-		if last = e.Matcher.Match(ctx, a, params, by); last.Matches || last.Error != nil {
+		if last = e.Match(ctx, a, params, by); last.Matches || last.Error != nil {
 			return last
 		}
 	}

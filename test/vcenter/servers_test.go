@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -165,12 +166,14 @@ func TestServerMoved(t *testing.T) {
 	server, vm := &v1alpha1.VSphereServer{}, s.adopt(s.vm("web"))
 	server.Name = s.name
 	s.shows(vm, asWanted)
+	s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(server), server))
+	first := server.Status.InstanceUUID
 	to := func(url, ca string) {
 		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.URL, server.Spec.Trust.CABundle = url, ca })
 	}
 	to(other.URL(), string(other.CABundle()))
 	s.shows(server, "False OtherVCenter spec.url: it leads to another vCenter than before, so nothing is sent to it: its instance UUID is "+
-		"5f8a6a8e-0000-4000-8000-000000000002, and was dbed6e0c-bd88-4ef6-b594-21283e1c677f; to use it: kubectl annotate --overwrite vsphereservers "+
+		"5f8a6a8e-0000-4000-8000-000000000002, and was "+first+"; to use it: kubectl annotate --overwrite vsphereservers "+
 		s.name+" sallyport.dev/accept-vcenter=5f8a6a8e-0000-4000-8000-000000000002")
 	s.warns(vm, "Unknown", fmt.Sprintf("RuntimeUnavailable vCenter %s is another one than before", s.name))
 	if got := other.Sessions(); got != 0 {
@@ -183,7 +186,7 @@ func TestServerMoved(t *testing.T) {
 	s.until("the session with the first has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "0 1")
 	to(s.vcenter.URL(), string(s.vcenter.CABundle()))
 	update(s, server, func(server *v1alpha1.VSphereServer) {
-		server.Annotations[v1alpha1.AnnotationAcceptVCenter] = "dbed6e0c-bd88-4ef6-b594-21283e1c677f"
+		server.Annotations[v1alpha1.AnnotationAcceptVCenter] = first
 	})
 	s.shows(vm, asWanted)
 	s.until("the session with the other has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "1 0")

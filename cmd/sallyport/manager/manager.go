@@ -137,10 +137,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		defer all.close()
 		runtimes = all.runtimes()
 	}
-	halt := restored.halt
-	if o.ReadOnly {
-		halt = machineruntime.ReadOnly
-	}
+	halt := o.halt(restored)
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry).halted(halt), changed, locks, halt); err != nil {
 		return err
 	}

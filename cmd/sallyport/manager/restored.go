@@ -42,12 +42,17 @@ func (r *restored) begin(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// halt is a [runtime.Halt].
-func (r *restored) halt() error {
-	if r.since.Load() != 0 {
-		return runtime.ErrRestored
+// halt returns what keeps reconcilers from acting.
+func (o *Options) halt(r *restored) runtime.Halt {
+	if o.ReadOnly {
+		return runtime.ReadOnly
 	}
-	return nil
+	return func() error {
+		if r.since.Load() != 0 {
+			return runtime.ErrRestored
+		}
+		return nil
+	}
 }
 
 // record writes the annotation. Without the configuration there was no Sallyport when the backup was made.
