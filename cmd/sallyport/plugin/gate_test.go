@@ -26,9 +26,13 @@ func TestGate(t *testing.T) {
 	tm.sallyport("gate open --for 1h --reason ticket-42", 0, "The gate is open until", "To close it: kubectl sallyport gate close")
 	tm.sallyport("gate status", 0, "The gate is open until", "ticket-42", "the API server admits requests for")
 	for _, kind := range []string{"validating", "mutating"} {
-		if got := tm.get(kind+"webhookconfiguration/sallyport-policies", ".webhooks[*].failurePolicy"); strings.Contains(got, "Fail") {
+		others := `.webhooks[?(@.name!="deletion-protected.own.sallyport.dev")].failurePolicy`
+		if got := tm.get(kind+"webhookconfiguration/sallyport-policies", others); strings.Contains(got, "Fail") {
 			t.Errorf("if no replica answers, %s webhooks %s", kind, got)
 		}
+	}
+	if got := tm.get("validatingwebhookconfiguration/sallyport-policies", `.webhooks[?(@.name=="deletion-protected.own.sallyport.dev")].failurePolicy`); got != "Fail" {
+		t.Errorf("Sallyport's own kinds are not protected: %s", got)
 	}
 	if got := tm.get("validatingwebhookconfiguration/sallyport", ".webhooks[*].failurePolicy"); got != "Fail Fail" {
 		t.Errorf("Sallyport's own kinds are not guarded: %s", got)

@@ -39,11 +39,11 @@ func TestGateOpensAndCloses(t *testing.T) {
 	f.settles()
 	closed := []string{
 		"owners Fail: CREATE, UPDATE of deployments.apps", "mutating owners Fail: CREATE, UPDATE of deployments.apps", "own Fail: DELETE of virtualmachines.sallyport.dev",
-		"any Fail: DELETE of *.*", "any on own Fail: DELETE of *.sallyport.dev",
+		"any Fail: DELETE of everything", "any on own Fail: DELETE of *.sallyport.dev",
 	}
 	open := []string{
 		"owners Ignore: CREATE, UPDATE of deployments.apps", "mutating owners Ignore: CREATE, UPDATE of deployments.apps", "own Fail: DELETE of virtualmachines.sallyport.dev",
-		"any Ignore: DELETE of *.*", "any on own Fail: DELETE of *.sallyport.dev",
+		"any Ignore: DELETE of everything", "any on own Fail: DELETE of *.sallyport.dev",
 	}
 	f.has(closed...)
 	o := Opening{Until: f.now.Add(time.Hour).Truncate(time.Second), Reason: "ticket 42", By: "alice"}

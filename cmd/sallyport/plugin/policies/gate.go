@@ -227,6 +227,21 @@ func warnNoReplica(ctx context.Context, p *cli.Plugin, g *gate, then string) {
 	}
 }
 
+// ignored counts the entries with failurePolicy Ignore.
+func (g *gate) ignored() (n int) {
+	for i := range g.validating.Webhooks {
+		if p := g.validating.Webhooks[i].FailurePolicy; p != nil && *p == admissionregistrationv1.Ignore {
+			n++
+		}
+	}
+	for i := range g.mutating.Webhooks {
+		if p := g.mutating.Webhooks[i].FailurePolicy; p != nil && *p == admissionregistrationv1.Ignore {
+			n++
+		}
+	}
+	return n
+}
+
 func gateStatus(ctx context.Context, p *cli.Plugin) error {
 	g, err := findGate(ctx, p)
 	if err != nil {
@@ -235,7 +250,6 @@ func gateStatus(ctx context.Context, p *cli.Plugin) error {
 	is, there := entries.OpeningOf(g.validating)
 	now, s := g.now(p), g.Service(ctx, p)
 	all := len(g.validating.Webhooks) + len(g.mutating.Webhooks)
-	still := entries.Ease(g.validating.DeepCopy()) + entries.Ease(g.mutating.DeepCopy())
 	switch {
 	case there && is.Counts(now):
 		fmt.Fprintf(p.Out, "The gate is open %s\n", is)
@@ -249,6 +263,6 @@ func gateStatus(ctx context.Context, p *cli.Plugin) error {
 	if s.Err == nil {
 		fmt.Fprintf(p.Out, "Replicas that are serving: %d\n", len(s.Policies))
 	}
-	fmt.Fprintf(p.Out, "If no replica answers, the API server admits requests for %d of %d registrations of policies\n", all-still, all)
+	fmt.Fprintf(p.Out, "If no replica answers, the API server admits requests for %d of %d registrations of policies\n", g.ignored(), all)
 	return nil
 }
