@@ -175,7 +175,7 @@ func TestServerMoved(t *testing.T) {
 	s.shows(server, "False OtherVCenter spec.url: it leads to another vCenter than before, so nothing is sent to it: its instance UUID is "+
 		"5f8a6a8e-0000-4000-8000-000000000002, and was "+first+"; to use it: kubectl annotate --overwrite vsphereservers "+
 		s.name+" sallyport.dev/accept-vcenter=5f8a6a8e-0000-4000-8000-000000000002")
-	s.warns(vm, "Unknown", fmt.Sprintf("RuntimeUnavailable vCenter %s is another one than before", s.name))
+	s.shows(vm, fmt.Sprintf("Unknown RuntimeUnavailable vCenter %s is another one than before", s.name))
 	if got := other.Sessions(); got != 0 {
 		t.Errorf("the other has %d sessions", got)
 	}
