@@ -53,6 +53,10 @@ const growsLarge = "request.operation == 'UPDATE' && (" +
 	" && size(object.metadata[?list].orValue([])) > size(oldObject.metadata[?list].orValue([])))" +
 	" || object.metadata.?ownerReferences.orValue([]).exists(o, size(o.apiVersion) + size(o.kind) + size(o.name) + size(o.uid) > 1024))"
 
+// changesOwners reports whether an update changes the owners of an object, with which the garbage collector would delete it. On the other kinds,
+// the entries of policies ask about that.
+const changesOwners = "object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences"
+
 // orReleases is a condition that lets the removal of a finalizer be asked about, too.
 func orReleases(c admissionregistrationv1.MatchCondition) admissionregistrationv1.MatchCondition {
 	return condition(c.Name, c.Expression, "|| "+releases)
@@ -108,7 +112,8 @@ func webhooks() ([]byte, error) {
 		TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: meta,
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{
 			validates("validate.sallyport.dev", of(false), orReleases(isNotOver(of(false))), orReleases(condition(changesSomething.Name, changesSomething.Expression, "||", growsLarge))),
-			validates("validate-policies.sallyport.dev", of(true), isNotTerminating, changesSomething, isNotUnchecked, isNotShipped),
+			validates("validate-policies.sallyport.dev", of(true), isNotTerminating,
+				condition(changesSomething.Name, changesSomething.Expression, "||", changesOwners), isNotUnchecked, isNotShipped),
 		},
 	}
 	first, err := yaml.Marshal(mutating)

@@ -17,7 +17,7 @@ const maxMeasured = 500
 
 var (
 	poolsDesc = prometheus.NewDesc("sallyport_pools",
-		"Number of VirtualMachinePools. The first 500, by namespace and name, have metrics of their own.", nil, nil)
+		"Number of VirtualMachinePools. At most 500 have metrics of their own; namespaces take turns, by name.", nil, nil)
 	replicasDesc = prometheus.NewDesc("sallyport_pool_replicas",
 		"Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.",
 		[]string{"pool_namespace", "pool", "state"}, nil)
@@ -35,11 +35,7 @@ func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collecto
 
 func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Report) {
 	report(poolsDesc, len(list.Items))
-	slices.SortFunc(list.Items, func(a, b v1alpha1.VirtualMachinePool) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	for i := range list.Items[:min(len(list.Items), maxMeasured)] {
-		p := &list.Items[i]
+	for _, p := range measured(list.Items) {
 		l := view{pool: p}
 		report(replicasDesc, l.desired(), p.Namespace, p.Name, "wanted")
 		report(replicasDesc, int(p.Status.Replicas), p.Namespace, p.Name, "present")
@@ -49,4 +45,21 @@ func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Report) {
 			report(blockedDesc, 1, p.Namespace, p.Name, v1alpha1.ConditionScaleDownBlocked.In(p.Status.Conditions).Reason)
 		}
 	}
+}
+
+// measured returns the pools with metrics of their own. Namespaces take turns, so that one with many pools does not hide those of others.
+func measured(pools []v1alpha1.VirtualMachinePool) (all []*v1alpha1.VirtualMachinePool) {
+	turns, turn := map[string]int{}, map[*v1alpha1.VirtualMachinePool]int{}
+	for i := range pools {
+		all = append(all, &pools[i])
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.VirtualMachinePool) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, p := range all {
+		turn[p] = turns[p.Namespace]
+		turns[p.Namespace]++
+	}
+	slices.SortStableFunc(all, func(a, b *v1alpha1.VirtualMachinePool) int { return cmp.Compare(turn[a], turn[b]) })
+	return all[:min(len(all), maxMeasured)]
 }

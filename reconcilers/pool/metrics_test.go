@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,7 +55,7 @@ sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="wanted"} 3
 %s# HELP sallyport_pool_scale_down_blocked 1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.
 # TYPE sallyport_pool_scale_down_blocked gauge
 sallyport_pool_scale_down_blocked{pool="ci",pool_namespace="team-a",reason="MembersBusy"} 1
-# HELP sallyport_pools Number of VirtualMachinePools. The first 500, by namespace and name, have metrics of their own.
+# HELP sallyport_pools Number of VirtualMachinePools. At most 500 have metrics of their own; namespaces take turns, by name.
 # TYPE sallyport_pools gauge
 sallyport_pools %d
 `
@@ -69,7 +70,7 @@ sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="wanted"} 0
 	told(fmt.Sprintf(help, "", 1))
 }
 
-// However many pools somebody makes, no more than so many have metrics.
+// However many pools somebody makes, no more than so many have metrics, and those of others are among them.
 func TestMetricsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, elected := newServer(), make(chan struct{})
@@ -80,9 +81,17 @@ func TestMetricsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	others := &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: "z-" + namespace, Name: "others"}}
+	if err := s.Create(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
 	all := collector(s, elected)
 	if got := testutil.CollectAndCount(all, "sallyport_pool_replicas"); got != 4*maxMeasured {
-		t.Errorf("%d metrics of %d pools, want those of %d", got, maxMeasured+2, maxMeasured)
+		t.Errorf("%d metrics of %d pools, want those of %d", got, maxMeasured+3, maxMeasured)
+	}
+	text, err := testutil.CollectAndFormat(all, expfmt.TypeTextPlain, "sallyport_pool_replicas")
+	if err != nil || !strings.Contains(string(text), `pool="others"`) {
+		t.Errorf("the pool of others has no metrics (error %v)", err)
 	}
 }
 

@@ -55,6 +55,11 @@ var kinds = map[Kind]struct {
 	KindReadOnly:         {v1alpha1.ReasonReadOnly, "read_only"},
 }
 
+// Other is the error of a server that has another ID than before: the address leads elsewhere, or another one was restored there.
+type Other struct{ Is, Was string }
+
+func (o *Other) Error() string { return "the instance UUID is " + o.Is + ", and was " + o.Was }
+
 // Error is the error of a runtime if its kind matters to callers. Any other error means that the runtime failed in
 // another way.
 type Error struct {

@@ -72,7 +72,7 @@ func (v *vCenters) Connect(ctx context.Context, name string, c Connection) (Abou
 		return About{}, v.err
 	}
 	if v.is != "" && c.InstanceUUID != "" && c.InstanceUUID != v.is {
-		return About{}, &Other{Is: v.is, Was: c.InstanceUUID}
+		return About{}, &runtime.Other{Is: v.is, Was: c.InstanceUUID}
 	}
 	c.InstanceUUID = ""
 	if v.connected[name] != c {

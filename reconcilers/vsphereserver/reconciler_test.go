@@ -217,7 +217,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// What was seen of a vCenter that goes away stays, and nothing waits for one that hangs.
+// A vCenter that is another one than before is used once an administrator accepts it.
 func TestAnotherVCenter(t *testing.T) {
 	f := newFixture(t)
 	f.secret(login(password))
@@ -239,6 +239,7 @@ func TestAnotherVCenter(t *testing.T) {
 	}
 }
 
+// What was seen of a vCenter that goes away stays, and nothing waits for one that hangs.
 func TestAwayAndBack(t *testing.T) {
 	f := newFixture(t)
 	f.secret(login(password))

@@ -39,13 +39,6 @@ type Connection struct {
 	InstanceUUID string
 }
 
-// Other is the error of Connect if the vCenter is another one: no credentials were sent to it.
-type Other struct{ Is, Was string }
-
-func (o *Other) Error() string {
-	return "another vCenter: the instance UUID is " + o.Is + ", and was " + o.Was
-}
-
 // About identifies a vCenter.
 type About struct {
 	// Version is the version, such as 8.0.3.

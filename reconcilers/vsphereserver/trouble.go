@@ -66,7 +66,7 @@ func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereSer
 }
 
 func connectTrouble(server string, err error, c Connection) *trouble {
-	if other, is := errors.AsType[*Other](err); is {
+	if other, is := errors.AsType[*runtime.Other](err); is {
 		return newTrouble(v1alpha1.ReasonOtherVCenter,
 			"spec.url: it leads to another vCenter than before, so nothing is sent to it: its instance UUID is %s, and was %s; to use it: kubectl annotate "+
 				"--overwrite vsphereservers %s %s=%s", other.Is, other.Was, server, v1alpha1.AnnotationAcceptVCenter, other.Is)

@@ -86,12 +86,18 @@ func (p *pair) pause() (resume func() error, err error) {
 	}, err
 }
 
-func (r *replica) runs() bool {
-	if r.manager == nil {
-		return false
+func (p *pair) managers() (all []*install.Manager) {
+	for _, r := range p.replicas {
+		all = append(all, r.manager)
 	}
+	return all
+}
+
+func (r *replica) runs() bool { return r.manager != nil && runs(r.manager) }
+
+func runs(manager *install.Manager) bool {
 	select {
-	case <-r.manager.Ended():
+	case <-manager.Ended():
 		return false
 	default:
 		return true

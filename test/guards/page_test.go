@@ -30,7 +30,7 @@ func table() string {
 		}
 		b.WriteString("\n")
 	}
-	return b.String()
+	return b.String() + ownTable()
 }
 
 // told is a verdict as people read it.

@@ -40,6 +40,8 @@ const (
 	hasObjects     = cascade + "/DefinitionHasObjects"
 	// relabelled is refused by a ValidatingAdmissionPolicy of the chart, whatever the label.
 	relabelled = "chart/sallyport-subresources"
+	// notTheAuthor is refused by another.
+	notTheAuthor = "chart/sallyport-override-authors"
 )
 
 // written is a way by which the object itself is written, so that the floor sees it.
@@ -190,6 +192,10 @@ func deletionRows() []row {
 		deleted("a ClusterRole, which is in no namespace: `kubectl delete`", (*trial).role, func(t *trial) (string, bool) {
 			return t.try(member, "", "delete clusterrole "+t.space+" --wait=false")
 		}, func(t *trial) bool { return t.get(clusterRoles, t.space) == nil }),
+		deleted("an object of which there are two versions: by the other one", func(t *trial) {
+			t.make(fmt.Sprintf("{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: kept, labels: %s}, spec: {minReplicas: 1, maxReplicas: 1,\n"+
+				"  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: none}}}", t.labels()))
+		}, runs("delete horizontalpodautoscalers.v1.autoscaling kept --wait=false"), gone(autoscalers, "kept")),
 		deleted("an override by a user without the verb", (*trial).kept, func(t *trial) (string, bool) {
 			t.overridden(member, protection, "configmap/kept")
 			return t.kubectl("delete configmap kept --wait=false")
@@ -267,12 +273,27 @@ func labelRows() []row {
 		let("a Pod: so, by its node", (*trial).keptPod, func(t *trial) (string, bool) {
 			return t.try("system:node:a", "", "--as-group=system:nodes --namespace "+t.space+" patch pod kept --type=merge -p", off)
 		}, unlabelled("Pod")),
+		{"a Pod: another value of the label, by its Binding", (*trial).keptPod, bound(`"labels":{"` + label + `":"off"}`), relabelled, relabelled, relabelled,
+			func(t *trial) bool { return t.get(pods, "kept").GetLabels()[label] == "off" }},
+		{"a Pod: an override of another user, by its Binding", (*trial).keptPod, func(t *trial) (string, bool) {
+			return bound(`"annotations":{"` + v1alpha1.AnnotationOverride + `":"` + overrideOf(protection, admin, t.before) + `"}`)(t)
+		}, notTheAuthor, notTheAuthor, notTheAuthor, func(t *trial) bool { return len(t.get(pods, "kept").GetAnnotations()) == 1 }},
+		let("a Pod: its Binding, with labels and annotations of others", (*trial).keptPod, bound(`"labels":{"topology.kubernetes.io/zone":"a"},"annotations":{"example.com/a":"b"}`),
+			func(t *trial) bool { return t.get(pods, "kept").GetAnnotations()["example.com/a"] == "b" }),
 		{"the label with another value", (*trial).kept, runs("label configmap kept --overwrite " + label + "=true"),
 			labelRemoved, labelUnknown, labelRemoved, value("true")},
 		let("the label with `enabled`", (*trial).kept, runs("label configmap kept --overwrite "+label+"=enabled"), value("enabled")),
 		{"something new, with another value of the label", func(*trial) {}, func(t *trial) (string, bool) {
 			return t.fed("{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, labels: {"+label+": 'TRUE'}}}", "create")
 		}, labelUnknown, labelUnknown, labelUnknown, func(t *trial) bool { return t.get(configMaps, "kept") != nil }},
+	}
+}
+
+// bound has a scheduler bind a Pod to a node, with metadata.
+func bound(metadata string) func(*trial) (string, bool) {
+	return func(t *trial) (string, bool) {
+		return t.try(member, fmt.Sprintf(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"kept","namespace":%q,%s},"target":{"apiVersion":"v1","kind":"Node","name":"a"}}`,
+			t.space, metadata), fmt.Sprintf("create --raw /api/v1/namespaces/%s/pods/kept/binding -f -", t.space))
 	}
 }
 

@@ -4,9 +4,11 @@ package vcenter
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +60,8 @@ func backup[T client.Object](o T) T {
 }
 
 // Of a backup that is restored beside the machines, no machine gets a second one: each is held back until it is taken over, and then
-// goes on as it was (velero#2554, cluster-api#5957, crossplane#1410). What has been carried out is not carried out again.
+// goes on as it was (velero#2554, cluster-api#5957, crossplane#1410). What has been carried out is not carried out again. All of them are
+// protected from deletion, which must not be in the way.
 func TestRestoredBesideMachines(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
@@ -90,11 +93,11 @@ func TestRestoredBesideMachines(t *testing.T) {
 	}
 
 	for i := range vms.Items {
-		vm := backup(&vms.Items[i])
+		vm := protected(backup(&vms.Items[i]))
 		vm.Status = v1alpha1.VirtualMachineStatus{}
 		s.adopt(vm)
 	}
-	pool = backup(pool)
+	pool = protected(backup(pool))
 	pool.Status = v1alpha1.VirtualMachinePoolStatus{}
 	s.patiently(func() error { return stack.Client.Create(s.Context(), pool) })
 	restart = backup(restart)
@@ -133,11 +136,31 @@ func TestRestoredBesideMachines(t *testing.T) {
 	for i := range vms.Items {
 		s.owned("/DC0/vm/"+s.called(vms.Items[i].Name), &vms.Items[i])
 	}
+	s.unprotect(pool)
+	for i := range vms.Items {
+		s.unprotect(&vms.Items[i])
+	}
 	s.remove(pool)
 	for i := range vms.Items {
 		s.remove(&vms.Items[i])
 	}
 	s.until("nothing is left", s.inVCenter, "")
+}
+
+// protected labels an object, so that it is not deleted.
+func protected[T client.Object](o T) T {
+	labels := map[string]string{v1alpha1.LabelDeletionProtection: v1alpha1.DeletionProtectionEnabled}
+	maps.Copy(labels, o.GetLabels())
+	o.SetLabels(labels)
+	return o
+}
+
+// unprotect takes the label off with an override.
+func (s *site) unprotect(o client.Object) {
+	s.Helper()
+	override := fmt.Sprintf("deletion-protected; uid=%s; by=admin; until=%s; the test ends", o.GetUID(), time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null},"annotations":{%q:%q}}}`, v1alpha1.LabelDeletionProtection, v1alpha1.AnnotationOverride, override)
+	s.Must(stack.Client.Patch(s.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // called is what vCenter calls the only machine of a VirtualMachine.

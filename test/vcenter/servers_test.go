@@ -7,10 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/double/vcsim"
 )
 
 func (s *site) goodLogin() map[string]string {
@@ -190,4 +194,44 @@ func TestServerMoved(t *testing.T) {
 	})
 	s.shows(vm, asWanted)
 	s.until("the session with the other has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "1 0")
+}
+
+// A VirtualDisk that is deleted while the URL leads to another vCenter stays until its file is deleted where it is.
+func TestDiskOfAServerThatMoved(t *testing.T) {
+	t.Parallel()
+	s := maker(t)
+	disk := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "data"}, Spec: v1alpha1.VirtualDiskSpec{
+		Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{VSphere: &v1alpha1.VSphereDisk{
+			ServerRef: v1alpha1.VSphereServerReference{Name: s.name}, Datastore: "/DC0/datastore/LocalDS_0",
+		}},
+	}}
+	s.patiently(func() error { return stack.Client.Create(s.Context(), disk) })
+	s.until("the disk exists", func() string {
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(disk), disk))
+		return string(disk.Status.Phase)
+	}, string(v1alpha1.VirtualDiskAvailable))
+	file := "[LocalDS_0] sallyport/" + string(disk.UID) + ".vmdk"
+	server, other := &v1alpha1.VSphereServer{}, s.start("5f8a6a8e-0000-4000-8000-000000000003")
+	server.Name = s.name
+	to := func(v *vcsim.VCenter) {
+		update(s, server, func(server *v1alpha1.VSphereServer) {
+			server.Spec.URL, server.Spec.Trust.CABundle = v.URL(), string(v.CABundle())
+		})
+	}
+	to(other)
+	elsewhere := fmt.Sprintf("Unknown RuntimeUnavailable vCenter %s is another one than before", s.name)
+	s.until("the server is another one", func() string {
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(server), server))
+		return v1alpha1.ConditionReady.In(server.Status.Conditions).Reason
+	}, string(v1alpha1.ReasonOtherVCenter))
+	s.Must(stack.Client.Delete(s.Context(), disk))
+	s.shows(disk, elsewhere)
+	if !s.vcenter.HasFile(file) {
+		t.Errorf("%s was deleted", file)
+	}
+	to(s.vcenter)
+	s.until("the disk is gone", func() string {
+		err := stack.Client.Get(s.Context(), client.ObjectKeyFromObject(disk), disk)
+		return fmt.Sprint(apierrors.IsNotFound(err), s.vcenter.HasFile(file))
+	}, "true false")
 }

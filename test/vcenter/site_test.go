@@ -250,6 +250,8 @@ func conditions(object client.Object) []metav1.Condition {
 		return o.Status.Conditions
 	case *v1alpha1.VirtualMachinePool:
 		return o.Status.Conditions
+	case *v1alpha1.VirtualDisk:
+		return o.Status.Conditions
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type Recorder interface {
 	Record(d *Decision, response *admissionv1.AdmissionResponse)
 	// Checked counts a decision that was evaluated a second time on the whole input. The difference is "" if both results are the same.
 	Checked(policy, difference string)
+	// Forget drops what is counted about a policy that was deleted.
+	Forget(policy string)
 }
 
 // Gate evaluates policies. It is safe for concurrent use.
@@ -56,7 +58,17 @@ func NewGate(set *catalog.Set, source FactSource, recorder Recorder, now func() 
 }
 
 // Swap replaces the set of policies. A request in progress keeps the set with which it began.
-func (g *Gate) Swap(set *catalog.Set) { g.set.Store(set) }
+func (g *Gate) Swap(set *catalog.Set) {
+	before := g.set.Swap(set)
+	if before == nil || set == nil || g.recorder == nil {
+		return
+	}
+	for _, p := range before.Policies() {
+		if set.Policy(p.Name()) == nil {
+			g.recorder.Forget(p.Name())
+		}
+	}
+}
 
 // OpenBy sets the function that returns whether the gate is open for kinds that are not Sallyport's; nil means closed. Call it
 // before the first request.

@@ -86,3 +86,11 @@ func (m *metrics) countCheck(policy string, same bool) {
 	}
 	m.checks.WithLabelValues(policy, result).Inc()
 }
+
+// forget removes the metrics of a policy.
+func (m *metrics) forget(policy string) {
+	labels := prometheus.Labels{"policy": policy}
+	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.decisions, m.duration, m.confirms, m.overrides, m.cached, m.checks} {
+		vec.DeletePartialMatch(labels)
+	}
+}

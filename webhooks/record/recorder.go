@@ -98,6 +98,9 @@ func (r *Recorder) Checked(policy, difference string) {
 	}
 }
 
+// Forget implements decision.Recorder.
+func (r *Recorder) Forget(policy string) { r.metrics.forget(policy) }
+
 // Record implements decision.Recorder.
 func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionResponse) {
 	r.metrics.count(d)

@@ -99,6 +99,31 @@ func TestDifferencesAreReported(t *testing.T) {
 	}
 }
 
+// A policy that is deleted leaves no metrics.
+func TestMetricsOfDeletedPolicies(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	gate := gateTo(t, NewRecorder(registry, nil, false))
+	ask(t, gate)
+	count := func() (n int) {
+		n, err := testutil.GatherAndCount(registry, "sallyport_decisions_total", "sallyport_decision_duration_seconds")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if got := count(); got != 2 {
+		t.Errorf("a policy that decided has %d metrics", got)
+	}
+	other, err := catalog.Compile([]v1alpha1.RegoPolicy{toys.PolicyOf("q", toys.Denies("red", "TooRed", 403))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate.Swap(other)
+	if got := count(); got != 0 {
+		t.Errorf("%d metrics are left", got)
+	}
+}
+
 // If the decisions about one namespace are more than can be recorded, its own records are lost, and not those of another namespace.
 func TestRecordsTakeTurns(t *testing.T) {
 	blocked, out := make(chan struct{}), &bytes.Buffer{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,12 +31,12 @@ const (
 
 // Register adds the endpoints of the gate to a server's mux, and their metric to the registry.
 func Register(gate *decision.Gate, registry prometheus.Registerer, handle func(path string, handler http.Handler), log logr.Logger) {
-	in, rejected := newIntake(), newRejected(registry)
+	in, rejected, logged := newIntake(), newRejected(registry), newLogged()
 	for path, endpoint := range map[string]string{
 		ValidatePath: decision.Validating, MutatePath: decision.Mutating,
 		ValidatePolicyPath: decision.Validating, MutatePolicyPath: decision.Mutating,
 	} {
-		handle(path, &handler{path: path, endpoint: endpoint, answer: gate.Answer, intake: in, rejected: rejected, log: log})
+		handle(path, &handler{path: path, endpoint: endpoint, answer: gate.Answer, intake: in, rejected: rejected, logged: logged, log: log})
 	}
 }
 
@@ -50,12 +51,28 @@ const (
 	panicked   = "panic"
 )
 
+var causes = []string{notAReview, tooLarge, slow, unreadable, busy, noPolicies, panicked}
+
+// logged limits the log to a line of each cause in a second, because any client can send what is rejected. The metric counts all.
+type logged map[string]*rate.Sometimes
+
+func newLogged() logged {
+	l := logged{undecodableObject: {Interval: time.Second}}
+	for _, cause := range causes {
+		l[cause] = &rate.Sometimes{Interval: time.Second}
+	}
+	return l
+}
+
+// undecodableObject is the cause of a denial.
+const undecodableObject = "undecodable_object"
+
 func newRejected(registry prometheus.Registerer) *prometheus.CounterVec {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sallyport_rejected_reviews_total",
 		Help: "HTTP requests answered with an HTTP error instead of a decision, by cause.",
 	}, []string{"webhook", "cause"})
-	for _, cause := range []string{notAReview, tooLarge, slow, unreadable, busy, noPolicies, panicked} {
+	for _, cause := range causes {
 		for _, webhook := range []string{decision.Validating, decision.Mutating} { // a counter that appears with 1 has not increased for Prometheus
 			rejected.WithLabelValues(webhook, cause)
 		}
@@ -73,6 +90,7 @@ type handler struct {
 	answer   func(context.Context, *decision.Question) *admissionv1.AdmissionResponse
 	intake   *intake
 	rejected *prometheus.CounterVec
+	logged   logged
 	log      logr.Logger
 }
 
@@ -99,7 +117,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer.Response = cmp.Or(oversized(review), undecodable(review))
 	}
 	if answer.Response != nil {
-		h.log.Info("denied an object that cannot be decoded or is too large", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
+		h.logged[undecodableObject].Do(func() {
+			h.log.Info("denied an object that cannot be decoded or is too large", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
+		})
 	} else {
 		answer.Response = h.answer(r.Context(), &decision.Question{Endpoint: h.endpoint, Only: h.only(r), Review: review})
 	}
@@ -141,7 +161,9 @@ func (h *handler) rejectUnread(w http.ResponseWriter, err error) {
 
 func (h *handler) reject(w http.ResponseWriter, code int, cause string, err error) {
 	h.rejected.WithLabelValues(h.endpoint, cause).Inc()
-	h.log.Info("rejected a request without evaluating it", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
+	h.logged[cause].Do(func() {
+		h.log.Info("rejected a request without evaluating it", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
+	})
 	http.Error(w, err.Error(), code)
 }
 
@@ -149,7 +171,9 @@ func (h *handler) reject(w http.ResponseWriter, code int, cause string, err erro
 func (h *handler) recoverPanic(w http.ResponseWriter) {
 	if p := recover(); p != nil {
 		h.rejected.WithLabelValues(h.endpoint, panicked).Inc()
-		h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))
+		h.logged[panicked].Do(func() {
+			h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))
+		})
 		http.Error(w, "internal error; the log has the stack", http.StatusInternalServerError)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -64,7 +65,7 @@ func checkRejected(t *testing.T, registry *prometheus.Registry, cause string) {
 // A review for which there is no place in its time gets HTTP 503, which is no fault of it.
 func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	full := &handler{endpoint: decision.Validating, intake: newIntake(), rejected: newRejected(registry), log: logr.Discard()}
+	full := &handler{endpoint: decision.Validating, intake: newIntake(), rejected: newRejected(registry), logged: newLogged(), log: logr.Discard()}
 	fill(t, full.intake.decisions, mostDecisions)
 	w := httptest.NewRecorder()
 	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(toys.GoodReview)))
@@ -72,6 +73,27 @@ func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	checkRejected(t, registry, "busy")
+}
+
+// Any client can send what is no review: the log gets one line in a second, and the metric all of them.
+func TestGarbageDoesNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry, lines := prometheus.NewRegistry(), 0
+		log := funcr.New(func(string, string) { lines++ }, funcr.Options{})
+		h := &handler{endpoint: decision.Validating, intake: newIntake(), rejected: newRejected(registry), logged: newLogged(), log: log}
+		for second := range 3 {
+			for range 10 {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath, strings.NewReader("hello")))
+			}
+			if lines != second+1 {
+				t.Errorf("after %d seconds there are %d lines", second, lines)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := testutil.ToFloat64(h.rejected.WithLabelValues(decision.Validating, notAReview)); got != 30 {
+			t.Errorf("%v requests were counted", got)
+		}
+	})
 }
 
 func answerOn(t *testing.T, conn net.Conn) *http.Response {

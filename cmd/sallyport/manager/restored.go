@@ -28,6 +28,8 @@ type restored struct {
 
 	mgr   ctrl.Manager
 	since atomic.Int64 // Unix time, 0 if it was not
+	// noticed is set in a process that outlived the restore: its caches may be of the lost future, so it never acts again.
+	noticed atomic.Bool
 }
 
 // begin reads the annotation before anything starts.
@@ -47,18 +49,26 @@ func (o *Options) halt(r *restored) runtime.Halt {
 	if o.ReadOnly {
 		return runtime.ReadOnly
 	}
-	return func() error {
-		if r.since.Load() != 0 {
-			return runtime.ErrRestored
-		}
-		return nil
+	return r.halts
+}
+
+func (r *restored) halts() error {
+	if r.since.Load() != 0 {
+		return runtime.ErrRestored
 	}
+	return nil
+}
+
+// notice halts this process until its end.
+func (r *restored) notice(now time.Time) {
+	r.noticed.Store(true)
+	r.since.Store(now.Unix())
 }
 
 // record writes the annotation. Without the configuration there was no Sallyport when the backup was made.
 func (r *restored) record(ctx context.Context) error {
 	now := time.Now()
-	r.since.Store(now.Unix())
+	r.notice(now)
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationRestored, now.UTC().Format(time.RFC3339))
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	configuration.Name = r.configuration
@@ -70,6 +80,9 @@ func (r *restored) record(ctx context.Context) error {
 
 // follow takes over what a configuration says.
 func (r *restored) follow(configuration *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	if r.noticed.Load() {
+		return
+	}
 	text, is := configuration.Annotations[v1alpha1.AnnotationRestored]
 	var since int64
 	if is {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/replicas"
 )
 
@@ -53,5 +56,15 @@ func TestObjectsOfThePast(t *testing.T) {
 		if errors.Is(err, replicas.ErrRestored) != tc.past {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+// The cache of a process that noticed the restore may have the configuration of before, without the annotation.
+func TestNoticedForGood(t *testing.T) {
+	r := &restored{}
+	r.notice(time.Now())
+	r.follow(&admissionregistrationv1.ValidatingWebhookConfiguration{})
+	if err := r.halts(); !errors.Is(err, runtime.ErrRestored) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
@@ -46,6 +47,8 @@ type listening struct {
 
 	mu     sync.Mutex
 	probes []string // the local addresses of the latest probes
+
+	second rate.Sometimes // limits the log
 }
 
 // latestProbes is the number of latest probes whose errors are not logged.
@@ -73,7 +76,7 @@ func (s *server) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listens := &listening{address: listener.Addr().String(), config: config}
+	listens := &listening{address: listener.Addr().String(), config: config, second: rate.Sometimes{Interval: time.Second}}
 	serving := &http.Server{
 		Handler: s.WebhookMux(), BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader, ErrorLog: log.New(listens, log.Prefix(), log.Flags()),
@@ -138,12 +141,13 @@ func (l *listening) dial(ctx context.Context) error {
 	return nil
 }
 
-// Write logs an error of the server, except that a probe has no client certificate.
+// Write logs an error of the server, except that a probe has no client certificate, and at most one in a second: any client can cause them.
 func (l *listening) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.ContainsFunc(l.probes, func(probe string) bool { return strings.Contains(string(line), " from "+probe+":") }) {
 		return len(line), nil
 	}
-	return log.Writer().Write(line)
+	l.second.Do(func() { _, _ = log.Writer().Write(line) })
+	return len(line), nil
 }

@@ -9,7 +9,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/vsphereserver"
 	"sallyport.dev/sallyport/webhooks/decision"
 )
@@ -19,9 +18,6 @@ type vcenters struct{ *vsphere.Sessions }
 
 func (v vcenters) Connect(ctx context.Context, name string, connection vsphereserver.Connection) (vsphereserver.About, error) {
 	about, err := v.Sessions.Connect(ctx, name, vsphere.Connection(connection))
-	if other, is := errors.AsType[*session.Other](err); is {
-		err = &vsphereserver.Other{Is: other.Is, Was: other.Was}
-	}
 	return vsphereserver.About(about), err
 }
 

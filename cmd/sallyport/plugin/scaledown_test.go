@@ -86,12 +86,12 @@ type (
 	hook   func(sender) (*http.Response, error)
 )
 
-// intercepted runs a command line of the plugin, by a clock that is that much ahead. The hooks send its requests, by method.
+// intercepted runs a command line of the plugin, by a local clock that is that much ahead. The hooks send its requests, by method.
 func (w *world) intercepted(line string, ahead time.Duration, hooks map[string]hook) result {
 	w.Helper()
 	streams, _, out, errs := genericiooptions.NewTestIOStreams()
 	p := cli.New(streams)
-	p.Now = func() time.Time { return time.Now().Add(ahead) }
+	p.Clock.Local = func() time.Time { return time.Now().Add(ahead) }
 	decoding := p.Flags.WrapConfigFn
 	p.Flags.WrapConfigFn = func(config *rest.Config) *rest.Config {
 		config = decoding(config)

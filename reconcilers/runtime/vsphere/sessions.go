@@ -3,6 +3,7 @@ package vsphere
 import (
 	"context"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,20 +56,21 @@ type Connection struct {
 	InstanceUUID string
 }
 
-// same reports whether a session of the connection serves another one, too. One that was opened without ID knows it since.
-func (c Connection) same(other Connection) bool {
-	if c.InstanceUUID == "" {
-		other.InstanceUUID = ""
-	}
-	return c == other
-}
-
 type vcenter struct {
 	connection Connection
 	server     *session.Server
 	runtime    *Runtime
 	unwatch    context.CancelFunc
 	unwatched  chan struct{} // closed when the watch has ended
+}
+
+// serves reports whether the session is one for that connection. One that was opened without ID knows it since its first login.
+func (v *vcenter) serves(connection Connection) bool {
+	if connection.InstanceUUID != "" && !strings.EqualFold(connection.InstanceUUID, v.server.InstanceUUID()) {
+		return false
+	}
+	connection.InstanceUUID = v.connection.InstanceUUID
+	return connection == v.connection
 }
 
 // Connect ensures a session with that connection, replacing any other, and returns vCenter's version and ID.
@@ -85,7 +87,7 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	present := s.all[name]
-	if present != nil && present.connection.same(connection) {
+	if present != nil && present.serves(connection) {
 		return present, nil
 	}
 	server, err := session.NewServer(session.Config{

@@ -180,9 +180,10 @@ func (a *Agent) step(ctx context.Context) {
 func (a *Agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
 	_, isTarget := pod.Labels[virtv1.MigrationJobLabel]
 	over := vmi == nil || vmi.IsFinal()
-	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left
+	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left, or has not come to
 		move := vmi.Status.MigrationState
-		over = move.Completed && !move.Failed && move.SourcePod == pod.Name
+		over = move.Completed && (!move.Failed && move.SourcePod == pod.Name ||
+			move.Failed && pod.Labels[virtv1.MigrationJobLabel] == string(move.MigrationUID))
 	}
 	switch {
 	case over && pod.Status.Phase == corev1.PodRunning:

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
@@ -20,7 +21,8 @@ type Plugin struct {
 	Raw io.Writer
 	// Flags are those of the connection to a cluster.
 	Flags *genericclioptions.ConfigFlags
-	Now   func() time.Time
+	// Clock is the clock of the cluster.
+	Clock *Clock
 	// Patience is how long a command waits until Sallyport has reconciled its change.
 	Patience time.Duration
 }
@@ -32,7 +34,14 @@ const DefaultPatience = 5 * time.Second
 func New(streams genericiooptions.IOStreams) *Plugin {
 	raw := streams.Out
 	streams.Out, streams.ErrOut = terminal.Safe(streams.Out), terminal.Safe(streams.ErrOut)
-	p := &Plugin{IOStreams: streams, Raw: raw, Flags: genericclioptions.NewConfigFlags(true), Now: time.Now, Patience: DefaultPatience}
-	p.Flags.WrapConfigFn = (&leavingOut{out: p.ErrOut}).wrap
+	p := &Plugin{IOStreams: streams, Raw: raw, Flags: genericclioptions.NewConfigFlags(true), Clock: &Clock{Local: time.Now}, Patience: DefaultPatience}
+	left := &leavingOut{out: p.ErrOut}
+	p.Flags.WrapConfigFn = func(config *rest.Config) *rest.Config {
+		p.Clock.wrap(config)
+		return left.wrap(config)
+	}
 	return p
 }
+
+// Now returns the time of the cluster.
+func (p *Plugin) Now() time.Time { return p.Clock.Now() }

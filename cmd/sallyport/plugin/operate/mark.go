@@ -61,9 +61,6 @@ func (o *marking) run(command *cobra.Command, args []string, do func(context.Con
 // Nothing else is needed. Whether status.removing has the machine after S does not matter: a pass that chose it before L fails at D,
 // and later passes, of any leader, choose anew by M and Q. P is not about unnamed victims, but about machines that are deleted busy or
 // not: a job that begins on one of them is lost. A machine that is named after P was named regardless of the mark.
-//
-// The reconciler uses its own clock. If the clock here is behind, the Lease ends sooner than promised; the time at which the API
-// server has stored it shows that.
 func (o *marking) busy(ctx context.Context, c *cli.Cluster, name string) error {
 	vm := &v1alpha1.VirtualMachine{}
 	if err := c.Get(ctx, c.Key(name), vm); err != nil {
@@ -71,7 +68,7 @@ func (o *marking) busy(ctx context.Context, c *cli.Cluster, name string) error {
 	}
 	lease, renewed, err := o.hold(ctx, c, vm)
 	if err == nil {
-		err = o.confirm(ctx, c, vm, lease)
+		err = o.confirm(ctx, c, vm)
 	}
 	if err != nil {
 		if lease != nil && !renewed { // what was marked before stays marked
@@ -119,11 +116,7 @@ func (o *marking) hold(ctx context.Context, c *cli.Cluster, vm *v1alpha1.Virtual
 }
 
 // confirm annotates the machine of a written Lease. It returns an error if the machine is going to be deleted anyway.
-func (o *marking) confirm(ctx context.Context, c *cli.Cluster, vm *v1alpha1.VirtualMachine, lease *coordinationv1.Lease) error {
-	if behind := storedAt(lease).Sub(lease.Spec.RenewTime.Time); behind > time.Second+o.during/10 {
-		return fmt.Errorf("the local clock is %s behind the API server, so VirtualMachine %s would be busy for less time; adjust the clock or increase --for",
-			behind.Round(time.Second), vm.Name)
-	}
+func (o *marking) confirm(ctx context.Context, c *cli.Cluster, vm *v1alpha1.VirtualMachine) error {
 	switch err := stamp(ctx, c, vm); {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("VirtualMachine %s has just been deleted", vm.Name)
@@ -162,16 +155,6 @@ func staying(vm *v1alpha1.VirtualMachine) error {
 // foreign returns the error for a Lease of another owner with the name of a busy Lease.
 func foreign(lease *coordinationv1.Lease) error {
 	return fmt.Errorf("existing Lease %s does not belong to Sallyport: it has no label %s", lease.Name, v1alpha1.LabelBusyMachine)
-}
-
-// storedAt returns when the API server stored a Lease; zero if unknown.
-func storedAt(lease *coordinationv1.Lease) (at time.Time) {
-	for _, manager := range lease.ManagedFields {
-		if manager.Time != nil && manager.Time.After(at) {
-			at = manager.Time.Time
-		}
-	}
-	return at
 }
 
 // until returns the expiry time of a Lease as text.

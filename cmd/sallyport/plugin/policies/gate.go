@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -99,24 +96,15 @@ type gate struct {
 	*cli.Cluster
 	validating *admissionregistrationv1.ValidatingWebhookConfiguration
 	mutating   *admissionregistrationv1.MutatingWebhookConfiguration
-	// clock is the API server's time in seconds since 1970; 0 if unknown.
-	clock atomic.Int64
 }
 
-// findGate reads the configurations, and the clock of the API server.
+// findGate reads the configurations.
 func findGate(ctx context.Context, p *cli.Plugin) (*gate, error) {
 	c, err := p.Connect()
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{}
-	config := rest.CopyConfig(c.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return clocked{next, &g.clock} })
-	timed, err := client.NewWithWatch(config, client.Options{Scheme: cli.Scheme, Mapper: c.RESTMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	g.Cluster = &cli.Cluster{WithWatch: timed, Config: config, Namespace: c.Namespace}
+	g := &gate{Cluster: c}
 	meta := metav1.ObjectMeta{Name: cli.PoliciesConfiguration}
 	g.validating = &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta}
 	g.mutating = &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta}
@@ -130,31 +118,6 @@ func findGate(ctx context.Context, p *cli.Plugin) (*gate, error) {
 		}
 	}
 	return g, nil
-}
-
-// clocked reads the time of the API server from its responses.
-type clocked struct {
-	http.RoundTripper
-	clock *atomic.Int64
-}
-
-func (c clocked) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := c.RoundTripper.RoundTrip(r)
-	if err == nil {
-		if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			c.clock.Store(at.Unix())
-		}
-	}
-	return response, err
-}
-
-// now returns the time of the API server, or of this machine if unknown. Replicas have clocks like the API server's; that of a
-// workstation may be hours off.
-func (g *gate) now(p *cli.Plugin) time.Time {
-	if at := g.clock.Load(); at != 0 {
-		return time.Unix(at, 0)
-	}
-	return p.Now()
 }
 
 // change writes a configuration, and retries after a conflict.
@@ -187,7 +150,7 @@ func openGate(ctx context.Context, p *cli.Plugin, reason string, lasts time.Dura
 	if err != nil {
 		return err
 	}
-	now := g.now(p)
+	now := p.Now()
 	is := entries.Opening{Until: now.Add(lasts), Reason: strings.TrimSpace(reason), By: who.Username}
 	if was, there := entries.OpeningOf(g.validating); there && was.Counts(now) {
 		fmt.Fprintf(p.Out, "The gate was open %s\n", was)
@@ -248,7 +211,7 @@ func gateStatus(ctx context.Context, p *cli.Plugin) error {
 		return err
 	}
 	is, there := entries.OpeningOf(g.validating)
-	now, s := g.now(p), g.Service(ctx, p)
+	now, s := p.Now(), g.Service(ctx, p)
 	all := len(g.validating.Webhooks) + len(g.mutating.Webhooks)
 	switch {
 	case there && is.Counts(now):

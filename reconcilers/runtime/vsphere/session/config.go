@@ -29,7 +29,7 @@ type Config struct {
 	// Thumbprint is the SHA-256 of the vCenter's certificate, in hex, with or without colons. Without a CABundle
 	// nothing else about the certificate is verified.
 	Thumbprint string
-	// InstanceUUID is the ID of the vCenter. Another one gets no credentials; the error wraps [Other]. If it is empty, the first one is accepted.
+	// InstanceUUID is the ID of the vCenter. Another one gets no credentials; the error wraps [runtime.Other]. If it is empty, the first one is accepted.
 	InstanceUUID string
 	// Credentials returns user and password. It is called for every login, since they may change, and must be safe
 	// for concurrent use.

@@ -249,18 +249,22 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// Other is the error of a vCenter with another ID than before: the address leads elsewhere, or another one was restored there.
-type Other struct{ Is, Was string }
-
-func (o *Other) Error() string { return "the instance UUID is " + o.Is + ", and was " + o.Was }
-
-// recognize returns an error if the vCenter is another one. Only one login is in progress at a time.
+// recognize returns an error if the vCenter is another one.
 func (s *Server) recognize(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.known != "" && !strings.EqualFold(s.known, id) {
-		return runtime.NewUnavailable(&Other{Is: id, Was: s.known}, "vCenter %s is another one than before", s.Config.Name)
+		return runtime.NewUnavailable(&runtime.Other{Is: id, Was: s.known}, "vCenter %s is another one than before", s.Config.Name)
 	}
 	s.known = id
 	return nil
+}
+
+// InstanceUUID returns the ID of the vCenter: that of the configuration, or else that of the first login, empty before.
+func (s *Server) InstanceUUID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known
 }
 
 // User returns the user of the current or last login, as vCenter names it.
