@@ -171,14 +171,6 @@ fuzz: ## Run every fuzz target, each for a minute (FUZZTIME=10m for longer)
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$package" </dev/null || exit 1; \
 	done
 
-# What they say is worth as much as the sample is large: a hundred take an hour on two cores.
-SEED ?= 1
-N ?= 100
-
-.PHONY: mutants
-mutants: ## Change a token of the code at random, a hundred times, and say which changes no test notices (SEED=2 N=20 WIDE=1)
-	$(GO) run ./hack/mutants -seed $(SEED) -n $(N) $(if $(filter 1,$(WIDE)),-wide)
-
 .PHONY: demo
 demo: export CGO_ENABLED = 0
 demo: ## Show Sallyport on a local control plane and a simulated vCenter (RUNTIME=kubevirt: on KubeVirt; ALL=1 shows more, SCRIPT=1 ends with a verdict)

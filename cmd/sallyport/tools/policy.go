@@ -21,7 +21,7 @@ func newPolicyCommand() *cobra.Command {
 		Long: "Creates, formats, tests, checks, documents and packages policies without a cluster.\n\n" + pathsHelp + "\n\n" +
 			"Without a PATH, test, check and docs use the shipped policies, which are built into this program.",
 	}
-	command.AddCommand(newPolicyNewCommand(), newPolicyFmtCommand(), newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyDocsCommand(), newPolicyManifestCommand())
+	command.AddCommand(newPolicyNewCommand(), newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyDocsCommand(), newPolicyManifestCommand())
 	return command
 }
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/open-policy-agent/opa/v1/format"
 )
 
 const ownerless = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, labels: {%s: team-a}}\nspec: {}\n"
@@ -40,6 +42,12 @@ func TestPolicyNew(t *testing.T) {
 					t.Fatal(err)
 				}
 				written += string(text)
+				if filepath.Ext(file) != ".rego" {
+					continue
+				}
+				if formatted, err := format.Source(file, text); err != nil || string(formatted) != string(text) {
+					t.Errorf("%s is not as opa fmt writes it: error %v", file, err)
+				}
 			}
 			for _, text := range strings.Split(tc.texts, "|") {
 				if !strings.Contains(written, text) {
@@ -54,7 +62,7 @@ func TestPolicyNew(t *testing.T) {
 				root = dir
 			}
 			for _, folder := range []string{tc.folder, root} {
-				for _, command := range []string{"policy check", "policy test --coverage 100", "policy fmt -l", "policy manifest"} {
+				for _, command := range []string{"policy check", "policy test --coverage 100", "policy manifest"} {
 					if out, errs, code := execute(t, append(strings.Fields(command), folder)...); code != 0 {
 						t.Errorf("%s: exit %d\n%s%s", command, code, out, errs)
 					}
