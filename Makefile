@@ -92,32 +92,32 @@ test-all: test-rego control-plane ## Run all tests: whole tables, every fault at
 # Its API server has the dependencies that it was released with, and shares nothing with other programs: it is compiled for some minutes.
 .PHONY: test-old
 test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a request and carry out operations there
-	$(GO) run ./test/env/build -old
-	SALLYPORT_TEST_OLD=1 $(gotest) -short -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestOperations|TestWays)$$/^(supersede|finished)$$' ./test/e2e
+	$(GO) run ./test/support/env/build -old
+	SALLYPORT_TEST_OLD=1 $(gotest) -short -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestOperations|TestWays)$$/^(supersede|finished)$$' ./test/walks/e2e
 
 # CDI has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag cdi.
 .PHONY: test-cdi
 test-cdi: ## Have images imported, used and deleted by the real controllers of CDI and of CSI, which it builds first
-	$(GO) run ./test/env/build -cdi
-	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/cdi
+	$(GO) run ./test/support/env/build -cdi
+	$(gotest) -tags=$(tags),cdi -count=1 -v ./test/walks/cdi
 
 # The libraries of Argo CD and Flux have dependencies of their own, in a go.mod beside the program that uses them; 20 minutes the first time.
 .PHONY: test-gitops
 test-gitops: control-plane ## Apply and compare Sallyport's objects with the libraries of Argo CD and Flux, which it builds first
-	$(gotest) -tags=$(tags),gitops -count=1 -v -run '^TestGitOps$$' ./test/vcenter
+	$(gotest) -tags=$(tags),gitops -count=1 -v -run '^TestGitOps$$' ./test/walks/vcenter
 
 # KubeVirt has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag kubevirt.
 .PHONY: test-kubevirt
 test-kubevirt: ## Run machines with the real virt-api and virt-controller of KubeVirt, which it builds first
-	$(GO) run ./test/env/build -kubevirt
-	$(gotest) -short -tags=$(tags),kubevirt -count=1 -v ./test/kubevirt
-	$(gotest) -p 1 -short -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo ./test/claims
+	$(GO) run ./test/support/env/build -kubevirt
+	$(gotest) -short -tags=$(tags),kubevirt -count=1 -v ./test/walks/kubevirt
+	$(gotest) -p 1 -short -tags=$(tags),kubevirt -count=1 -v -run KubeVirt ./cmd/demo ./test/properties/claims
 
 # Machines of KubeVirt with the disks of CDI and CSI: both are needed.
 .PHONY: test-kubevirt-disks
 test-kubevirt-disks: ## Boot machines of KubeVirt from images that CDI imports, which it builds first
-	$(GO) run ./test/env/build -kubevirt -cdi
-	$(gotest) -tags=$(tags),kubevirt,cdi -count=1 -v ./test/cdi -run TestKubeVirt
+	$(GO) run ./test/support/env/build -kubevirt -cdi
+	$(gotest) -tags=$(tags),kubevirt,cdi -count=1 -v ./test/walks/cdi -run TestKubeVirt
 
 # It writes some 50,000 objects and statuses into an API server, which takes some minutes.
 MACHINES ?= 10000
@@ -125,7 +125,7 @@ IMAGES ?= 500
 
 .PHONY: test-scale
 test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
-	$(gotest) -count=1 -v -run '^TestScale$$' ./test/images -machines $(MACHINES) -images $(IMAGES)
+	$(gotest) -count=1 -v -run '^TestScale$$' ./test/walks/images -machines $(MACHINES) -images $(IMAGES)
 
 # It needs the history of the repository: the program of that revision is built from it.
 FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
@@ -133,15 +133,15 @@ FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 .PHONY: test-upgrade
 test-upgrade: control-plane ## Upgrade Sallyport from the last release, or from another revision, and roll back, while requests are made (FROM=REVISION)
 	@[ -n "$(FROM)" ] || { echo "there is no release yet: make test-upgrade FROM=REVISION"; exit 1; }
-	SALLYPORT_TEST_UPGRADE_FROM=$(FROM) $(gotest) -count=1 -v -run '^TestUpgrade$$|^TestStricterFieldsAreListed$$' ./test/chart ./charts
+	SALLYPORT_TEST_UPGRADE_FROM=$(FROM) $(gotest) -count=1 -v -run '^TestUpgrade$$|^TestStricterFieldsAreListed$$' ./test/walks/chart ./charts
 
 # How long certificates of 20 seconds follow one another in test-cert-manager.
 TIME ?= 5m
 
 .PHONY: test-cert-manager
 test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
-	$(GO) run ./test/env/build -cert-manager
-	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/certmanager
+	$(GO) run ./test/support/env/build -cert-manager
+	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/walks/certmanager
 
 # The whole program is linked for two clones, and krew is compiled.
 .PHONY: test-release
@@ -159,7 +159,7 @@ update-vulnerabilities: ## Have make scan use the newest Go database of vulnerab
 
 .PHONY: test-faults
 test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)
-	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/certmanager
+	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/walks/certmanager
 
 # Go fuzzes one target at a time. Inputs that reach something new are made smaller in ten runs, and not for a minute each as Go would have it.
 FUZZTIME ?= 1m
@@ -184,8 +184,8 @@ demo-binary: ## Build the demo as bin/sallyport-demo, one static program that ne
 # What it compares with is built from a module of its own. The race detector and other work on the machine make it worthless.
 .PHONY: bench
 bench: ## Measure what a decision costs, against a webhook that does nothing, OPA, CEL and Gatekeeper's framework
-	cd test/bench/gatekeeper && $(GO) build -o ../../../bin/bench-gatekeeper .
-	$(GO) run ./test/bench --gatekeeper bin/bench-gatekeeper
+	cd test/load/bench/gatekeeper && $(GO) build -o ../../../../bin/bench-gatekeeper .
+	$(GO) run ./test/load/bench --gatekeeper bin/bench-gatekeeper
 
 .PHONY: build
 build: ## Build bin/sallyport without symbol tables, and link it as the plugin bin/kubectl-sallyport and what completes its command lines
@@ -208,7 +208,7 @@ release: ## Write a release below dist: image, chart, commands for six platforms
 
 .PHONY: control-plane
 control-plane: ## Build the local control plane and Helm that tests and the demo run on
-	$(GO) run ./test/env/build
+	$(GO) run ./test/support/env/build
 
 .PHONY: clean
 clean: ## Remove what make built here

@@ -17,7 +17,6 @@ require (
 	github.com/kubernetes-csi/external-snapshotter/client/v8 v8.2.0
 	github.com/open-policy-agent/opa v1.22.0
 	github.com/openreports/reports-api v0.2.1
-	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/common v0.70.1
 	github.com/rogpeppe/go-internal v1.16.0
@@ -117,6 +116,7 @@ require (
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/openshift/custom-resource-status v1.1.2 // indirect
 	github.com/peterbourgon/diskv v2.0.1+incompatible // indirect
+	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/segmentio/asm v1.2.1 // indirect
@@ -156,7 +156,7 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 )
 
-// cert-manager's types need neither; these versions would differ from those of the control plane (test/env/programs.mod).
+// cert-manager's types need neither; these versions would differ from those of the control plane (test/support/env/programs.mod).
 exclude github.com/google/cel-go v0.30.0
 
 exclude gomodules.xyz/jsonpatch/v2 v2.5.0

@@ -22,7 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/support/env"
 )
 
 // allow gives a user the rights that docs/certificates.md lists, and those for leader election.

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // in is a fixture whose replicas and leaders run in another mode from now on. Each of them starts anew.

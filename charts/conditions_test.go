@@ -17,7 +17,7 @@ import (
 
 	releaseasked "sallyport.dev/sallyport/cmd/sallyport/asked"
 	policyregistration "sallyport.dev/sallyport/reconcilers/policy/registration"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 )
 
 // matchConditionsOf are those of all webhooks, by a name: of the chart's own, of the shipped policies on other kinds, and of the floor.

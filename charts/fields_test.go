@@ -10,7 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 )
 
 // judges are the fields of the kinds that users write and that reach a runtime, with the policy that judges each, or with why none has to.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 )
 
 // floors are the names of the ValidatingAdmissionPolicies, with the policies whose parameters they read.

@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 )
 
 // configured gives the policies that the chart ships with values, by name, with the Rego that it refers to.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/crdify/pkg/validations"
 	"sigs.k8s.io/yaml"
 
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // stricterFile lists the fields whose schema became stricter since the last release, and what becomes of objects stored before.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // The script for Argo CD says of an object what its status says.

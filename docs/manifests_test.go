@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // A manifest that somebody copies is one that the API server takes.

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"testing"
 
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // Tests that a page names are there, in the file that it says.

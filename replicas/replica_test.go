@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/support/env"
 )
 
 // quick has a replica renew its Lease often, and still count as live when this machine is busy.

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"sallyport.dev/sallyport/test/storage"
+	"sallyport.dev/sallyport/test/support/storage"
 )
 
 // booting is a machine that boots from an image, which is imported for it.

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
 )
 
 // kubeVirt is KubeVirt as a place: its real virt-api and virt-controller, and an agent that plays the nodes.

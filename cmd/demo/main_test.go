@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // demo is one that runs, with a folder of its own for what is temporary.

@@ -3,8 +3,8 @@ package main
 import (
 	"strings"
 
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // The name of the template in the vCenter, the machine that is created from it, and the address of its guest.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/env/install"
-	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/nodeagent"
 )
 
 // The nodes with an agent for the pod runtime, and their machine.

@@ -5,7 +5,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // place is where the machines of the chapters about power run, and what the demo does there so that operations collide.

@@ -17,11 +17,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/demo/denial"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
-	"sallyport.dev/sallyport/test/nodeagent"
-	"sallyport.dev/sallyport/test/storage"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/nodeagent"
+	"sallyport.dev/sallyport/test/support/storage"
 )
 
 // The machines of the demo.

@@ -8,7 +8,7 @@ import (
 	"path"
 	"strings"
 
-	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // The content library, its image, and the folder of the templates that are created from it.

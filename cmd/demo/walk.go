@@ -8,7 +8,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // The namespaces of the demo: one may use the vCenter, the other may not.

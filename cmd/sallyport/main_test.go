@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // imports are the packages that the program links.

@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/policies/describe"
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // If the content of the image's snapshot is deleted, the snapshot controller takes the snapshot again. Content with the handle of the former

@@ -17,7 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // shared makes image ubuntu in namespace images, which allows namespaces with the label images=yes, and whose snapshot is h-1 on the storage

@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // imageName is the name of the image of all disks.

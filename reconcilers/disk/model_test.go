@@ -12,7 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // model is three machines and two disks that come and go, with two processes that take themselves for the leader, die at any call and

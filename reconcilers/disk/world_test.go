@@ -23,9 +23,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
-	"sallyport.dev/sallyport/test/double/apiserver"
-	"sallyport.dev/sallyport/test/double/fake"
-	"sallyport.dev/sallyport/test/mortal"
+	"sallyport.dev/sallyport/test/support/double/apiserver"
+	"sallyport.dev/sallyport/test/support/double/fake"
+	"sallyport.dev/sallyport/test/support/mortal"
 )
 
 const namespace = "team-a"

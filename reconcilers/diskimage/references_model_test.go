@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/mortal"
+	"sallyport.dev/sallyport/test/support/mortal"
 )
 
 // model is an image and disks that use it, with two processes that take themselves for the leader, die at any call and pass in the middle

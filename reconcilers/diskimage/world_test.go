@@ -28,8 +28,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/apiserver"
-	"sallyport.dev/sallyport/test/mortal"
+	"sallyport.dev/sallyport/test/support/double/apiserver"
+	"sallyport.dev/sallyport/test/support/mortal"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 func TestLimitBoundsCalls(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package runtime is the interface to the systems that run machines: a vCenter, a node agent, KubeVirt.
 //
 // [Runtime] is what every one of them can do; what only some can do is an interface of its own, such as [Migrator]. The
-// contract is in the comments here, and [sallyport.dev/sallyport/test/double/conformance] tests it. A runtime makes
+// contract is in the comments here, and [sallyport.dev/sallyport/test/support/double/conformance] tests it. A runtime makes
 // no decisions: the claim decides who may send what, and a runtime carries out requests.
 package runtime
 

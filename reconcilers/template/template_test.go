@@ -16,7 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/mortal"
+	"sallyport.dev/sallyport/test/support/mortal"
 )
 
 // folder is that of failure domain a, b has another.

@@ -9,7 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 var up = runtime.Guest{Hostname: "web", Addresses: []string{"10.0.0.7", "2001:db8::7"}, Tools: v1alpha1.ToolsRunning}

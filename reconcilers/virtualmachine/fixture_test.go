@@ -25,10 +25,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
-	"sallyport.dev/sallyport/test/env/install"
-	"sallyport.dev/sallyport/test/shipped"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/double/fake"
+	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/shipped"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 func TestMain(m *testing.M) {

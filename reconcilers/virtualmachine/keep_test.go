@@ -15,7 +15,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // What the run policy makes of a machine that is new, and of one that it adopts.

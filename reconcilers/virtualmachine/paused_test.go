@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // A machine that somebody has suspended is resumed by AlwaysOn, powered off by AlwaysOff, and otherwise reported (machine-controller#299,

@@ -14,8 +14,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/double/fake"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // placed gives the node of the machine, and what PlacementSettled says.

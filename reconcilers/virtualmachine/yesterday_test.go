@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/fake"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 // restored puts the status of the VirtualMachine and of an operation back to what they were, as a restore of etcd does, and starts a new

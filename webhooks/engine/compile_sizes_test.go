@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // doublings gives forty rules, each of which has the one before it twice, and their twins.

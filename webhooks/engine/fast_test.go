@@ -17,7 +17,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without an instrumented rule,

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // A forged request, or a policy that means no good, cannot have one call of a builtin run for seconds, nor make what fills the memory.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // The engine is tested on a toy domain, so that it cannot get used to Kubernetes: a library that lends books.

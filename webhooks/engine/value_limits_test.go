@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 func TestLimitsOfDocuments(t *testing.T) {

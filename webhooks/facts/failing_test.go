@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/step"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )

@@ -12,7 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	. "sallyport.dev/sallyport/webhooks/offline"
 )

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 

@@ -21,7 +21,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/double/toys"
+	"sallyport.dev/sallyport/test/support/double/toys"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"

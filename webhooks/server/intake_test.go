@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sallyport.dev/sallyport/fair"
-	"sallyport.dev/sallyport/test/double/toys"
+	"sallyport.dev/sallyport/test/support/double/toys"
 	"sallyport.dev/sallyport/webhooks/decision"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // long is more than a test run takes on any machine.

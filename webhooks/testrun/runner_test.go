@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 

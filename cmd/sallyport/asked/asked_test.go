@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // client gives a client with connections of its own, as an API server has. It trusts whom the API server trusts when it connects.

@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/claim"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // asReplica has the test program be a replica, with the flags of the manager.

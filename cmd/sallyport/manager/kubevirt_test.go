@@ -13,8 +13,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // Machines of a runtime that is disabled or not installed say why, and what an administrator can do.

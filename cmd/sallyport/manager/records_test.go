@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // A file of decision records may be rotated, be removed, and end within a line.

@@ -24,7 +24,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // authority makes certificates.

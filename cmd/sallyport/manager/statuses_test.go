@@ -11,8 +11,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 // The status of a policy is written although the audit has found an object whose name is longer than the schema of the status admits:

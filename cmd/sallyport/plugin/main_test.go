@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // stack is what the tests that need a cluster share: a control plane with Sallyport's webhooks, but without its reconcilers,

@@ -14,7 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/support/env/install"
 )
 
 func TestOperationsAreCreated(t *testing.T) {

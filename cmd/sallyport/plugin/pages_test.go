@@ -7,7 +7,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // What somebody copies out of the docs is understood.

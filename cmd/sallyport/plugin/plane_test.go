@@ -23,8 +23,8 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/replicas"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // patience is for what a loaded machine takes its time for.

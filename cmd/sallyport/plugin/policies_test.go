@@ -21,7 +21,7 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/replicas"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // policy is one that is at the API server.

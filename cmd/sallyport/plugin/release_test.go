@@ -23,8 +23,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 const ours, theirs = v1alpha1.VirtualMachineFinalizer, "example.com/theirs"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // ended is the status of an operation that has ended.

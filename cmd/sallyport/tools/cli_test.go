@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 const introduction = "# The program `sallyport`\n\n" +

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // What somebody copies out of the docs is understood.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // The page is the same in every form of policies, but for links to Rego, which are seen from the page.

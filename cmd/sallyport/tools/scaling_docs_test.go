@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/policies"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // fleets is the definition of the kind that docs/scaling-guard.md has as one of its reader's own.

@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/env/install"
-	testopenreports "sallyport.dev/sallyport/test/openreports"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/env/install"
+	testopenreports "sallyport.dev/sallyport/test/support/openreports"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }

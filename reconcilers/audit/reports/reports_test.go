@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/env"
-	testopenreports "sallyport.dev/sallyport/test/openreports"
+	"sallyport.dev/sallyport/test/support/env"
+	testopenreports "sallyport.dev/sallyport/test/support/openreports"
 )
 
 func TestWhatAReportSays(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/support/env"
 )
 
 // What a policy names and there is no is told, hinders nothing, and is looked for again.

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/support/shipped"
 )
 
 func configMap(release string, data map[string]string) *corev1.ConfigMap {

@@ -23,7 +23,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
 )
 
-// The rest of the contract is tested with the real virt-api and virt-controller, in test/kubevirt.
+// The rest of the contract is tested with the real virt-api and virt-controller, in test/walks/kubevirt.
 
 // sent records the requests to subresources.
 type sent []string

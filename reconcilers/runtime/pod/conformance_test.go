@@ -25,9 +25,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/snapshot"
-	"sallyport.dev/sallyport/test/double/apiserver"
-	"sallyport.dev/sallyport/test/double/conformance"
-	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/support/double/apiserver"
+	"sallyport.dev/sallyport/test/support/double/conformance"
+	"sallyport.dev/sallyport/test/support/nodeagent"
 )
 
 func TestConformance(t *testing.T) { conformance.Run(t, newHarness) }

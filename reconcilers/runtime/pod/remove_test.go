@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
-	"sallyport.dev/sallyport/test/double/apiserver"
-	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/support/double/apiserver"
+	"sallyport.dev/sallyport/test/support/nodeagent"
 )
 
 // A Pod that was changed since it was looked at is not deleted: its agent may have powered the machine on.

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
-	"sallyport.dev/sallyport/test/double/apiserver"
-	"sallyport.dev/sallyport/test/nodeagent"
+	"sallyport.dev/sallyport/test/support/double/apiserver"
+	"sallyport.dev/sallyport/test/support/nodeagent"
 )
 
 // A resize changes the requests of the container, and drops nothing that a newer Kubernetes has there, or in containers of others.

@@ -14,8 +14,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/race"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/race"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 func TestNotThere(t *testing.T) {

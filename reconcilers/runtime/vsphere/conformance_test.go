@@ -12,9 +12,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/double/conformance"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/double/conformance"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // effects gives the requests by which a verb does what it does.

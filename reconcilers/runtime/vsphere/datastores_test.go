@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 const gibibyte = 1 << 30

@@ -9,7 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 func TestGuest(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/race"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/race"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // judging is a vCenter, and tenants that keep what they were asked about.

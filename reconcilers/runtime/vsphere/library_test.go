@@ -19,8 +19,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // libraries is a world whose vCenter has the content library golden.

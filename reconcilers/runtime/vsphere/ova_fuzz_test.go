@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // bytesArchive is an archive in memory.

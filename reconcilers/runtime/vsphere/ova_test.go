@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync"
 
-	"sallyport.dev/sallyport/test/double/vcsim"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // entry is a file of an OVA.

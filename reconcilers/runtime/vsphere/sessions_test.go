@@ -8,8 +8,8 @@ import (
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // A vCenter is restored under another ID at the address that a session was opened for before any ID was known: it is used once that ID is asked for.

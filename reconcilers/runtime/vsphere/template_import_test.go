@@ -13,8 +13,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // tries imports what does not become an item, and gives its error.

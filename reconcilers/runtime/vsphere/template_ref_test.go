@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/race"
+	"sallyport.dev/sallyport/test/support/race"
 )
 
 // referring gives a machine that is to be made from the VSphereTemplate.

@@ -14,8 +14,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/race"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/race"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // reads are the requests that change nothing. Trouble with each of them is left to make test-all.

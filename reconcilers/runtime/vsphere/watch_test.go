@@ -11,8 +11,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/test/double/vcsim"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // watched is a watch, with how often it has told of each machine.

@@ -18,7 +18,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/template"
-	"sallyport.dev/sallyport/test/step"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 // content is what an OVA of so many bytes has, which differs by what it is of.

@@ -11,7 +11,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
-	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 var update = flag.Bool("update", false, "write testdata")

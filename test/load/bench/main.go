@@ -1,0 +1,69 @@
+// Command bench measures what a decision costs: CPU time of the process that decides, in its own code and in the kernel, never
+// time on the clock. The unit is a webhook of controller-runtime that allows everything. All rows of a run are measured by turns
+// on the same machine, and are medians of ratios within the run, because the machine's own speed is nobody's business.
+//
+//	go run ./test/load/bench
+//
+// What is measured is alone in its process. The API server that it reads from, and whoever asks it over TLS, are not counted.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+func main() {
+	beSubject()
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 21, "how often each row is measured")
+	flag.DurationVar(&o.batch, "batch", 150*time.Millisecond, "CPU time of one measurement")
+	flag.IntVar(&o.operations, "operations", largeWorld, "unfinished operations of the large world")
+	flag.IntVar(&o.windows, "windows", 80, "quarter seconds of load, in every other one of which a policy is swapped")
+	flag.StringVar(&o.gatekeeper, "gatekeeper", "", "`program` that is built of test/load/bench/gatekeeper, to compare with")
+	flag.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of each row, in place of a table")
+	flag.Parse()
+	if err := o.run(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	rounds, operations, windows int
+	batch                       time.Duration
+	gatekeeper, profiles        string
+}
+
+func (o *options) run(out io.Writer) error {
+	folder, err := os.MkdirTemp("", "sallyport-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	b := &bench{folder: folder}
+	defer b.stop()
+	if err := b.start(o); err != nil {
+		return err
+	}
+	if o.profiles != "" {
+		return b.profile(o.profiles)
+	}
+	rows := b.rows(o.gatekeeper != "")
+	var ways []*way
+	for _, r := range rows {
+		ways = append(ways, r.direct)
+		if r.served != nil {
+			ways = append(ways, r.served)
+		}
+	}
+	if err := measure(ways, o.rounds, o.batch); err != nil {
+		return err
+	}
+	if err := write(out, rows); err != nil {
+		return err
+	}
+	return b.more(out, o)
+}
