@@ -18,14 +18,11 @@ import (
 // The one exception is what Sallyport ships itself, which at first nothing could serve.
 var (
 	isNotTerminating = condition("is-not-terminating", notTerminating)
-	changesSomething = condition("changes-spec-labels-or-our-annotations",
+	// As on other kinds, see registration.
+	changesMore = condition("changes-more-than-status-or-finalizers",
 		"request.operation != 'UPDATE'",
 		"|| object.?spec != oldObject.?spec",
-		"|| object.metadata.?labels != oldObject.metadata.?labels",
-		"|| object.metadata.?annotations.orValue({}).exists(key, key.startsWith('sallyport.dev/')",
-		"&& object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])",
-		"|| oldObject.metadata.?annotations.orValue({}).exists(key, key.startsWith('sallyport.dev/')",
-		"&& !object.metadata.?annotations[?key].hasValue())")
+		"|| ['labels', 'annotations', 'ownerReferences'].exists(k, object.metadata[?k] != oldObject.metadata[?k])")
 	// The way out when no replica answers, or none lets a repair pass: who may override policies-self says why, anew for each write.
 	isNotUnchecked = condition("is-not-unchecked-by-who-may",
 		"request.operation == 'DELETE'",
@@ -44,18 +41,9 @@ const releases = "request.operation == 'UPDATE'" +
 	" && request.userInfo.username != 'system:serviceaccount:sallyport-system:sallyport'" +
 	" && !authorizer.group('sallyport.dev').resource('regopolicies').name('machines-abandon').check('override').allowed()"
 
-// growsLarge reports whether an update adds something large to metadata that no policy is asked about: a long annotation, or many
-// annotations, owners or finalizers. The webhook denies objects that are too large.
-const growsLarge = "request.operation == 'UPDATE' && (" +
-	"object.metadata.?annotations.orValue({}).exists(key, size(object.metadata.annotations[key]) > 1024" +
-	" && object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])" +
-	" || ['annotations', 'finalizers', 'ownerReferences'].exists(list, size(object.metadata[?list].orValue([])) > 16" +
-	" && size(object.metadata[?list].orValue([])) > size(oldObject.metadata[?list].orValue([])))" +
-	" || object.metadata.?ownerReferences.orValue([]).exists(o, size(o.apiVersion) + size(o.kind) + size(o.name) + size(o.uid) > 1024))"
-
-// changesOwners reports whether an update changes the owners of an object, with which the garbage collector would delete it. On the other kinds,
-// the entries of policies ask about that.
-const changesOwners = "object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences"
+// growsLarge reports whether an update adds many finalizers. The webhook denies objects that are too large.
+const growsLarge = "request.operation == 'UPDATE' && size(object.metadata.?finalizers.orValue([])) > 16" +
+	" && size(object.metadata.?finalizers.orValue([])) > size(oldObject.metadata.?finalizers.orValue([]))"
 
 // orReleases is a condition that lets the removal of a finalizer be asked about, too.
 func orReleases(c admissionregistrationv1.MatchCondition) admissionregistrationv1.MatchCondition {
@@ -97,7 +85,7 @@ func webhooks() ([]byte, error) {
 			FailurePolicy: new(admissionregistrationv1.Fail), ReinvocationPolicy: new(admissionregistrationv1.NeverReinvocationPolicy),
 			SideEffects: new(admissionregistrationv1.SideEffectClassNoneOnDryRun), TimeoutSeconds: new(int32(5)),
 			Rules:           rules(func(k *v1alpha1.Kind) []string { return k.Mutating }),
-			MatchConditions: []admissionregistrationv1.MatchCondition{isNotTerminating, changesSomething},
+			MatchConditions: []admissionregistrationv1.MatchCondition{isNotTerminating, changesMore},
 		}},
 	}
 	of := func(policies bool) []admissionregistrationv1.RuleWithOperations {
@@ -111,9 +99,8 @@ func webhooks() ([]byte, error) {
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: meta,
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{
-			validates("validate.sallyport.dev", of(false), orReleases(isNotOver(of(false))), orReleases(condition(changesSomething.Name, changesSomething.Expression, "||", growsLarge))),
-			validates("validate-policies.sallyport.dev", of(true), isNotTerminating,
-				condition(changesSomething.Name, changesSomething.Expression, "||", changesOwners), isNotUnchecked, isNotShipped),
+			validates("validate.sallyport.dev", of(false), orReleases(isNotOver(of(false))), orReleases(condition(changesMore.Name, changesMore.Expression, "||", growsLarge))),
+			validates("validate-policies.sallyport.dev", of(true), isNotTerminating, changesMore, isNotUnchecked, isNotShipped),
 		},
 	}
 	first, err := yaml.Marshal(mutating)

@@ -166,7 +166,8 @@ func (l *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, st
 	case by != nil && l.holder == nil && l.err == nil:
 		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s was deleted, but its instance still uses the disk: remove the instance from the runtime", by.Name)
 	case !l.DeletionTimestamp.IsZero() && by != nil:
-		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf("waiting until VirtualMachine %s releases the disk: remove it from spec.blockDeviceRefs there", by.Name)
+		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf(
+			"waiting until VirtualMachine %s releases the disk: remove it from spec.blockDeviceRefs: %s", by.Name, commands.Line("kubectl", "edit", "svm", by.Name, "-n", l.Namespace))
 	case l.seen.Exists && l.err != nil && l.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonResizing, fmt.Sprintf("the disk has %s and cannot grow to %s yet: %s",
 			resource.NewQuantity(l.seen.Bytes, resource.BinarySI), l.Spec.Size.String(), runtime.Message(l.err))

@@ -46,7 +46,7 @@ func TestExplainWhoIsAsked(t *testing.T) {
 	// The object itself is not among what it is held against.
 	tm.explain("", "svmop stop-1 --policy operations-supersede", 0, "allows: deny at supersede.rego:53 needs `some op in _unfinished`, but there is none")
 	tm.explain("", "svm web-1 --operation UPDATE --policy servers-tenancy", 0,
-		"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition changes-spec-labels-or-our-annotations excludes this request")
+		"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition changes-more-than-status-or-finalizers excludes this request")
 	tm.explain(strings.Replace(operation("stop-3", "Stop"), `"type"`, `"tpye"`, 1), "-f -", 0, `denied before any policy is evaluated`, `unknown field "spec.tpye"`)
 	r := tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede -o json", 0)
 	var report offline.Report

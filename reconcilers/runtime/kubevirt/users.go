@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/volumes"
 )
@@ -104,8 +105,10 @@ func (r *Runtime) alone(ctx context.Context, s *sight, m runtime.Machine) error 
 		d := &disks.Items[i]
 		holder := d.Status.AttachedTo
 		if holder != nil && holder.UID != m.UID && !d.StatusOfAnother() && d.Spec.Runtime.KubeVirt != nil && slices.Contains(claims, d.Status.DiskID) {
-			return runtime.NewInUse("PersistentVolumeClaim %s is VirtualDisk %s, which VirtualMachine %s uses: remove the volume from KubeVirt VirtualMachine %s, or "+
-				"remove %s from spec.blockDeviceRefs of %s", d.Status.DiskID, d.Name, holder.Name, s.vm.Name, d.Name, holder.Name)
+			return runtime.NewInUse("PersistentVolumeClaim %s is VirtualDisk %s, which VirtualMachine %s uses: remove the volume here: %s; or remove %s "+
+				"from spec.blockDeviceRefs there: %s", d.Status.DiskID, d.Name, holder.Name,
+				commands.Line("kubectl", "edit", "virtualmachines.kubevirt.io", s.vm.Name, "-n", m.Namespace), d.Name,
+				commands.Line("kubectl", "edit", "svm", holder.Name, "-n", m.Namespace))
 		}
 	}
 	all, err := r.inNamespace(ctx, m.Namespace, true)
