@@ -169,12 +169,7 @@ func (c *rollout) plan(ctx context.Context, name string) {
 		)}, shipped}
 		return
 	case live != nil && shipping.ResetWanted(live):
-		c.changes = append(c.changes, &change{
-			name: name, after: shipped, shipped: shipped, done: news{reasonReset, "All fields were reset to release " + c.Release + "."},
-			do: func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
-				return c.typed[name], shipping.Reset(ctx, c.Client, shipped)
-			},
-		})
+		c.changes = append(c.changes, c.completion(name, shipped))
 		return
 	}
 	step, err := shipping.Next(live, shipped)
@@ -194,6 +189,19 @@ func (c *rollout) plan(ctx context.Context, name string) {
 		planned.done = news{reasonPutBack, "The policy was deleted but is shipped, so it was created again. To disable it, use the values of the chart, or set spec.mode to Audit."}
 	}
 	c.changes = append(c.changes, planned)
+}
+
+// completion is the end of a reset that was requested or has begun.
+func (c *rollout) completion(name string, shipped *v1alpha1.RegoPolicy) *change {
+	planned := &change{name: name, after: shipped, shipped: shipped}
+	planned.do = func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
+		wanted, err := shipping.Complete(ctx, c.Client, shipped)
+		if wanted {
+			planned.done = news{reasonReset, "All fields were reset to release " + c.Release + "."}
+		}
+		return c.typed[name], err
+	}
+	return planned
 }
 
 // retire determines the changes to policies that earlier releases shipped and this one does not.

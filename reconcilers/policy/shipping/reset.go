@@ -33,6 +33,22 @@ func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) e
 	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }
 
+// Complete resets a policy if that is still wanted, and reports whether it is: who asked may have completed it since, and the policy may have been
+// edited after that.
+func Complete(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) (wanted bool, err error) {
+	err = retry.RetryOnConflict(patience, func() error {
+		live := empty()
+		if err := c.Get(ctx, types.NamespacedName{Name: shipped.Name}, live); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if wanted = ResetWanted(live); !wanted {
+			return nil
+		}
+		return resetLive(ctx, c, live, shipped)
+	})
+	return wanted, err
+}
+
 // patience allows 20 attempts over 5 to 10 seconds. After an upgrade each replica writes the policy's status, and our
 // write conflicts with every such write that arrives while the webhook still tests it, which takes up to a second.
 var patience = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 1, Jitter: 1, Steps: 20}
@@ -45,7 +61,13 @@ func reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) e
 		live = nil
 	case err != nil:
 		return fmt.Errorf("reading RegoPolicy %s: %w", shipped.Name, err)
-	default:
+	}
+	return resetLive(ctx, c, live, shipped)
+}
+
+// resetLive resets a policy as it was read; nil creates it.
+func resetLive(ctx context.Context, c client.Client, live *unstructured.Unstructured, shipped *v1alpha1.RegoPolicy) error {
+	if live != nil {
 		if err := takeOver(ctx, c, live); err != nil {
 			return fmt.Errorf("taking over the fields of RegoPolicy %s: %w", shipped.Name, err)
 		}

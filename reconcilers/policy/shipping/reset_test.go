@@ -117,6 +117,25 @@ func TestEditDuringReset(t *testing.T) {
 	f.edited(shipped)
 }
 
+// A leader whose cache is of before finds a reset that its user has completed, and has edited the policy since: the edit stays.
+func TestResetThatIsComplete(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0")
+	f.ship(shipped)
+	patched("merge", `{"metadata":{"annotations":{"sallyport.dev/release":"reset"}}}`)(f)
+	f.Must(Reset(t.Context(), f.api, shipped))
+	patched("merge", `{"spec":{"mode":"Audit"}}`)(f)
+	if wanted, err := Complete(t.Context(), f.api, shipped); wanted || err != nil {
+		t.Errorf("it is completed again: %t, error %v", wanted, err)
+	}
+	f.edited(shipped, "spec.mode")
+	patched("merge", `{"metadata":{"annotations":{"sallyport.dev/release":"reset"}}}`)(f)
+	if wanted, err := Complete(t.Context(), f.api, shipped); !wanted || err != nil {
+		t.Errorf("it is not completed: %t, error %v", wanted, err)
+	}
+	f.edited(shipped)
+}
+
 // Others who write the policy again and again do not end the reset.
 func TestResetAmongOtherWriters(t *testing.T) {
 	f := newFixture(t)
