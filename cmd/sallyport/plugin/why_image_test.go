@@ -50,7 +50,8 @@ func TestWhyAnImage(t *testing.T) {
 	shows(t, w.plugin("why vmdi ubuntu -n "+namespace, 0).stdout, "VMDiskImage ubuntu in namespace "+namespace,
 		"Waiting for: +reconciliation of the latest change", "Used by: +none", "Needed by: +svm/web, svd/a, svd/b", "New users: +all namespaces", "When unused: +kept")
 
-	// A message of an image that is being deleted is shown once.
+	// A message of an image that is being deleted is shown once, with its end, which is the way out.
+	used := "used by disks " + strings.Repeat("of a long name, ", 30) + "to list them: kubectl get svd"
 	gone := &v1alpha1.VMDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gone", Finalizers: []string{"example.org/keep"}},
 		Spec:       v1alpha1.VMDiskImageSpec{URL: "https://images.example.org/gone.qcow2", SourceType: v1alpha1.VMDiskImageHTTP, DiskSize: resource.MustParse("1Gi")},
@@ -59,14 +60,14 @@ func TestWhyAnImage(t *testing.T) {
 	w.Must(w.Delete(t.Context(), gone))
 	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(gone), gone))
 	for _, c := range []metav1.Condition{
-		v1alpha1.ConditionReady.Condition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, 1, "used by disks"),
-		v1alpha1.ConditionDeletionBlocked.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageReferenced, 1, "used by disks"),
+		v1alpha1.ConditionReady.Condition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, 1, used),
+		v1alpha1.ConditionDeletionBlocked.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageReferenced, 1, used),
 	} {
 		c.LastTransitionTime = metav1.NewTime(time.Now().Add(time.Minute))
 		gone.Status.Conditions = append(gone.Status.Conditions, c)
 	}
 	w.Must(w.Status().Update(t.Context(), gone))
-	if out := w.plugin("why vmdi gone -n "+namespace, 0).stdout; strings.Count(out, "used by disks") != 1 || strings.Contains(out, "Needed by") {
+	if out := w.plugin("why vmdi gone -n "+namespace, 0).stdout; strings.Count(out, used) != 1 || strings.Contains(out, "Needed by") {
 		t.Errorf("got\n%s", out)
 	}
 	gone.Finalizers = nil

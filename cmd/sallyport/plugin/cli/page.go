@@ -60,9 +60,12 @@ func (p *Page) Row(cells ...string) {
 // shortLength is the maximum length of a shortened text in characters.
 const shortLength = 160
 
+// OneLine returns a text in one line. It is not cut: its end may be the way out.
+func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 // Shorten shortens a text to one line.
 func Shorten(text string) string {
-	all := []rune(strings.Join(strings.Fields(text), " "))
+	all := []rune(OneLine(text))
 	if len(all) > shortLength {
 		return string(all[:shortLength]) + " ..."
 	}

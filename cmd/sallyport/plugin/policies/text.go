@@ -233,7 +233,7 @@ func violators(v *v1alpha1.PolicyViolations, most int) (lines []string) {
 	shown := v.First[:min(len(v.First), most)]
 	for _, o := range shown {
 		name := strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
-		lines = append(lines, fmt.Sprintf("%s %s: %s: %s", o.Kind, name, o.Reason, cli.Shorten(o.Message)))
+		lines = append(lines, fmt.Sprintf("%s %s: %s: %s", o.Kind, name, o.Reason, cli.OneLine(o.Message)))
 	}
 	if more := int(ptr.Deref(v.Count, v.AtLeast)) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))

@@ -223,7 +223,7 @@ func (r *certificateReport) Text(p *cli.Page) {
 		if !slices.Contains(slices.Collect(maps.Values(r.Replicas)), s.Name) {
 			state = "not served, " + state
 		}
-		secrets = append(secrets, cli.Shorten(text+": "+state))
+		secrets = append(secrets, cli.OneLine(text+": "+state))
 	}
 	p.Row("Secrets:", cmp.Or(strings.Join(secrets, "\n"), "none"))
 	for name, serves := range r.Replicas {
@@ -231,7 +231,7 @@ func (r *certificateReport) Text(p *cli.Page) {
 	}
 	slices.Sort(serving)
 	p.Row("Replicas:", cmp.Or(strings.Join(serving, "\n"), "none is live"))
-	p.Row("cert-manager:", cli.Shorten(r.CertManager))
+	p.Row("cert-manager:", cli.OneLine(r.CertManager))
 	p.Row("Unknown:", strings.Join(r.Unknown, "\n"))
 	p.Row("Next step:", r.next())
 }

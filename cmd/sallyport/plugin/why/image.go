@@ -67,7 +67,7 @@ func (r *imageReport) Text(p *cli.Page) {
 			continue // it says the same
 		}
 		if c != nil && (c.Status == metav1.ConditionTrue) == (about == v1alpha1.ConditionDeletionBlocked) {
-			waits = append(waits, cli.Shorten(c.Type+" "+p.Condition(c)))
+			waits = append(waits, cli.OneLine(c.Type+" "+p.Condition(c)))
 		}
 	}
 	p.Row("Phase:", cmp.Or(string(r.Status.Phase), "unknown"))

@@ -341,7 +341,7 @@ func (r *objectReport) Text(p *cli.Page) {
 		if e.Count > 1 {
 			times = fmt.Sprintf(", %d times", e.Count)
 		}
-		events = append(events, fmt.Sprintf("%s %s ago%s: %s", e.Reason, p.Ago(e.At), times, cli.Shorten(e.Note)))
+		events = append(events, fmt.Sprintf("%s %s ago%s: %s", e.Reason, p.Ago(e.At), times, cli.OneLine(e.Note)))
 	}
 	p.Row("Events:", strings.Join(events, "\n"))
 	p.Row("Unknown:", strings.Join(r.Unknown, "\n"))

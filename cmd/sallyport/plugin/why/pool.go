@@ -115,7 +115,7 @@ func (r *poolReport) Text(p *cli.Page) {
 	p.Row("Members:", fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))
 	var waits, going, busy []string
 	for _, c := range r.waits() {
-		waits = append(waits, cli.Shorten(c.Type+" "+p.Condition(c)))
+		waits = append(waits, cli.OneLine(c.Type+" "+p.Condition(c)))
 	}
 	waitingFor(p, r.Reconciled, waits)
 	for _, m := range r.Going {

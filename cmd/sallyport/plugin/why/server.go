@@ -35,12 +35,12 @@ func (l *looking) server() {
 func (r *serverReport) Text(p *cli.Page) {
 	var waits, orphans []string
 	if c := v1alpha1.ConditionReady.In(r.Conditions); c != nil && c.Status != metav1.ConditionTrue {
-		waits = append(waits, cli.Shorten(c.Type+" "+p.Condition(c)))
+		waits = append(waits, cli.OneLine(c.Type+" "+p.Condition(c)))
 	}
 	waitingFor(p, r.Reconciled, waits)
 	shown := r.Orphans[:min(len(r.Orphans), shownMembers)]
 	for _, o := range shown {
-		orphans = append(orphans, cli.Shorten(orphanText(o)))
+		orphans = append(orphans, cli.OneLine(orphanText(o)))
 	}
 	if more := int(r.OrphanCount) - len(shown); more > 0 {
 		orphans = append(orphans, fmt.Sprintf("and %d more", more))

@@ -63,7 +63,7 @@ func (r *templateReport) Text(p *cli.Page) {
 		d := &r.Status.FailureDomains[i]
 		releases = append(releases, fmt.Sprintf("%s: %s", d.Name, has(d)))
 		if c := v1alpha1.ConditionReady.In(d.Conditions); c != nil && (c.Status != metav1.ConditionTrue || c.Message != "") {
-			waits = append(waits, cli.Shorten(fmt.Sprintf("%s: %s; Ready %s", d.Name, stepOf(d), p.Condition(c))))
+			waits = append(waits, cli.OneLine(fmt.Sprintf("%s: %s; Ready %s", d.Name, stepOf(d), p.Condition(c))))
 		}
 	}
 	p.Row("Releases:", cmp.Or(strings.Join(releases, "\n"), "none"))
