@@ -158,6 +158,15 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// A password that was read from a file with a line break at its end is refused, and the condition says why that may be.
+func TestPasswordWithALineBreak(t *testing.T) {
+	f := newFixture(t)
+	f.secret(login(password + "\n"))
+	f.pass()
+	f.is("False LoginRefused spec.credentialsSecretRef: vCenter refuses the login of ann with (hidden); " +
+		"the value of key password begins or ends with white space, such as a line break")
+}
+
 // The vCenter's user gets another password, and then the Secret.
 func TestRotation(t *testing.T) {
 	f := newFixture(t)

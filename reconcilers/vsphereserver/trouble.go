@@ -74,9 +74,20 @@ func connectTrouble(server string, err error, c Connection) *trouble {
 	t := callTrouble(err, c)
 	if runtime.IsPermission(err) {
 		t.reason = v1alpha1.ReasonLoginRefused
+		t.message += surrounded(c)
 	}
 	t.message = field(t.reason, c) + t.message
 	return t
+}
+
+// surrounded names values of the Secret that begin or end with white space: the usual end of a file is taken into a Secret, too.
+func surrounded(c Connection) (text string) {
+	for _, v := range []struct{ key, value string }{{v1alpha1.CredentialsUsernameKey, c.Username}, {v1alpha1.CredentialsPasswordKey, string(c.Password)}} {
+		if strings.TrimSpace(v.value) != v.value {
+			text += fmt.Sprintf("; the value of key %s begins or ends with white space, such as a line break", v.key)
+		}
+	}
+	return text
 }
 
 // field returns the field of the spec that must change, or leads to what must.
