@@ -147,8 +147,14 @@ func (a *Agent) addNode(ctx context.Context, name string) error {
 func (a *Agent) step(ctx context.Context) {
 	var pods corev1.PodList
 	var instances virtv1.VirtualMachineInstanceList
-	if a.List(ctx, &pods, client.MatchingLabels{virtv1.AppLabel: "virt-launcher"}) != nil || a.List(ctx, &instances) != nil {
+	var moves virtv1.VirtualMachineInstanceMigrationList
+	// In this order: the migration of a Pod that is seen is known, and where the guest is after a migration that has ended.
+	if a.List(ctx, &pods, client.MatchingLabels{virtv1.AppLabel: "virt-launcher"}) != nil || a.List(ctx, &moves) != nil || a.List(ctx, &instances) != nil {
 		return
+	}
+	moving := map[string]bool{}
+	for i := range moves.Items {
+		moving[string(moves.Items[i].UID)] = !moves.Items[i].IsFinal()
 	}
 	of := map[types.UID]*virtv1.VirtualMachineInstance{}
 	for i := range instances.Items {
@@ -159,7 +165,7 @@ func (a *Agent) step(ctx context.Context) {
 		if vmi := of[types.UID(pod.Labels[virtv1.CreatedByLabel])]; vmi != nil && a.stalls(client.ObjectKeyFromObject(vmi)) {
 			continue
 		}
-		a.stepPod(ctx, pod, of[types.UID(pod.Labels[virtv1.CreatedByLabel])])
+		a.stepPod(ctx, pod, of[types.UID(pod.Labels[virtv1.CreatedByLabel])], moving[pod.Labels[virtv1.MigrationJobLabel]])
 	}
 	a.stepAttachments(ctx, pods.Items)
 	a.stepClaims(ctx)
@@ -177,16 +183,20 @@ func (a *Agent) step(ctx context.Context) {
 	}
 }
 
-func (a *Agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance) {
+// stepPod lets a Pod go on. moves reports whether the migration for which it was created is in progress.
+func (a *Agent) stepPod(ctx context.Context, pod *corev1.Pod, vmi *virtv1.VirtualMachineInstance, moves bool) {
 	_, isTarget := pod.Labels[virtv1.MigrationJobLabel]
 	over := vmi == nil || vmi.IsFinal()
-	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left, or has not come to
+	if !over && vmi.Status.MigrationState != nil { // virt-launcher ends where the guest has left
 		move := vmi.Status.MigrationState
-		over = move.Completed && (!move.Failed && move.SourcePod == pod.Name ||
-			move.Failed && pod.Labels[virtv1.MigrationJobLabel] == string(move.MigrationUID))
+		over = move.Completed && !move.Failed && move.SourcePod == pod.Name
 	}
+	// It also ends where no guest comes. virt-controller leaves a target there if the migration is cancelled before it has seen the Pod that it
+	// has just created; a real one waits for some minutes.
+	left := !over && isTarget && !moves && pod.Spec.NodeName != vmi.Status.NodeName
 	switch {
-	case over && pod.Status.Phase == corev1.PodRunning:
+	case over && pod.Status.Phase == corev1.PodRunning,
+		left && pod.DeletionTimestamp.IsZero() && (pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodPending):
 		pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodSucceeded, nil
 		_ = a.Status().Update(ctx, pod)
 	case !over && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds <= 1:
