@@ -81,7 +81,7 @@ deny contains {
 	"reason": "RunPolicyForbids",
 	"message": $"{_forbidden}",
 	"cause": $"its run policy is {_run_policy}",
-	"remedy": $"{_way_out}",
+	"remedy": $"{_way_out}; to allow every operation: {_to_manual}",
 	"details": _details,
 } if {
 	_usable
@@ -164,6 +164,11 @@ _way_out := $"no operation is allowed in phase {_phase}" if {
 }
 
 _way_out := "no operation is allowed under this run policy" if count(data.parameters.runPolicies[_run_policy]) == 0
+
+_to_manual := concat(" ", [
+	"kubectl patch svm", shell.word(_name), "-n", shell.word(input.request.namespace),
+	`--type=merge -p '{"spec":{"runPolicy":"Manual"}}'`,
+])
 
 _forbidden := $"{_machine}: {operations.command(input.request.object.spec)} is not allowed"
 

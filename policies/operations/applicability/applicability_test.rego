@@ -179,21 +179,21 @@ test_deny[note] if {
 			"reason": "RunPolicyForbids",
 			"message": "VirtualMachine web-1: stop is not allowed",
 			"cause": "its run policy is AlwaysOn",
-			"remedy": "allowed in phase Starting: restart, restart --force",
+			"remedy": concat("", ["allowed in phase Starting: restart, restart --force", _told_to_manual]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a run policy and a phase with nothing in common": {"new": "Start", "vm": _vm("AlwaysOn", "Failed"), "denial": {
 			"reason": "RunPolicyForbids",
 			"message": "VirtualMachine web-1: start is not allowed",
 			"cause": "its run policy is AlwaysOn",
-			"remedy": "no operation is allowed in phase Failed",
+			"remedy": concat("", ["no operation is allowed in phase Failed", _told_to_manual]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a run policy that allows nothing": {"new": "Stop force", "vm": _vm("AlwaysOff", "Running"), "denial": {
 			"reason": "RunPolicyForbids",
 			"message": "VirtualMachine web-1: stop --force is not allowed",
 			"cause": "its run policy is AlwaysOff",
-			"remedy": "no operation is allowed under this run policy",
+			"remedy": concat("", ["no operation is allowed under this run policy", _told_to_manual]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a phase in which the operation means nothing": {"new": "Evict", "vm": _vm("Manual", "Stopped"), "denial": {
@@ -239,7 +239,7 @@ test_deny[note] if {
 test_a_run_policy_with_one_operation_that_the_phase_forbids if {
 	some denial in policy.deny with input as _input("Start", _vm("AlwaysOn", "Stopped"))
 		with data.parameters as object.union(_parameters, {"runPolicies": {"AlwaysOn": ["Migrate"]}})
-	denial.remedy == "no operation is allowed in phase Stopped"
+	denial.remedy == concat("", ["no operation is allowed in phase Stopped", _told_to_manual])
 }
 
 _wrong := {"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus"}
@@ -315,3 +315,5 @@ test_facts if {
 test_facts_are_undefined_without_a_name if {
 	not policy.facts.vm with input as {"request": json.remove(_request, ["object/spec/virtualMachineName"])}
 }
+
+_told_to_manual := `; to allow every operation: kubectl patch svm web-1 -n team-a --type=merge -p '{"spec":{"runPolicy":"Manual"}}'`
