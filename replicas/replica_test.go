@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -37,6 +38,11 @@ func (f *fixture) allow() *rest.Config {
 	}
 	config, err := env.Shared(f.T).UserConfig(f.namespace)
 	f.Must(err)
+	as, err := client.New(config, client.Options{})
+	f.Must(err)
+	f.Eventually("the API server knows of it", func() bool {
+		return as.List(f.Context(), &coordinationv1.LeaseList{}, client.InNamespace(f.namespace)) == nil
+	})
 	return config
 }
 
