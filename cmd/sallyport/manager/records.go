@@ -39,7 +39,7 @@ func (f *recordFile) Write(line []byte) (int, error) {
 		}
 	}
 	if f.half {
-		if _, err := f.File.WriteString("\n"); err != nil {
+		if _, err := f.WriteString("\n"); err != nil {
 			return 0, err
 		}
 		f.half = false

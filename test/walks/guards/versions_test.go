@@ -40,9 +40,9 @@ func (s *site) versions() {
 	before := s.policy(scaling)
 	match, err := json.Marshal(before.Spec.Match.Resources)
 	s.Must(err)
-	s.edit(scaling, strings.Replace(`{"spec":{"match":{"resources":`+strings.TrimSuffix(string(match), "]")+`,
+	s.edit(scaling, `{"spec":{"match":{"resources":`+strings.TrimSuffix(string(match), "]")+`,
 		{"apiGroups":["example.com"],"apiVersions":["v1"],"resources":["fleets"],"operations":["CREATE","UPDATE"]}]},
-		"parameters":{"kinds":{"fleets.example.com":{"replicas":["spec","workers","count"],"default":1}}}}}`, "\n", "", -1))
+		"parameters":{"kinds":{"fleets.example.com":{"replicas":["spec","workers","count"],"default":1}}}}}`)
 	t.make(`{apiVersion: example.com/v1, kind: Fleet, metadata: {name: web, annotations: ` + t.annotations(atLeastTwo) + `}, spec: {workers: {count: 4}}}`)
 	for _, by := range []struct{ version, merge string }{{"v1", `{"spec":{"workers":{"count":1}}}`}, {"v2", `{"spec":{"size":1}}`}} {
 		t.Until("a request in version "+by.version+" is refused", func() (string, bool) {
