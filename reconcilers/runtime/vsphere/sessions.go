@@ -15,8 +15,8 @@ import (
 // startPatience is how long machines wait for their vCenter to be connected, from the first request on.
 const startPatience = 5 * time.Second
 
-// logoutPatience limits a logout.
-const logoutPatience = 5 * time.Second
+// logoutPatience limits a logout, of which a vCenter that is slow needs more than when the process ends, when closePatience limits it.
+const logoutPatience, closePatience = time.Minute, 5 * time.Second
 
 // Sessions manages a session for each vCenter, by the name of its VSphereServer: the VSphereServer reconciler opens
 // them, machines use them. It is safe for concurrent use.
@@ -175,6 +175,7 @@ func (s *Sessions) leave(present *vcenter) {
 		<-present.unwatched
 		ctx, cancel := context.WithTimeout(context.Background(), logoutPatience)
 		defer cancel()
+		defer context.AfterFunc(s.living, func() { time.AfterFunc(closePatience, cancel) })()
 		_ = present.server.Close(ctx) // a session that cannot be ended expires when idle
 	})
 }
