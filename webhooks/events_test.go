@@ -31,7 +31,7 @@ func TestEventsOfReviewsThatAnybodyCanHaveMadeUp(t *testing.T) {
 	refused := list(versioned, by("bob"))
 	onObject := []string{"Warning TooRed ConfigMap/cm(u-1) Update RegoPolicy: [colour/TooRed] x has red (UPDATE)"}
 	passed := func(what string) []string {
-		note := fmt.Sprintf("a request overrode [colour/TooRed] (%s of ConfigMap ns/cm, until 2026-11-20T10:30:00Z): drill 7; see the wiki", what)
+		note := fmt.Sprintf("the override of alice let a request pass [colour/TooRed] (%s of ConfigMap ns/cm, until 2026-11-20T10:30:00Z): drill 7; see the wiki", what)
 		return []string{"Warning Overridden ConfigMap/cm(u-1) Override RegoPolicy: " + note, "Warning Overridden RegoPolicy/colour() Override ConfigMap: " + note}
 	}
 	for name, tc := range map[string]struct {

@@ -102,7 +102,7 @@ func TestBrokenPolicies(t *testing.T) {
 			if got.Allowed != tc.allowed || (len(got.Warnings) == 1) != tc.warned {
 				t.Errorf("got %+v", got)
 			}
-			said := strings.Join(got.Warnings, "\n")
+			said := strings.TrimPrefix(strings.Join(got.Warnings, "\n"), "would be denied: ")
 			if !got.Allowed {
 				said = got.Result.Message
 			}

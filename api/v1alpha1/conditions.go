@@ -79,6 +79,9 @@ const ConditionRestartRequired ConditionType = "RestartRequired"
 const (
 	// ReasonAsWanted (Ready true): the machine has the wanted power state and node.
 	ReasonAsWanted ConditionReason = "AsWanted"
+	// ReasonObserved (Ready true): the run policy is Observe, and the runtime has the
+	// machine. The status shows its state.
+	ReasonObserved ConditionReason = "Observed"
 	// ReasonSpecDiffers (RestartRequired true): the message has the values of the
 	// spec and of the machine.
 	ReasonSpecDiffers ConditionReason = "SpecDiffers"
@@ -138,6 +141,9 @@ const (
 	ReasonStartPaused ConditionReason = "StartPaused"
 	// ReasonProvisioned (an event's only): the machine was created or adopted.
 	ReasonProvisioned ConditionReason = "Provisioned"
+	// ReasonReleased (an event's only): an adopted machine is no longer Sallyport's,
+	// because its run policy is Observe.
+	ReasonReleased ConditionReason = "Released"
 	// ReasonAbandoned (an event's only): the object was deleted without calling the
 	// runtime, which may still have the machine.
 	ReasonAbandoned ConditionReason = "Abandoned"

@@ -12,3 +12,7 @@ const (
 // AnnotationRestored of the same object is when it was noticed that etcd was restored from a backup (RFC 3339). As long as it exists, Sallyport
 // sends nothing to runtimes. kubectl sallyport resume removes it.
 const AnnotationRestored = "sallyport.dev/restored"
+
+// AnnotationReadOnly of the same object is "true" if the chart value readOnly is set. A replica that was started before sends nothing to
+// runtimes from then on. The chart writes it.
+const AnnotationReadOnly = "sallyport.dev/read-only"

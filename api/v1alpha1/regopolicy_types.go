@@ -35,6 +35,18 @@ const (
 	OnErrorAllow PolicyErrorAction = "Allow"
 )
 
+// PolicyFailureAction says what happens to a request while no replica answers.
+//
+// +kubebuilder:validation:Enum=Fail;Ignore
+type PolicyFailureAction string
+
+const (
+	// FailureFail denies the request.
+	FailureFail PolicyFailureAction = "Fail"
+	// FailureIgnore admits the request.
+	FailureIgnore PolicyFailureAction = "Ignore"
+)
+
 // BackgroundAudit says whether a policy is evaluated for existing objects.
 //
 // +kubebuilder:validation:Enum=Disabled;Enabled
@@ -104,6 +116,14 @@ type RegoPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Deny
 	OnError PolicyErrorAction `json:"onError,omitempty"`
+
+	// What happens to a request on a kind that is not Sallyport's while no replica
+	// of Sallyport answers: Fail (the default) denies it, unless onError is Allow or
+	// mode is not Enforce; Ignore admits it. Requests on Sallyport's kinds follow the
+	// chart value webhook.failurePolicy.
+	// +optional
+	// +kubebuilder:default=Fail
+	FailurePolicy PolicyFailureAction `json:"failurePolicy,omitempty"`
 
 	// How many milliseconds one decision may take, facts included. Default 2000, at
 	// most 4000 because the API server waits five seconds.

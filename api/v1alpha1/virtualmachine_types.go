@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// RunPolicy says when a machine is kept running.
+// RunPolicy says when a machine is kept running, and whether Sallyport acts on it at all.
 //
-// +kubebuilder:validation:Enum=AlwaysOn;AlwaysOnUnlessStoppedManually;Manual;AlwaysOff
+// +kubebuilder:validation:Enum=AlwaysOn;AlwaysOnUnlessStoppedManually;Manual;AlwaysOff;Observe
 type RunPolicy string
 
 const (
@@ -16,13 +16,17 @@ const (
 	// are denied.
 	RunPolicyAlwaysOn RunPolicy = "AlwaysOn"
 	// RunPolicyAlwaysOnUnlessStoppedManually keeps the machine running until a
-	// Stop operation stops it, and off from then until a Start operation. It is
-	// the default.
+	// Stop operation stops it, and off from then until a Start operation. Policy
+	// `defaults` sets it for machines that Sallyport creates.
 	RunPolicyAlwaysOnUnlessStoppedManually RunPolicy = "AlwaysOnUnlessStoppedManually"
-	// RunPolicyManual changes power only by operations.
+	// RunPolicyManual changes power only by operations. Policy `defaults` sets it for
+	// machines that are adopted. A VirtualMachine without a run policy is treated alike.
 	RunPolicyManual RunPolicy = "Manual"
 	// RunPolicyAlwaysOff keeps the machine off. Every operation is denied.
 	RunPolicyAlwaysOff RunPolicy = "AlwaysOff"
+	// RunPolicyObserve shows a machine that already exists in the status and writes nothing to
+	// its runtime. Every operation is denied. One that is adopted is released first.
+	RunPolicyObserve RunPolicy = "Observe"
 )
 
 // RestartApprovalMode says who restarts a machine whose size has changed.
@@ -155,15 +159,18 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.kubevirt) || !has(self.runtime.kubevirt.create) || (has(self.runtime.kubevirt.create.instancetype) ? !has(self.cpu) && !has(self.memory) : has(self.memory))",message="spec.runtime.kubevirt.create needs either spec.memory or instancetype: an instance type sets both spec.cpu and spec.memory"
 // +kubebuilder:validation:XValidation:rule="!has(self.diskImage) || !has(self.runtime.vsphere)",message="spec.diskImage is not allowed for a machine on a vCenter: it is cloned from a template, see VSphereTemplate and spec.runtime.vsphere.clone.template.templateRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.diskImage) || !has(self.runtime.kubevirt) || has(self.runtime.kubevirt.create)",message="spec.diskImage is not allowed for an adopted machine of KubeVirt: it keeps what it boots from"
+// +kubebuilder:validation:XValidation:rule="!has(self.runPolicy) || self.runPolicy != 'Observe' || has(self.runtime) && (has(self.runtime.vsphere) && !has(self.runtime.vsphere.clone) || has(self.runtime.kubevirt) && !has(self.runtime.kubevirt.create))",message="spec.runPolicy: Observe is only allowed for a machine that already exists: name it in spec.runtime.vsphere.inventoryPath, instanceUUID or spec.runtime.kubevirt.name"
 // +kubebuilder:validation:XValidation:rule="has(self.diskImage) == has(oldSelf.diskImage)",message="spec.diskImage cannot be added or removed once the VirtualMachine exists: create another VirtualMachine instead"
 type VirtualMachineSpec struct {
 	// When the machine is kept running:
 	// AlwaysOn (always; Start and Stop operations are denied),
-	// AlwaysOnUnlessStoppedManually (the default: until a Stop operation stops it, and off until the next Start operation),
+	// AlwaysOnUnlessStoppedManually (until a Stop operation stops it, and off until the next Start operation),
 	// Manual (power changes only by operations),
-	// AlwaysOff (off; every operation is denied).
+	// AlwaysOff (off; every operation is denied),
+	// Observe (only for a machine that already exists: its state is shown, nothing is written to its runtime, every operation is denied; one that is
+	// adopted is released).
+	// Default: Manual for a machine to adopt, AlwaysOnUnlessStoppedManually for a machine to create. Policy `defaults` sets it.
 	// +optional
-	// +kubebuilder:default=AlwaysOnUnlessStoppedManually
 	RunPolicy RunPolicy `json:"runPolicy,omitempty"`
 
 	// The node, or ESXi host, that the machine should be on, by name. Empty, the

@@ -12,7 +12,7 @@ import (
 	"sallyport.dev/sallyport/policies"
 )
 
-// What Kinds says of a kind is what the markers of its type say, and a deletion of its definition does not pass deletion-cascade unasked.
+// What Kinds says of a kind is what the markers of its type say, and a deletion of its definition does not pass deletion-definitions unasked.
 func TestKindsAreAsTheirTypes(t *testing.T) {
 	crds, err := charts.CRDs()
 	if err != nil {
@@ -22,7 +22,7 @@ func TestKindsAreAsTheirTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cascade := shipped[slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "deletion-cascade" })].Spec
+	definitions := shipped[slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "deletion-definitions" })].Spec
 	if len(crds) != len(v1alpha1.Kinds) {
 		t.Errorf("%d definitions for %d kinds", len(crds), len(v1alpha1.Kinds))
 	}
@@ -37,10 +37,10 @@ func TestKindsAreAsTheirTypes(t *testing.T) {
 		if is.Names.Kind != kind.Name || !slices.Equal(is.Names.ShortNames, []string{kind.ShortName}) || (is.Scope == apiextensionsv1.ClusterScoped) != kind.Cluster {
 			t.Errorf("%s is %+v, %s", kind.Name, is.Names, is.Scope)
 		}
-		if !slices.ContainsFunc(cascade.Reads, func(r v1alpha1.PolicyRead) bool {
+		if !slices.ContainsFunc(definitions.Reads, func(r v1alpha1.PolicyRead) bool {
 			return r.APIVersion == v1alpha1.GroupVersion.String() && r.Kind == kind.Name
-		}) || !strings.Contains(cascade.Modules[0].Source, `"`+name+`": "`+kind.Name+`"`) {
-			t.Errorf("policy deletion-cascade does not look for objects of kind %s", kind.Name)
+		}) || !strings.Contains(definitions.Modules[0].Source, `"`+name+`": "`+kind.Name+`"`) {
+			t.Errorf("policy deletion-definitions does not look for objects of kind %s", kind.Name)
 		}
 	}
 }

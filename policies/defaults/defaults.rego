@@ -3,8 +3,11 @@
 # description: >-
 #   Sets the requester, the time, the UID of the VirtualMachine and the override in the spec of a new operation. Clients cannot set or
 #   change these fields. A new operation that has one of them is left without a time, by which policy operations-copies denies it. Adds a label with the name of the VirtualMachine to operations. Adds the finalizers of VirtualMachines,
-#   VirtualDisks, VMDiskImages and VSphereTemplates, without which their deletion would leave objects on the runtime.
+#   VirtualDisks, VMDiskImages and VSphereTemplates, without which their deletion would leave objects on the runtime. Sets the run policy of
+#   VirtualMachines that have none: by default, a machine that already exists is left as it is.
 package sallyport.defaults
+
+import data.sallyport.lib.machines
 
 # METADATA
 # title: The VirtualMachine of a new operation, for its UID
@@ -87,6 +90,19 @@ patch contains {"op": "add", "path": "/metadata/finalizers", "value": [_finalize
 	_finalized
 	_finalizers == null
 }
+
+# METADATA
+# title: Run policy of a VirtualMachine without one
+patch contains {"op": "add", "path": "/spec/runPolicy", "value": value} if {
+	input.request.resource.resource == "virtualmachines"
+	is_object(_spec)
+	object.get(_spec, "runPolicy", null) == null
+	value := data.parameters.runPolicies[_origin]
+}
+
+_origin := "adopted" if machines.adopted(object.get(_spec, "runtime", null))
+
+_origin := "created" if not machines.adopted(object.get(_spec, "runtime", null))
 
 # The fields of an operation's spec that only this policy writes.
 _stamped := {"requestedBy", "requestedAt", "virtualMachineUID", "override"}

@@ -461,3 +461,28 @@ test_not_understood[note] if {
 	some note, world in _broken
 	not policy.valid_input with input as world
 }
+
+_run_policies := {"adopted": "Manual", "created": "AlwaysOnUnlessStoppedManually"}
+
+_run_policy(path, value) := {{"op": "add", "path": $"{path}/runPolicy", "value": value}}
+
+test_run_policy[note] if {
+	some note, tc in {
+		"a machine to create": {"spec": {"runtime": {"vsphere": {"clone": {}}}}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
+		"a Pod": {"spec": {"runtime": {"pod": {}}}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
+		"a machine to adopt": {"spec": {"runtime": {"vsphere": {"inventoryPath": "/DC0/vm/a"}}}, "patch": _run_policy("/spec", "Manual")},
+		"no runtime": {"spec": {}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
+		"one that is null": {"spec": {"runPolicy": null}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
+		"one that is set": {"spec": {"runPolicy": "Observe"}, "patch": set()},
+		"no spec": {"spec": "x", "patch": set()},
+	}
+	some operation in ["CREATE", "UPDATE"]
+	object_ := {"metadata": {"finalizers": ["sallyport.dev/virtual-machine"]}, "spec": tc.spec}
+	policy.patch == tc.patch with input as _input(operation, "virtualmachines", object_, null, null)
+		with data.parameters.runPolicies as _run_policies
+}
+
+test_no_run_policy_of_others if {
+	policy.patch == set() with input as _input("CREATE", "configmaps", {"metadata": {}, "spec": {}}, null, null)
+		with data.parameters.runPolicies as _run_policies
+}

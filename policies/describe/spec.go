@@ -31,6 +31,9 @@ func Facts(spec *v1alpha1.RegoPolicySpec, writes func(string) string) (rows [][]
 	add("excludes", code.excluded(spec.Match))
 	add("mode", code.modes(spec))
 	add("on error", code.onError(cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)))
+	if spec.FailurePolicy == v1alpha1.FailureIgnore {
+		add("no replica", "while none answers, requests on kinds that are not Sallyport's are allowed ("+code("failurePolicy: Ignore")+")")
+	}
 	add("override", code.overridable(cmp.Or(spec.Override, v1alpha1.OverrideUsers)))
 	add("timeout", fmt.Sprintf("%d ms", spec.Timeout().Milliseconds()))
 	if spec.BackgroundAudit == v1alpha1.AuditEnabled {

@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -230,6 +231,20 @@ func TestOnlyWhatThePolicyMayReadIsAudited(t *testing.T) {
 		}
 		if got := audit(t, r); got.Incomplete != want || (len(got.First) == 1) != may {
 			t.Errorf("may read: %v: got %+v", may, got)
+		}
+	}
+}
+
+// A grant repeats the audits that lacked it, and no other.
+func TestAGrantRepeatsAudits(t *testing.T) {
+	for _, barred := range []bool{true, false} {
+		r, _ := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
+		r.due = make(chan event.GenericEvent, 1)
+		r.MayRead = func(string, string, string) bool { return !barred }
+		audit(t, r)
+		r.Granted(t.Context())
+		if repeated := len(r.due) == 1; repeated != barred {
+			t.Errorf("barred: %t, repeated: %t", barred, repeated)
 		}
 	}
 }

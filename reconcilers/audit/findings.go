@@ -41,12 +41,13 @@ func stateOf(policy *v1alpha1.RegoPolicy, revision string) state {
 
 type findings struct {
 	*Reconciler
-	policy  string
-	of      state
-	began   time.Time
-	missing []string // why objects were not evaluated
-	ended   bool     // readable objects remain: a read failed, or the audit took too long
-	barred  bool     // Sallyport or the policy has no right to list a resource
+	policy    string
+	of        state
+	began     time.Time
+	missing   []string // why objects were not evaluated
+	ended     bool     // readable objects remain: a read failed, or the audit took too long
+	forbidden bool     // the API server denied a list that the policy may read
+	barred    bool     // Sallyport or the policy has no right to list a resource
 
 	turn      *turn
 	evaluated int32     // objects evaluated so far
@@ -162,7 +163,10 @@ func (f *findings) inOrder(page *reports.Page) (all []*finding) {
 
 // wait returns how long after now the next audit begins, 0 for never.
 func (f *findings) wait() time.Duration {
-	if f.Interval == 0 {
+	switch {
+	case f.forbidden:
+		return forbiddenRetry
+	case f.Interval == 0:
 		return 0
 	}
 	whole := f.Interval

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
@@ -33,6 +34,10 @@ const (
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
 	patience              = 10 * time.Minute
 )
+
+// forbiddenRetry is the wait after the API server denied a list that the policy may read: Helm writes the list of what policies may read
+// before it grants the right.
+const forbiddenRetry = 10 * time.Second
 
 // askedPause is the minimum time between the start of an audit and the start of the next requested one.
 const askedPause = 5 * time.Second
@@ -85,6 +90,7 @@ type Reconciler struct {
 	Now      func() time.Time
 
 	turns *fair.Slots // nil if audits do not wait for each other
+	due   chan event.GenericEvent
 
 	mu       sync.Mutex
 	results  map[string]result // by the policy's name
@@ -97,15 +103,16 @@ type result struct {
 	reported   *Finding
 	requested  string    // the annotation that requested the audit
 	began      time.Time // the audit
+	barred     bool      // a right was missing
 }
 
 // SetupWithManager registers the reconciler. It runs in the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	due := make(chan event.GenericEvent)
+	r.due = make(chan event.GenericEvent)
 	r.turns = fair.NewSlots(atOnce, underWay)
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy-audit").
 		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
-		WatchesRawSource(source.Channel(due, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.due, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: underWay,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
@@ -114,7 +121,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{}))
 	}
 	if r.Reports != nil {
-		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.await(ctx, due) })); err != nil {
+		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.await(ctx) })); err != nil {
 			return err
 		}
 	}
@@ -125,6 +132,29 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 var asked = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationAudit] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationAudit]
 }}
+
+// Granted repeats the audits that lacked the right to list a resource. It is called when the rights may have changed.
+func (r *Reconciler) Granted(ctx context.Context) {
+	r.mu.Lock()
+	var names []string
+	for name, last := range r.results {
+		if last.barred {
+			names = append(names, name)
+		}
+	}
+	r.mu.Unlock()
+	r.repeat(ctx, names)
+}
+
+// repeat enqueues policies.
+func (r *Reconciler) repeat(ctx context.Context, policies []string) {
+	for _, name := range policies {
+		select {
+		case <-ctx.Done():
+		case r.due <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
+		}
+	}
+}
 
 // Auditing returns the progress of the audit of a policy, nil if none is running.
 func (r *Reconciler) Auditing(policy string) *v1alpha1.PolicyAudit {
@@ -193,7 +223,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	violations, page := found.result()
 	reported, err := r.report(ctx, policy, found, violations.Incomplete, book, page, unserved)
-	r.record(policy.Name, result{violations, reported, of.requested, found.began})
+	r.record(policy.Name, result{violations, reported, of.requested, found.began, found.barred})
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -102,19 +100,14 @@ func (r *Reconciler) setAwaiting(ctx context.Context, policy string, is bool) {
 }
 
 // await requests audits of the waiting policies once the cluster serves the report kinds.
-func (r *Reconciler) await(ctx context.Context, appeared chan<- event.GenericEvent) error {
+func (r *Reconciler) await(ctx context.Context) error {
 	for ticker := time.Tick(r.Look); ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker:
 		}
-		for _, name := range r.served(ctx) {
-			select {
-			case <-ctx.Done():
-			case appeared <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
-			}
-		}
+		r.repeat(ctx, r.served(ctx))
 	}
 }
 

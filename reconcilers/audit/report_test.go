@@ -225,11 +225,11 @@ func TestPoliciesWaitForTheKindsOfReports(t *testing.T) {
 	}
 	served.Store(true)
 	r.Look = time.Millisecond
-	appeared := make(chan event.GenericEvent)
+	r.due = make(chan event.GenericEvent)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error)
-	go func() { ended <- r.await(ctx, appeared) }()
-	if e := <-appeared; e.Object.GetName() != "owners" {
+	go func() { ended <- r.await(ctx) }()
+	if e := <-r.due; e.Object.GetName() != "owners" {
 		t.Errorf("audited is %s", e.Object.GetName())
 	}
 	cancel()

@@ -112,6 +112,7 @@ func (f *findings) each(ctx context.Context, k *kind) error {
 			continue
 		case apierrors.IsForbidden(err):
 			f.recordForbidden(k)
+			f.forbidden = true
 			return nil
 		case err != nil:
 			return f.unreadable(ctx, k, err)
@@ -130,7 +131,8 @@ func (f *findings) each(ctx context.Context, k *kind) error {
 	}
 }
 
-// recordForbidden records that Sallyport or the policy has no right to list a resource. The next audit then begins after lastRetry at the latest.
+// recordForbidden records that Sallyport or the policy has no right to list a resource. The next audit then begins when that changes, and
+// after lastRetry at the latest.
 func (f *findings) recordForbidden(k *kind) {
 	f.addMissing("Sallyport may not list %[1]s; to grant access, add {%[1]s: true} to the chart value rbac.reads", k.GroupResource())
 	f.barred = true

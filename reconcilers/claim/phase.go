@@ -21,6 +21,8 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 		status.Adopted = cmp.Or(seen.Former, status.Adopted)
 		status.Template = cmp.Or(status.Template, seen.Template) // the template it was created from; later changes on the runtime do not count
 		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
+	}
+	if seen.Exists || seen.Unadopted {
 		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)
 	}
 	status.Disks = seen.Disks
@@ -100,14 +102,15 @@ func InstanceLost(vm *v1alpha1.VirtualMachine) string {
 }
 
 func observed(seen *runtime.Observation, status *v1alpha1.VirtualMachineStatus) v1alpha1.VirtualMachinePhase {
+	there := seen.Exists || seen.Unadopted
 	switch {
-	case !seen.Exists && !seen.Quiet():
+	case !there && !seen.Quiet():
 		return v1alpha1.VirtualMachineProvisioning
-	case !seen.Exists && status.InstanceID != "":
+	case !there && status.InstanceID != "":
 		return v1alpha1.VirtualMachineFailed
-	case !seen.Exists && meta.IsStatusConditionFalse(status.Conditions, string(v1alpha1.ConditionImageReady)):
+	case !there && meta.IsStatusConditionFalse(status.Conditions, string(v1alpha1.ConditionImageReady)):
 		return v1alpha1.VirtualMachineWaitingForImage
-	case !seen.Exists:
+	case !there:
 		return v1alpha1.VirtualMachinePending
 	case seen.Power == v1alpha1.PowerRunning && (seen.Question != nil || ToolsGone(status)):
 		return v1alpha1.VirtualMachineDegraded

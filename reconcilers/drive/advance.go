@@ -83,7 +83,10 @@ func WaitsForDisks(missing []string) string {
 
 // waitForInstance waits for an instance that does not exist yet, or reports that it is lost.
 func (x *execution) waitForInstance(ctx context.Context) (bool, error) {
-	if x.VM.Status.InstanceID == "" {
+	switch {
+	case x.seen.Unadopted:
+		return x.writeWaiting(ctx, v1alpha1.ReasonInProgress, "waiting for the machine to be adopted: see condition Ready of the VirtualMachine", nil)
+	case x.VM.Status.InstanceID == "":
 		return x.writeWaiting(ctx, v1alpha1.ReasonInProgress, "waiting for the machine to be created: see condition Ready of the VirtualMachine", nil)
 	}
 	return x.writeWaiting(ctx, v1alpha1.ReasonInstanceLost, claim.InstanceLost(x.VM), nil)

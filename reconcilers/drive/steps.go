@@ -78,8 +78,8 @@ func (p *plan) goal() runtime.TaskKind { return claim.Goal(p.Type) }
 // reached reports whether the observed state is that of the intent.
 func (p *plan) reached() bool {
 	switch goal := p.goal(); {
-	case !p.seen.Exists: // a machine that does not exist is off
-		return goal == runtime.TaskPowerOff || goal == runtime.TaskDelete
+	case !p.seen.Exists: // a machine that does not exist is off; one that is not adopted yet may be on
+		return goal == runtime.TaskPowerOff && !p.seen.Unadopted || goal == runtime.TaskDelete
 	case goal == runtime.TaskDelete:
 		return false
 	case goal == runtime.TaskPowerOff:

@@ -183,7 +183,11 @@ func (r *Reconciler) reconcile(ctx context.Context, l *view) (bool, error) {
 		return r.report(ctx, l)
 	}
 	if l.observe(ctx); l.err == nil {
-		if did, err := r.provide(ctx, l); did || err != nil {
+		provide := r.provide
+		if l.onlyObserves() {
+			provide = r.giveBack
+		}
+		if did, err := provide(ctx, l); did || err != nil {
 			return did, err
 		}
 	}

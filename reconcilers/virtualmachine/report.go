@@ -40,6 +40,9 @@ func (r *Reconciler) report(ctx context.Context, l *view) (bool, error) {
 // resync returns the interval at which a ready machine is observed. The caller adds jitter.
 func (r *Reconciler) resync(l *view) time.Duration {
 	every := cmp.Or(r.Resync, defaultResync)
+	if l.seen.Unadopted {
+		every = min(every, unadoptedResync)
+	}
 	if !runtime.Can[runtime.Watcher](l.Runtime()) && len(r.Owned)+len(r.Followed) == 0 {
 		every = min(every, blindResync)
 	}
@@ -49,7 +52,7 @@ func (r *Reconciler) resync(l *view) time.Duration {
 // warns reports whether the condition is worth a Warning event.
 func warns(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
-	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
+	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonObserved, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
 		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver, v1alpha1.ReasonReadOnly, v1alpha1.ReasonImageImporting:
 		return false
 	}
@@ -75,6 +78,8 @@ func (l *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, st
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.VM.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waitSuffix()
+	case l.onlyObserves() && !l.seen.Exists:
+		return l.observedReadiness()
 	case l.VM.Status.Question != nil:
 		return no, v1alpha1.ReasonQuestionPending, runtime.Asking(l.VM.Status.Question)
 	case l.backingOff:

@@ -57,7 +57,7 @@ func requiredPower(vm *v1alpha1.VirtualMachine) v1alpha1.PowerState {
 		return v1alpha1.PowerRunning
 	case v1alpha1.RunPolicyAlwaysOff:
 		return v1alpha1.PowerStopped
-	case v1alpha1.RunPolicyManual:
+	case v1alpha1.RunPolicyManual, v1alpha1.RunPolicyObserve, "":
 		return ""
 	}
 	if intent := vm.Status.PowerIntent; intent != nil && intent.State == v1alpha1.PowerStopped && intent.By != string(v1alpha1.OriginRunPolicy) {

@@ -323,7 +323,7 @@ func (p *Policy) Match() v1alpha1.PolicyMatch {
 	return *p.match.PolicyMatch
 }
 
-// DeniesUnevaluated reports whether a request can be denied because the policy cannot be evaluated.
-func (p *Policy) DeniesUnevaluated() bool {
-	return p.regime.strictest() == v1alpha1.ModeEnforce && p.OnError == v1alpha1.OnErrorDeny
+// DeniesUnasked reports whether a request is denied because no replica evaluates the policy. The API server has one answer for all requests.
+func (p *Policy) DeniesUnasked() bool {
+	return p.regime.strictest() == v1alpha1.ModeEnforce && p.OnError == v1alpha1.OnErrorDeny && p.failure == v1alpha1.FailureFail
 }

@@ -103,6 +103,7 @@ func (p *Policy) modeFor(request *admissionv1.AdmissionRequest, home labelsOf) (
 func (p *Policy) enforce(spec *v1alpha1.RegoPolicySpec) (err error) {
 	p.regime, err = newRegime(spec)
 	p.Mode, p.OnError, p.Override = p.regime.mode, cmp.Or(spec.OnError, v1alpha1.OnErrorDeny), cmp.Or(spec.Override, v1alpha1.OverrideUsers)
+	p.failure = cmp.Or(spec.FailurePolicy, v1alpha1.FailureFail)
 	return err
 }
 

@@ -56,7 +56,7 @@ func TestRefusesUnasked(t *testing.T) {
 			if err := p.enforce(&test.spec); err != nil {
 				t.Fatal(err)
 			}
-			if got := p.DeniesUnevaluated(); got != test.want {
+			if got := p.DeniesUnasked(); got != test.want {
 				t.Errorf("got %t", got)
 			}
 		})

@@ -35,6 +35,8 @@ type Policy struct {
 	OnError  v1alpha1.PolicyErrorAction
 	Override v1alpha1.PolicyOverride
 
+	failure v1alpha1.PolicyFailureAction
+
 	name   string
 	uid    types.UID
 	match  matcher
@@ -136,6 +138,7 @@ func (s *Set) Hash() string {
 		Name, Revision string
 		Modes          modes
 		OnError        v1alpha1.PolicyErrorAction
+		FailurePolicy  v1alpha1.PolicyFailureAction
 		Override       v1alpha1.PolicyOverride
 		Match          *v1alpha1.PolicyMatch
 		Patchable      grants.Kinds `json:",omitempty"`
@@ -143,7 +146,8 @@ func (s *Set) Hash() string {
 	parts := make([]part, len(s.policies))
 	for i, p := range s.policies {
 		parts[i] = part{
-			Name: p.name, Revision: p.Revision(), Modes: modes{p.regime.mode, p.regime.spec}, OnError: p.OnError, Override: p.Override, Match: p.match.PolicyMatch,
+			Name: p.name, Revision: p.Revision(), Modes: modes{p.regime.mode, p.regime.spec}, OnError: p.OnError, FailurePolicy: p.failure, Override: p.Override,
+			Match: p.match.PolicyMatch,
 		}
 		if p.Mutates() {
 			parts[i].Patchable = p.patchable.Kinds

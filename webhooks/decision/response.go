@@ -25,9 +25,13 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 			denying = append(denying, v.Denials()...)
 		case v.Override != nil:
 			for _, o := range v.Denials() {
-				warnings = append(warnings, fmt.Sprintf("%s is overridden until %s: %s", o.Title(), v.Override.Until, o.WithRemedy()))
+				warnings = append(warnings, fmt.Sprintf("%s is overridden until %s: %s", o.Title(), v.Override.Until, o.Statement()))
 			}
-		case v.Mode == v1alpha1.ModeWarn, v.Err != nil && v.Mode == v1alpha1.ModeEnforce:
+		case v.Mode == v1alpha1.ModeWarn:
+			for _, o := range v.Denials() {
+				warnings = append(warnings, "would be denied: "+o.Text())
+			}
+		case v.Err != nil && v.Mode == v1alpha1.ModeEnforce:
 			for _, o := range v.Denials() {
 				warnings = append(warnings, o.Text())
 			}

@@ -95,8 +95,25 @@ func (es *CompileErrors) addOPA(errs ast.Errors) {
 		if use := builtins.Withheld(name); undefined && use != "" {
 			e.Message = fmt.Sprintf("undefined function %s: Sallyport withholds this builtin; use %s", name, use)
 		}
-		es.add(e.Location, "%s", e.Message)
+		es.add(e.Location, "%s", e.Message+have(e))
 	}
+}
+
+// have returns what the error of a type has and wants, such as " (have: (string, string, ???); want: ...)", or "".
+func have(e *ast.Error) string {
+	if e.Code != ast.TypeErr || e.Details == nil {
+		return ""
+	}
+	var told []string
+	for _, line := range e.Details.Lines() {
+		if line = strings.Join(strings.Fields(line), " "); line != "" {
+			told = append(told, line)
+		}
+	}
+	if len(told) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(told, "; ") + ")"
 }
 
 // ofContract marks errors as violations of the contract and removes duplicates: several rules can call the faulty function.

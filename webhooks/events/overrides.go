@@ -55,10 +55,10 @@ func overrideNote(d *decision.Decision, v *decision.Verdict) string {
 	if on.Namespace != "" {
 		name = on.Namespace + "/" + name
 	}
-	who := "a request"
-	if d.Review.Verified {
-		who = v.Override.By
+	did := v.Override.By + " overrode"
+	if !d.Review.Verified { // who has overridden it is known from the object, and not who has made the request
+		did = "the override of " + v.Override.By + " let a request pass"
 	}
-	return fmt.Sprintf("%s overrode %s (%s of %s %s, until %s): %s",
-		who, strings.Join(passed, ", "), requestOf(d), on.Kind, name, v.Override.Until, v.Override.Reason)
+	return fmt.Sprintf("%s %s (%s of %s %s, until %s): %s",
+		did, strings.Join(passed, ", "), requestOf(d), on.Kind, name, v.Override.Until, v.Override.Reason)
 }

@@ -44,7 +44,7 @@ var ownKinds = func() Kinds {
 // defaultedFields are the fields of Sallyport's kinds that the shipped policy `defaults` sets. They are always granted: without them no
 // operation is carried out and no object is cleaned up.
 var defaultedFields = map[string][]changedPlace{
-	"virtualmachines." + v1alpha1.GroupName:  {{part: "metadata.finalizers"}},
+	"virtualmachines." + v1alpha1.GroupName:  {{part: "metadata.finalizers"}, {part: "spec.runPolicy"}},
 	"virtualdisks." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
 	"vmdiskimages." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
 	"vspheretemplates." + v1alpha1.GroupName: {{part: "metadata.finalizers"}},

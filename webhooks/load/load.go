@@ -23,6 +23,8 @@ import (
 type Release struct {
 	// Shipped returns its policies.
 	Shipped func() ([]v1alpha1.RegoPolicy, error)
+	// OptIn is the annotation of those that the chart only ships on demand: a review has them only if it names them.
+	OptIn string
 	// Folder returns the policies in a folder, libraries first, and the path of the manifest of each, by its name.
 	Folder func(folder string) (policies []v1alpha1.RegoPolicy, manifests map[string]string, err error)
 	// Manifest is the name of a policy's manifest in such a folder.
@@ -77,7 +79,7 @@ func (r *Release) Read(files *offline.Files, paths ...string) (*Collection, erro
 	}
 	c := &Collection{release: r, origins: map[string]origin{}, shipped: shipped}
 	if len(paths) == 0 {
-		c.Objects = shipped
+		c.Objects = slices.DeleteFunc(slices.Clone(shipped), func(p v1alpha1.RegoPolicy) bool { return p.Annotations[r.OptIn] == "true" })
 	}
 	var errs []error
 	for _, path := range paths {

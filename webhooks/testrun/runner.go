@@ -338,7 +338,7 @@ func (t *Run) trim() string {
 // trimmed returns a policy without its enforcement, and without metadata that does not affect the compilation order.
 func trimmed(o *v1alpha1.RegoPolicy, tests bool) v1alpha1.RegoPolicy {
 	spec := o.Spec
-	spec.Mode, spec.OnError, spec.Override, spec.BackgroundAudit, spec.TimeoutMilliseconds = "", "", "", "", 0
+	spec.Mode, spec.OnError, spec.FailurePolicy, spec.Override, spec.BackgroundAudit, spec.TimeoutMilliseconds = "", "", "", "", "", 0
 	if !tests {
 		spec.Tests = nil
 	}

@@ -17,7 +17,7 @@ keeps the answer beside the values for the others.
 {{- $policy := $.Files.Get $path | replace "system:serviceaccount:sallyport-system:sallyport" $account | fromYaml -}}
 {{- $_ := set $all $policy.metadata.name $policy -}}
 {{- end -}}
-{{- range $name := keys .Values.policies | sortAlpha -}}
+{{- range $name := keys (omit .Values.policies "defaultMode" "defaultNamespaceModes") | sortAlpha -}}
 {{- if not (hasKey $all $name) -}}
 {{- fail (printf "policies.%s: this release has no such policy; it ships %s. Apply policies of your own as RegoPolicies." $name (keys $all | sortAlpha | join ", ")) -}}
 {{- end -}}
@@ -25,6 +25,13 @@ keeps the answer beside the values for the others.
 {{- $merged := dict -}}
 {{- range $name, $policy := $all -}}
 {{- $values := index $.Values.policies $name | default dict -}}
+{{- if not (or $policy.spec.library (has $name (list (include "sallyport.policy.stamping" $) (include "sallyport.policy.self" $)))) -}}
+{{- range $key, $default := dict "mode" "defaultMode" "namespaceModes" "defaultNamespaceModes" -}}
+{{- if and (index $.Values.policies $default) (kindIs "invalid" (index $values $key)) -}}
+{{- $values = set (deepCopy $values) $key (index $.Values.policies $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- include "sallyport.policy.check" (dict "name" $name "policy" $policy "values" $values) -}}
 {{- /* The kinds of images-children need not be there, and without imports there is nothing for it to do. */}}
 {{- $optIn := eq (dig "annotations" "sallyport.dev/opt-in" "" $policy.metadata) "true" -}}
@@ -103,7 +110,7 @@ policies-self
 {{- define "sallyport.policy.merge" -}}
 {{- $spec := .policy.spec -}}
 {{- $values := .values -}}
-{{- range $key := list "mode" "namespaceModes" "override" "onError" "timeoutMilliseconds" -}}
+{{- range $key := list "mode" "namespaceModes" "override" "onError" "failurePolicy" "timeoutMilliseconds" -}}
 {{- if not (kindIs "invalid" (index $values $key)) -}}
 {{- $_ := set $spec $key (index $values $key) -}}
 {{- end -}}

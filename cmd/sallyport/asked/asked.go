@@ -20,7 +20,7 @@ import (
 func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Match: p.Match(), Validates: p.Validates(), Mutates: p.Mutates(),
-		DeniesOnError: p.DeniesUnevaluated(), Broken: p.Broken() != nil, Timeout: new(v1alpha1.RegoPolicySpec).Timeout(),
+		DeniesUnasked: p.DeniesUnasked(), Broken: p.Broken() != nil, Timeout: new(v1alpha1.RegoPolicySpec).Timeout(),
 		MayNotPatch: p.MayNotPatch, NeverEvaluated: p.NeverEvaluated(),
 	}
 }
@@ -35,7 +35,7 @@ func Check(object *v1alpha1.RegoPolicy) []string {
 		return nil
 	}
 	p := registration.Policy{
-		Name: object.Name, Match: *object.Spec.Match, DeniesOnError: true, NeverEvaluated: catalog.NeverEvaluated(object),
+		Name: object.Name, Match: *object.Spec.Match, DeniesUnasked: true, NeverEvaluated: catalog.NeverEvaluated(object),
 		Validates: catalog.Defines(object, "deny", "warn", "outcome"), Mutates: catalog.Patches(object),
 	}
 	if !p.Mutates { // even if its Rego has errors

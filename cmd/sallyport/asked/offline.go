@@ -53,6 +53,6 @@ func hooks(set *catalog.Set) (*offline.Hooks, error) {
 
 // Release is the release that this program belongs to.
 var Release = load.Release{
-	Shipped: policies.Shipped, Folder: policies.LoadFolder, Manifest: policies.ManifestFile,
+	Shipped: policies.Shipped, OptIn: policies.OptIn, Folder: policies.LoadFolder, Manifest: policies.ManifestFile,
 	Kinds: Kinds, Check: Check, Unserved: Unserved, Remarks: Remarks,
 }

@@ -119,6 +119,7 @@ func (o *Options) addPolicies(
 	if err != nil {
 		return err
 	}
+	reads.granted = auditor.Granted
 	r.Catalog, r.Behind = states{kept, registrar, auditor}, registrar.Behind
 	if err := r.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)

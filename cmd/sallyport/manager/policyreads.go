@@ -27,6 +27,7 @@ type policyReads struct {
 	reader    client.Reader
 	configMap types.NamespacedName
 	changed   func()
+	granted   func(context.Context)        // after a change of the list
 	list      atomic.Pointer[grants.Reads] // nil until it is read
 }
 
@@ -59,6 +60,9 @@ func (p *policyReads) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	}
 	if former := p.list.Swap(&list); former == nil || former.String() != list.String() {
 		p.changed()
+		if former != nil {
+			p.granted(ctx)
+		}
 	}
 	return reconcile.Result{}, nil
 }

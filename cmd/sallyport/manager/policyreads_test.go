@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,10 @@ func TestPolicyReadsSurviveAConfigMapThatIsReplaced(t *testing.T) {
 		Namespace: "sallyport-system", Name: "policies", Annotations: map[string]string{shipping.ReadsAnnotation: "nodes=mine"},
 	}}
 	c := fake.NewFakeClient(cm)
-	changes := 0
-	p := &policyReads{reader: c, configMap: client.ObjectKeyFromObject(cm), changed: func() { changes++ }}
+	changes, grants := 0, 0
+	p := &policyReads{
+		reader: c, configMap: client.ObjectKeyFromObject(cm), changed: func() { changes++ }, granted: func(context.Context) { grants++ },
+	}
 	look := func() {
 		t.Helper()
 		if _, err := p.Reconcile(t.Context(), reconcile.Request{}); err != nil {
@@ -46,6 +49,9 @@ func TestPolicyReadsSurviveAConfigMapThatIsReplaced(t *testing.T) {
 	look()
 	if p.Allow("mine", "", "nodes") || !p.Allow("mine", "", "pods") {
 		t.Error("the new list is not followed")
+	}
+	if grants != 1 {
+		t.Errorf("the audits were told %d times that the list has changed", grants)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 	"sallyport.dev/sallyport/replicas"
 )
 
-// restored follows in every replica whether etcd was restored and no administrator has resumed Sallyport since. That is recorded in an
-// annotation of the configuration that also has the opening of the gate. Until then, nothing is sent to runtimes.
+// restored follows in every replica whether the release has become read-only, and whether etcd was restored and no administrator has resumed
+// Sallyport since. Both are annotations of the configuration that also has the opening of the gate. Until then, nothing is sent to runtimes.
 type restored struct {
 	configuration string
 	// again ends the process, so that the reconcilers of the next leader look at everything, which those of this one do not.
@@ -28,6 +28,9 @@ type restored struct {
 
 	mgr   ctrl.Manager
 	since atomic.Int64 // Unix time, 0 if it was not
+	// readOnly is set if the release is read-only since after this process started without the flag: the replica that leads until the rollout
+	// has replaced it sends nothing any more.
+	readOnly atomic.Bool
 	// noticed is set in a process that outlived the restore: its caches may be of the lost future, so it never acts again.
 	noticed atomic.Bool
 }
@@ -44,7 +47,7 @@ func (r *restored) begin(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// halt returns what keeps reconcilers from acting.
+// halt returns what keeps reconcilers from acting: the flag, or what the configuration says.
 func (o *Options) halt(r *restored) runtime.Halt {
 	if o.ReadOnly {
 		return runtime.ReadOnly
@@ -53,7 +56,10 @@ func (o *Options) halt(r *restored) runtime.Halt {
 }
 
 func (r *restored) halts() error {
-	if r.since.Load() != 0 {
+	switch {
+	case r.readOnly.Load():
+		return runtime.ErrReadOnly
+	case r.since.Load() != 0:
 		return runtime.ErrRestored
 	}
 	return nil
@@ -80,6 +86,7 @@ func (r *restored) record(ctx context.Context) error {
 
 // follow takes over what a configuration says.
 func (r *restored) follow(configuration *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	r.readOnly.Store(configuration.Annotations[v1alpha1.AnnotationReadOnly] == "true")
 	if r.noticed.Load() {
 		return
 	}

@@ -68,3 +68,18 @@ func TestNoticedForGood(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The replica that leads while a rollout makes the release read-only was started without the flag.
+func TestReadOnlyWithoutARestart(t *testing.T) {
+	r := &restored{}
+	halt := (&Options{}).halt(r)
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	configuration.Annotations = map[string]string{v1alpha1.AnnotationReadOnly: "true"}
+	if r.follow(configuration); !errors.Is(halt.Err(), runtime.ErrReadOnly) {
+		t.Errorf("read-only: got %v", halt.Err())
+	}
+	configuration.Annotations = nil
+	if r.follow(configuration); halt.Err() != nil {
+		t.Errorf("no longer read-only: got %v", halt.Err())
+	}
+}

@@ -1,9 +1,9 @@
 # METADATA
-# title: Deletion of namespaces and CustomResourceDefinitions that still contain objects
+# title: Deletion of namespaces that still contain protected objects
 # description: >-
 #   Denies the deletion of a namespace that contains objects with the label sallyport.dev/deletion-protection: enabled, or VMDiskImages
-#   that disks of other namespaces use, and the deletion of a CustomResourceDefinition of Sallyport that has objects. The API server would delete these objects without asking
-#   a policy about each of them. The policy checks the kinds in spec.reads. Objects that are already being deleted do not count.
+#   that disks of other namespaces use. The namespace controller would delete these objects. The policy checks the kinds in spec.reads.
+#   Objects that are already being deleted do not count.
 package sallyport.deletion.cascade
 
 import data.sallyport.lib.override
@@ -76,16 +76,10 @@ facts["borrowers"] := {
 
 facts["borrowers"] := null if not _empties
 
-# METADATA
-# title: All objects of the kind whose definition is deleted
-facts["instances"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": _ours[_name]} if _defines
-
-facts["instances"] := null if not _defines
-
 valid_input if {
 	input.request.operation == "DELETE"
 	_name != ""
-	_known_kind
+	_of_namespaces
 	_known_facts
 }
 
@@ -94,7 +88,7 @@ valid_input if {
 # custom:
 #   reason: NamespaceHoldsProtected
 #   remedyInMessage: >-
-#     Delete the protected objects first (see deletion-protected), or override this policy once. An override requires the verb
+#     Delete the protected objects first (see deletion-protected), or override this policy temporarily. An override requires the verb
 #     override on the RegoPolicy.
 deny contains {
 	"reason": "NamespaceHoldsProtected",
@@ -112,7 +106,7 @@ deny contains {
 # custom:
 #   reason: NamespaceHoldsUsedImages
 #   remedyInMessage: >-
-#     Wait until the disks are deleted, or override this policy once. An override requires the verb override on the RegoPolicy.
+#     Wait until the disks are deleted, or override this policy temporarily. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "NamespaceHoldsUsedImages",
 	"message": $"Namespace {_name}: deletion is not allowed",
@@ -124,36 +118,7 @@ deny contains {
 	count(_borrowed) > 0
 }
 
-# METADATA
-# title: Objects of the kind exist
-# custom:
-#   reason: DefinitionHasObjects
-#   remedyInMessage: >-
-#     Delete the objects first, or override this policy once. An override requires the verb override on the RegoPolicy.
-deny contains {
-	"reason": "DefinitionHasObjects",
-	"message": $"CustomResourceDefinition {_name}: deletion is not allowed",
-	"cause": $"it would also delete {_count}: {_first}",
-	"remedy": $"list with: kubectl get {shell.word(_name)} --all-namespaces; {_way_out}",
-	"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": _name},
-} if {
-	_defines
-	count(_held) > 0
-}
-
 _label := "sallyport.dev/deletion-protection"
-
-# A definition of the group sallyport.dev that is not in this table makes the input invalid. It is not treated as empty.
-_ours := {
-	"virtualmachines.sallyport.dev": "VirtualMachine",
-	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
-	"virtualmachinepools.sallyport.dev": "VirtualMachinePool",
-	"virtualdisks.sallyport.dev": "VirtualDisk",
-	"vmdiskimages.sallyport.dev": "VMDiskImage",
-	"vspheretemplates.sallyport.dev": "VSphereTemplate",
-	"vsphereservers.sallyport.dev": "VSphereServer",
-	"regopolicies.sallyport.dev": "RegoPolicy",
-}
 
 _protected(version, kind) := {
 	"apiVersion": version, "kind": kind, "namespace": _name,
@@ -171,20 +136,9 @@ _empties if {
 	_live(input.request.oldObject)
 }
 
-_defines if {
-	_of_definitions
-	_live(input.request.oldObject)
-	input.request.oldObject.spec.group == "sallyport.dev"
-}
-
 _of_namespaces if {
 	input.request.resource.group == ""
 	input.request.resource.resource == "namespaces"
-}
-
-_of_definitions if {
-	input.request.resource.group == "apiextensions.k8s.io"
-	input.request.resource.resource == "customresourcedefinitions"
 }
 
 _live(object_) if object.get(object_.metadata, "deletionTimestamp", null) == null
@@ -207,10 +161,8 @@ _kept := [
 	{"resource": "vspheretemplates.sallyport.dev", "objects": input.facts.templates},
 ]
 
-_facts := array.concat(_kept, [{"resource": _name, "objects": input.facts.instances}])
-
 _held := [{"resource": fact.resource, "metadata": held.metadata} |
-	some fact in _facts
+	some fact in _kept
 	fact.objects != null
 	some held in fact.objects
 	_live(held)
@@ -224,7 +176,7 @@ _count := $"{_number} objects" if _number != 1
 
 # In the order of the kinds above, without duplicates.
 _resources := [fact.resource |
-	some fact in _facts
+	some fact in _kept
 	fact.resource in {held.resource | some held in _held}
 ]
 
@@ -235,21 +187,13 @@ _counts := concat(", ", [$"{resource}: {number}" |
 
 # The oldest objects of each kind, limited to keep the message short.
 _first := concat(", ", array.concat(
-	[_called(held) | some held in array.slice(_held, 0, 5)],
+	[$"{held.resource}/{held.metadata.name}" | some held in array.slice(_held, 0, 5)],
 	[$"and {_number - 5} more" | _number > 5],
 ))
 
-_called(held) := $"{held.resource}/{held.metadata.name}" if _empties
-
-_called(held) := _placed(held.metadata) if not _empties
-
-_placed(metadata) := $"{metadata.namespace}/{metadata.name}" if object.get(metadata, "namespace", "") != ""
-
-_placed(metadata) := metadata.name if object.get(metadata, "namespace", "") == ""
-
 _list := $"kubectl get {shell.word(concat(",", _resources))} --namespace {shell.word(_name)} --selector {_label}=enabled"
 
-_way_out := $"to override this policy once: {override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}"
+_way_out := $"to override this policy temporarily: {override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}"
 
 # The images that disks of other namespaces use. The disks are counted, not named.
 _borrowed := [disk.status.image.name |
@@ -265,33 +209,17 @@ _used_images := concat(", ", array.concat(
 	[$"and {count(_used_names) - 5} more" | count(_used_names) > 5],
 ))
 
-_known_kind if _of_namespaces
-
-_known_kind if {
-	_of_definitions
-	input.request.oldObject.spec.group != ""
-}
-
 # Facts are present exactly where the policy asked for them.
 _known_facts if {
 	_empties
 	every fact in _kept { _known_list(fact.objects) }
 	_known_list(input.facts.borrowers)
 	every disk in input.facts.borrowers { disk.status.image.name != "" }
-	input.facts.instances == null
-}
-
-_known_facts if {
-	_defines
-	every fact in _kept { fact.objects == null }
-	input.facts.borrowers == null
-	_known_list(input.facts.instances)
 }
 
 _known_facts if {
 	not _empties
-	not _defines
-	every fact in _facts { fact.objects == null }
+	every fact in _kept { fact.objects == null }
 	input.facts.borrowers == null
 }
 

@@ -9,31 +9,17 @@ _ended := "2026-11-20T10:31:57Z"
 
 _namespace := {"metadata": {"name": "team-a", "uid": "u-1"}}
 
-_definition(plural) := {
-	"metadata": {"name": $"{plural}.sallyport.dev", "uid": "u-2"},
-	"spec": {"group": "sallyport.dev", "names": {"plural": plural}},
-}
-
-_stranger := {"metadata": {"name": "widgets.example.com", "uid": "u-3"}, "spec": {"group": "example.com"}}
-
 # A request for a Namespace has the name of the Namespace as its namespace.
 _of_namespace(old) := {
 	"operation": "DELETE", "name": "team-a", "namespace": "team-a",
 	"resource": {"group": "", "version": "v1", "resource": "namespaces"}, "object": null, "oldObject": old,
 }
 
-# For a collection, the API server sends one request per object, without a name.
-_of_definition(old) := {
-	"operation": "DELETE", "name": "",
-	"resource": {"group": "apiextensions.k8s.io", "version": "v1", "resource": "customresourcedefinitions"},
-	"object": null, "oldObject": old,
-}
-
 _terminating(object_) := object.union(object_, {"metadata": {"deletionTimestamp": _ended}})
 
 _nothing := {fact: null | some fact in (object.keys(_kinds) | {"borrowers"})}
 
-_empty := object.union({fact: [] | some fact in object.keys(_nothing)}, {"instances": null})
+_empty := {fact: [] | some fact in object.keys(_nothing)}
 
 _kinds := {
 	"deployments": ["apps/v1", "Deployment"],
@@ -50,7 +36,6 @@ _kinds := {
 	"disks": ["sallyport.dev/v1alpha1", "VirtualDisk"],
 	"images": ["sallyport.dev/v1alpha1", "VMDiskImage"],
 	"templates": ["sallyport.dev/v1alpha1", "VSphereTemplate"],
-	"instances": null,
 }
 
 _some(facts) := object.union(_empty, facts)
@@ -74,7 +59,6 @@ test_facts_of_a_namespace if {
 	policy.facts == object.union_n([
 		_nothing, {fact: query |
 			some fact, kind in _kinds
-			kind != null
 			query := {
 				"apiVersion": kind[0], "kind": kind[1], "namespace": "team-a",
 				"labels": {_label: "enabled"},
@@ -87,26 +71,8 @@ test_facts_of_a_namespace if {
 	]) with input.request as _of_namespace(_namespace)
 }
 
-test_facts_of_a_definition[plural] if {
-	some plural, kind in {
-		"virtualmachines": "VirtualMachine", "virtualmachineoperations": "VirtualMachineOperation",
-		"virtualmachinepools": "VirtualMachinePool", "virtualdisks": "VirtualDisk", "vmdiskimages": "VMDiskImage",
-		"vspheretemplates": "VSphereTemplate",
-		"vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
-	}
-	policy.facts == object.union(_nothing, {"instances": {"apiVersion": "sallyport.dev/v1alpha1", "kind": kind}})
-		with input.request as _of_definition(_definition(plural))
-}
-
-# Undefined: the engine treats the input as invalid.
-test_facts_of_a_definition_of_ours_that_is_not_known if {
-	not policy.facts.instances with input.request as _of_definition(_definition("virtualdrives"))
-}
-
 _unasked := {
 	"a namespace that is being deleted": _of_namespace(_terminating(_namespace)),
-	"a definition that is being deleted": _of_definition(_terminating(_definition("virtualmachines"))),
-	"the definition of somebody else": _of_definition(_stranger),
 }
 
 test_nothing_is_asked[note] if {
@@ -123,17 +89,8 @@ test_allow[note] if {
 	_verdict == "allow" with input as {"request": _of_namespace(_namespace), "facts": facts}
 }
 
-test_allow_a_definition[note] if {
-	some note, instances in {
-		"without objects": [],
-		"with one that is being deleted": [_terminating(machine) | some machine in _named(["web-1"])],
-	}
-	facts := object.union(_nothing, {"instances": instances})
-	_verdict == "allow" with input as {"request": _of_definition(_definition("virtualmachines")), "facts": facts}
-}
-
 test_each_kind_counts[fact] if {
-	some fact in (object.keys(_kinds) - {"instances"})
+	some fact in object.keys(_kinds)
 	_verdict == "NamespaceHoldsProtected" with input as {
 		"request": _of_namespace(_namespace),
 		"facts": _some({fact: _named(["a"])}),
@@ -141,7 +98,7 @@ test_each_kind_counts[fact] if {
 }
 
 _override(request) := concat("", [
-	"to override this policy once: ",
+	"to override this policy temporarily: ",
 	override.command("deletion-cascade", request, request.oldObject.metadata),
 ])
 
@@ -230,97 +187,47 @@ test_not_understood_borrowers[note] if {
 	_verdict == "not understood" with input as {"request": _of_namespace(_namespace), "facts": facts}
 }
 
-test_borrowers_that_were_not_asked_for if {
-	facts := object.union(_requests.definition.facts, {"borrowers": []})
-	_verdict == "not understood" with input as {"request": _requests.definition.request, "facts": facts}
-}
-
-test_denial_of_a_definition[note] if {
-	some note, tc in {
-		"of what is in namespaces": {
-			"plural": "virtualmachines", "instances": _named(["web-1", "web-2"]),
-			"told": "2 objects: team-a/web-1, team-a/web-2",
-		},
-		"of what is in none": {
-			"plural": "vsphereservers", "instances": [{"metadata": {"name": "vc-1"}}],
-			"told": "1 object: vc-1",
-		},
-	}
-	name := $"{tc.plural}.sallyport.dev"
-	policy.deny == {{
-		"reason": "DefinitionHasObjects",
-		"message": $"CustomResourceDefinition {name}: deletion is not allowed",
-		"cause": $"it would also delete {tc.told}",
-		"remedy": $"list with: kubectl get {name} --all-namespaces; {_override(_of_definition(_definition(tc.plural)))}",
-		"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": name},
-	}} with input as {
-		"request": _of_definition(_definition(tc.plural)),
-		"facts": object.union(_nothing, {"instances": tc.instances}),
-	}
-}
-
-_requests := {
-	"namespace": {"request": _of_namespace(_namespace), "facts": _some({"pods": _named(["a"])})},
-	"definition": {
-		"request": _of_definition(_definition("virtualmachines")),
-		"facts": object.union(_nothing, {"instances": _named(["a"])}),
-	},
-}
+_request := {"request": _of_namespace(_namespace), "facts": _some({"pods": _named(["a"])})}
 
 test_not_understood_request[note] if {
-	some of, asked in _requests
-	some what, change in {
+	some note, change in {
 		"another operation": {"operation": "UPDATE"}, "another resource": {"resource": {"resource": "pods"}},
 		"another group": {"resource": {"group": "apps"}}, "no name": {"oldObject": {"metadata": {"name": ""}}},
 	}
-	note := $"{of}: {what}"
-	_verdict == "not understood" with input as object.union(asked, {"request": change})
+	_verdict == "not understood" with input as object.union(_request, {"request": change})
 }
 
-test_not_understood_without[note] if {
-	some of, asked in _requests
+test_not_understood_without[path] if {
 	some path in [
 		"operation", "resource", "resource/group", "resource/resource", "oldObject", "oldObject/metadata",
 		"oldObject/metadata/name",
 	]
-	note := $"{of}: {path}"
-	_verdict == "not understood" with input as json.remove(asked, [$"request/{path}"])
-}
-
-test_not_understood_without_the_group_of_a_definition if {
-	every path in ["request/oldObject/spec", "request/oldObject/spec/group"] {
-		_verdict == "not understood" with input as json.remove(_requests.definition, [path])
-	}
-	_verdict == "not understood" with input as object.union(_requests.definition, {"request": {"oldObject": {"spec": {"group": ""}}}})
+	_verdict == "not understood" with input as json.remove(_request, [$"request/{path}"])
 }
 
 test_understood_without_a_uid if {
-	_verdict == "NamespaceHoldsProtected" with input as json.remove(_requests.namespace, ["request/oldObject/metadata/uid"])
+	_verdict == "NamespaceHoldsProtected" with input as json.remove(_request, ["request/oldObject/metadata/uid"])
 }
 
 test_not_understood_facts[note] if {
-	some of, asked in _requests
 	some fact, _ in _kinds
 	some what, facts in {
-		"missing": object.remove(asked.facts, [fact]),
-		"unexpected": object.union(asked.facts, {fact: _other(asked.facts[fact])}),
+		"missing": object.remove(_request.facts, [fact]),
+		"null": object.union(_request.facts, {fact: null}),
 	}
-	note := $"{of}: {fact} {what}"
-	_verdict == "not understood" with input as {"request": asked.request, "facts": facts}
+	note := $"{fact} {what}"
+	_verdict == "not understood" with input as object.union(_of(_request), {"facts": facts})
 }
 
-_other(answer) := [] if answer == null
-
-_other(answer) := null if answer != null
+_of(asked) := object.remove(asked, ["facts"])
 
 test_not_understood_facts_where_none_are_wanted[note] if {
 	some note, request in _unasked
-	some fact, _ in _kinds
+	some fact in object.keys(_nothing)
 	_verdict == "not understood" with input as {"request": request, "facts": object.union(_nothing, {fact: []})}
 }
 
 test_not_understood_object_without[note] if {
-	some of, fact in {"namespace": "pods", "definition": "instances"}
 	some note, found in {"its name": {"metadata": {}}, "a name": {"metadata": {"name": ""}}, "its metadata": {}}
-	_verdict == "not understood" with input as object.union(_requests[of], {"facts": {fact: [found]}})
+	_verdict == "not understood" with input as object.union(_of(_request), {"facts": _some({"pods": [found]})})
 }

@@ -303,7 +303,7 @@ _protect_owner := "" if not _new_owner
 
 _short := {"VirtualMachinePool": "svmpool", "VirtualMachine": "svm"}
 
-_way_out := $"to override this policy once: {override.command("deletion-protected", _request, _stored)}"
+_way_out := $"to override this policy temporarily: {override.command("deletion-protected", _request, _stored)}"
 
 _details := {
 	"group": _request.kind.group, "kind": _request.kind.kind, "name": _name,

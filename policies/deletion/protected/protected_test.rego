@@ -274,7 +274,7 @@ test_facts_ask_for_nothing_else[note] if {
 
 _way_out := _overriding(_delete(_enabled))
 
-_overriding(request) := $"to override this policy once: {override.command("deletion-protected", request, request.oldObject.metadata)}"
+_overriding(request) := $"to override this policy temporarily: {override.command("deletion-protected", request, request.oldObject.metadata)}"
 
 _details := {"group": "apps", "kind": "ReplicaSet", "name": "x", "field": "metadata.labels"}
 

@@ -27,7 +27,7 @@ valid_input if {
 # custom:
 #   reason: DiskInUse
 #   remedyInMessage: >-
-#     Delete the machine, or remove the disk from its spec.blockDeviceRefs, or override this policy once. An override requires the verb
+#     Delete the machine, or remove the disk from its spec.blockDeviceRefs, or override this policy temporarily. An override requires the verb
 #     override on the RegoPolicy.
 deny contains {
 	"reason": "DiskInUse",

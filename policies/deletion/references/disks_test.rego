@@ -80,7 +80,7 @@ test_messages if {
 		"message": "VirtualDisk data in namespace team-a: deletion is not allowed",
 		"cause": "VirtualMachine web uses it",
 		"remedy": concat("", [
-			"delete the machine first, or remove the disk from its spec.blockDeviceRefs; to override this policy once: ",
+			"delete the machine first, or remove the disk from its spec.blockDeviceRefs; to override this policy temporarily: ",
 			override.command("deletion-references", _delete, _delete.oldObject.metadata),
 		]),
 	}} with input as world with data.parameters as _deny

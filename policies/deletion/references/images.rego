@@ -30,7 +30,7 @@ valid_input if {
 # custom:
 #   reason: ImageReferenced
 #   remedyInMessage: >-
-#     Delete the disks and the machines that they belong to, or override this policy once. An override requires the verb override on the
+#     Delete the disks and the machines that they belong to, or override this policy temporarily. An override requires the verb override on the
 #     RegoPolicy. To keep the image and admit no new disks, set spec.retired to true.
 deny contains {
 	"reason": "ImageReferenced",

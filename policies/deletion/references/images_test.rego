@@ -88,7 +88,7 @@ test_messages[note] if {
 		"cause": $"it is used by {tc.users}",
 		"remedy": concat("", [
 			"delete the disks first, or keep the image and admit no new disks: kubectl patch vmdiskimages ubuntu -n team-a --type=merge ",
-			`-p '{"spec":{"retired":true}}'; to override this policy once: `,
+			`-p '{"spec":{"retired":true}}'; to override this policy temporarily: `,
 			override.command("deletion-references", _delete, _delete.oldObject.metadata),
 		]),
 	}} with input as world with data.parameters as _deny

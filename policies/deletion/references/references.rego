@@ -59,7 +59,7 @@ valid_input if {
 # custom:
 #   reason: TemplateReferenced
 #   remedyInMessage: >-
-#     Wait until the machines are cloned and delete the pools, or override this policy once. An override requires the verb override
+#     Wait until the machines are cloned and delete the pools, or override this policy temporarily. An override requires the verb override
 #     on the RegoPolicy.
 deny contains {
 	"reason": "TemplateReferenced",
@@ -77,7 +77,7 @@ deny contains {
 # custom:
 #   reason: FailureDomainReferenced
 #   remedyInMessage: >-
-#     Keep the failure domains until the machines are cloned and the pools are deleted, or override this policy once. An override
+#     Keep the failure domains until the machines are cloned and the pools are deleted, or override this policy temporarily. An override
 #     requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "FailureDomainReferenced",
@@ -166,7 +166,7 @@ _domain(ref) := $"failureDomain {ref.failureDomain}" if ref.failureDomain
 
 _domain(ref) := "no failureDomain" if not ref.failureDomain
 
-_way_out := $"to override this policy once: {override.command("deletion-references", input.request, _metadata)}"
+_way_out := $"to override this policy temporarily: {override.command("deletion-references", input.request, _metadata)}"
 
 _known_domains(spec) if {
 	every domain in spec.failureDomains { domain.name != "" }

@@ -104,7 +104,7 @@ test_changed[note] if {
 	_verdict == tc.verdict with input as {"request": _update(tc.old, tc.new), "facts": _facts([], [_pool("ci", tc.ref)])}
 }
 
-_way_out := $"to override this policy once: {override.command("deletion-references", _delete, _delete.oldObject.metadata)}"
+_way_out := $"to override this policy temporarily: {override.command("deletion-references", _delete, _delete.oldObject.metadata)}"
 
 test_denials if {
 	policy.deny == {{

@@ -36,7 +36,7 @@ valid_input if {
 # custom:
 #   reason: ImageDataNeeded
 #   remedyInMessage: >-
-#     Delete the VMDiskImage, which deletes its data once no disk uses it, or override this policy once. An override requires the verb
+#     Delete the VMDiskImage, which deletes its data once no disk uses it, or override this policy temporarily. An override requires the verb
 #     override on the RegoPolicy.
 deny contains {
 	"reason": "ImageDataNeeded",
@@ -58,7 +58,7 @@ deny contains {
 # custom:
 #   reason: ImageDataDetached
 #   remedyInMessage: >-
-#     Keep the labels and the owners, or override this policy once. An override requires the verb override on the RegoPolicy.
+#     Keep the labels and the owners, or override this policy temporarily. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "ImageDataDetached",
 	"message": $"{_object}: changing its labels {_labels[0]} and {_labels[1]}, or adding owners, is not allowed",
@@ -142,7 +142,7 @@ _object := $"{_request.kind.kind} {_old.name} in namespace {_request.namespace}"
 
 _details := {"group": _request.resource.group, "kind": _request.kind.kind, "name": _old.name}
 
-_way_out := $"to override this policy once: {override.command("images-children", _request, _old)}"
+_way_out := $"to override this policy temporarily: {override.command("images-children", _request, _old)}"
 
 # An owner or an image without its identity would not be noticed.
 

@@ -134,7 +134,7 @@ test_messages if {
 		"cause": "it belongs to VMDiskImage ubuntu",
 		"remedy": concat("", [
 			"to delete the image with its data, once no disk uses it: kubectl delete vmdiskimages ubuntu -n team-a; ",
-			$"to override this policy once: {override.command("images-children", deleted, _claim.metadata)}",
+			$"to override this policy temporarily: {override.command("images-children", deleted, _claim.metadata)}",
 		]),
 	}} with input as {"request": deleted, "facts": {"images": _images, "namespace": null}} with data.parameters as _parameters
 	changed := _update("ann", _changes["all labels"].object)
@@ -146,7 +146,7 @@ test_messages if {
 			"sallyport.dev/import-attempt, or adding owners, is not allowed",
 		]),
 		"cause": "it belongs to VMDiskImage ubuntu",
-		"remedy": $"keep them; to override this policy once: {override.command("images-children", changed, _claim.metadata)}",
+		"remedy": $"keep them; to override this policy temporarily: {override.command("images-children", changed, _claim.metadata)}",
 	}} with input as {"request": changed, "facts": {"images": _images, "namespace": null}} with data.parameters as _parameters
 }
 

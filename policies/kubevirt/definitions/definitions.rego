@@ -44,14 +44,14 @@ valid_input if {
 # custom:
 #   reason: MachinesExist
 #   remedyInMessage: >-
-#     Delete the machines first, or override this policy once. An override requires the verb override on the RegoPolicy.
+#     Delete the machines first, or override this policy temporarily. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "MachinesExist",
 	"message": $"{input.request.kind.kind} {_metadata.name}: deletion is not allowed",
 	"cause": $"it would also delete the machines of KubeVirt ({count(_places)}): {_first}",
 	"remedy": concat("", [
 		"list with: kubectl get virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io --all-namespaces; ",
-		$"to override this policy once: {override.command("kubevirt-definitions", input.request, _metadata)}",
+		$"to override this policy temporarily: {override.command("kubevirt-definitions", input.request, _metadata)}",
 	]),
 	"details": {"group": input.request.kind.group, "kind": input.request.kind.kind, "name": _metadata.name},
 } if {

@@ -67,7 +67,7 @@ test_texts[note] if {
 			"text": concat("", [
 				"CustomResourceDefinition kubevirts.kubevirt.io: deletion is not allowed because it would also delete the machines of KubeVirt (2): ",
 				"shop/a, shop/b; list with: kubectl get virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io --all-namespaces; ",
-				"to override this policy once: kubectl sallyport override kubevirt-definitions ",
+				"to override this policy temporarily: kubectl sallyport override kubevirt-definitions ",
 				`customresourcedefinitions.apiextensions.k8s.io kubevirts.kubevirt.io --reason "..."`,
 			]),
 		},
@@ -77,7 +77,7 @@ test_texts[note] if {
 				"KubeVirt kubevirt: deletion is not allowed because it would also delete the machines of KubeVirt (7): ",
 				"shop/a, shop/b, shop/c, shop/d, shop/e, and 2 more; ",
 				"list with: kubectl get virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io --all-namespaces; ",
-				"to override this policy once: kubectl sallyport override kubevirt-definitions ",
+				"to override this policy temporarily: kubectl sallyport override kubevirt-definitions ",
 				`kubevirts.kubevirt.io kubevirt -n kubevirt --reason "..."`,
 			]),
 		},

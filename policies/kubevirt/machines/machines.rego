@@ -250,7 +250,7 @@ _stop := $"kubectl sallyport stop {shell.word(_svm)} -n {shell.word(_request.nam
 # The name of the VirtualMachine of Sallyport that the machine belongs to.
 _svm := _metadata.annotations["sallyport.dev/virtual-machine"] if _metadata.labels["sallyport.dev/virtual-machine-uid"]
 
-_way_out := $"to override this policy once: {override.command("kubevirt-machines", _request, _metadata)}"
+_way_out := $"to override this policy temporarily: {override.command("kubevirt-machines", _request, _metadata)}"
 
 _details := {"group": "kubevirt.io", "kind": _request.kind.kind, "name": _metadata.name}
 

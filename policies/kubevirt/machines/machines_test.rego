@@ -80,7 +80,7 @@ test_texts[note] if {
 			"world": _world(_delete(_always), {"instance": _running}),
 			"text": concat("", [
 				"VirtualMachine web-1 in namespace shop: deletion is not allowed because it is not stopped (Running on node node-a); ",
-				"stop it with: virtctl stop web-1 -n shop; to override this policy once: ",
+				"stop it with: virtctl stop web-1 -n shop; to override this policy temporarily: ",
 				`kubectl sallyport override kubevirt-machines virtualmachines.kubevirt.io web-1 -n shop --reason "..."`,
 			]),
 		},
@@ -88,7 +88,7 @@ test_texts[note] if {
 			"world": _world(_delete(_adopted), {"instance": _running}),
 			"text": concat("", [
 				"VirtualMachine web-1 in namespace shop: deletion is not allowed because it is not stopped (Running on node node-a); ",
-				"stop it with: kubectl sallyport stop web -n shop; to override this policy once: ",
+				"stop it with: kubectl sallyport stop web -n shop; to override this policy temporarily: ",
 				`kubectl sallyport override kubevirt-machines virtualmachines.kubevirt.io web-1 -n shop --reason "..."`,
 			]),
 		},
@@ -96,7 +96,7 @@ test_texts[note] if {
 			"world": _world(_update(_labelled(_always, {"sallyport.dev/deletion-protection": "enabled"}), _machine({"runStrategy": "Halted"}, {})), {}),
 			"text": concat("", [
 				"VirtualMachine web-1 in namespace shop: its run strategy cannot change to Halted because its label ",
-				"sallyport.dev/deletion-protection is enabled; to override this policy once: ",
+				"sallyport.dev/deletion-protection is enabled; to override this policy temporarily: ",
 				`kubectl sallyport override kubevirt-machines virtualmachines.kubevirt.io web-1 -n shop --reason "..."`,
 			]),
 		},

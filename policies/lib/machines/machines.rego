@@ -18,6 +18,14 @@ field(request, path) := $"spec.{path}" if not of_pool(request)
 field(request, path) := $"spec.virtualMachineTemplate.spec.{path}" if of_pool(request)
 
 # METADATA
+# description: Whether a spec.runtime names a machine that already exists. It may have any shape.
+adopted(on) if {
+	some runtime, creation in {"vsphere": "clone", "kubevirt": "create"}
+	is_object(on[runtime])
+	object.get(on[runtime], creation, null) == null
+}
+
+# METADATA
 # description: Whether the request creates machines, so that the objects that they are created from must exist.
 makes(request) if request.operation == "CREATE"
 

@@ -37,3 +37,19 @@ test_nothing if {
 	not machines.spec(_request("virtualmachinepools", "CREATE", _machine), "object")
 	not machines.spec({"object": {}}, "object")
 }
+
+test_adopted[note] if {
+	some note, tc in {
+		"a path in a vCenter": {"runtime": {"vsphere": {"inventoryPath": "/DC0/vm/web-1"}}, "adopted": true},
+		"a name on KubeVirt": {"runtime": {"kubevirt": {"name": "web-1"}}, "adopted": true},
+		"a creation that is null": {"runtime": {"vsphere": {"clone": null}}, "adopted": true},
+		"a clone": {"runtime": {"vsphere": {"clone": {}}}, "adopted": false},
+		"created on KubeVirt": {"runtime": {"kubevirt": {"create": {}}}, "adopted": false},
+		"a pod": {"runtime": {"pod": {}}, "adopted": false},
+		"another shape": {"runtime": {"vsphere": "x"}, "adopted": false},
+		"no object": {"runtime": "x", "adopted": false},
+		"nothing": {"runtime": null, "adopted": false},
+	}
+	adopted := {true | machines.adopted(tc.runtime)}
+	adopted == {true | tc.adopted}
+}

@@ -7,7 +7,7 @@ import data.sallyport.lib.shell
 
 # METADATA
 # description: >-
-#   The command that overrides the policy once for an existing object. Request is the denied request, metadata that of the object.
+#   The command that overrides the policy for half an hour for an existing object. Request is the denied request, metadata that of the object.
 command(policy, request, metadata) := concat(" ", array.concat(
 	["kubectl sallyport override", policy, shell.word(resource(request.resource)), shell.word(metadata.name)],
 	array.concat(_namespace(request), [`--reason "..."`]),

@@ -73,6 +73,23 @@ deny contains {
 }
 
 # METADATA
+# title: The machine is only observed
+# custom:
+#   reason: MachineObserved
+#   remedyInMessage: Set another spec.runPolicy of the VirtualMachine, such as Manual, with which Sallyport adopts the machine.
+#   override: false
+deny contains {
+	"reason": "MachineObserved",
+	"message": $"{_forbidden}",
+	"cause": "its run policy is Observe, so Sallyport changes nothing on its runtime",
+	"remedy": $"to have Sallyport manage the machine: {_to_manual}",
+	"details": _details,
+} if {
+	_usable
+	_run_policy == "Observe"
+}
+
+# METADATA
 # title: The run policy does not allow users to request the operation
 # custom:
 #   reason: RunPolicyForbids
@@ -85,7 +102,17 @@ deny contains {
 	"details": _details,
 } if {
 	_usable
+	_run_policy != "Observe"
 	not _run_policy_allows
+}
+
+# METADATA
+# title: An operation that the run policy will undo
+warn contains $"run policy {_run_policy} will undo this: to keep it, {_to_manual}" if {
+	_usable
+	_run_policy in {"AlwaysOn", "AlwaysOff"}
+	not _run_policy_allows
+	startswith(object.get(input.request.object.spec, "override", ""), "operations-applicability;")
 }
 
 # METADATA
@@ -136,7 +163,8 @@ _usable if {
 	not _deleted_at
 }
 
-_run_policy := input.facts.vm.spec.runPolicy
+# Policy defaults sets a run policy. A VirtualMachine without one is left as it is, as under Manual.
+_run_policy := object.get(input.facts.vm.spec, "runPolicy", "Manual")
 
 # A VirtualMachine that was not reconciled yet has no phase.
 _phase := phase if {

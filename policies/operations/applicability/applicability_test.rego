@@ -44,6 +44,7 @@ _parameters := {
 		"AlwaysOnUnlessStoppedManually": _keys,
 		"Manual": _keys,
 		"AlwaysOff": [],
+		"Observe": [],
 	},
 	"phases": {
 		"Pending": ["Stop", "Stop force", "Restart force"],
@@ -196,6 +197,13 @@ test_deny[note] if {
 			"remedy": concat("", ["no operation is allowed under this run policy", _told_to_manual]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
+		"a machine that is only observed": {"new": "Stop", "vm": _vm("Observe", "Running"), "denial": {
+			"reason": "MachineObserved",
+			"message": "VirtualMachine web-1: stop is not allowed",
+			"cause": "its run policy is Observe, so Sallyport changes nothing on its runtime",
+			"remedy": replace(_told_to_manual, "; to allow every operation:", "to have Sallyport manage the machine:"),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
 		"a phase in which the operation means nothing": {"new": "Evict", "vm": _vm("Manual", "Stopped"), "denial": {
 			"reason": "PhaseForbids",
 			"code": 409,
@@ -257,7 +265,7 @@ _running := _vm("Manual", "Running")
 # Stop would be allowed, so that only the broken field matters.
 test_not_understood_machine[note] if {
 	some note, vm in object.union_n([
-		{$"{field} missing": json.remove(_running, [field]) | some field in ["metadata", "spec", "spec/runPolicy"]},
+		{$"{field} missing": json.remove(_running, [field]) | some field in ["metadata", "spec"]},
 		{
 			"an unknown run policy": object.union(_running, {"spec": {"runPolicy": "Bogus"}}),
 			"an unknown phase": object.union(_running, {"status": {"phase": "Bogus"}}),
@@ -265,6 +273,26 @@ test_not_understood_machine[note] if {
 		},
 	])
 	_verdict == "not understood" with input as _input("Stop", vm) with data.parameters as _parameters
+}
+
+test_without_a_run_policy_as_under_manual if {
+	_verdict == "allow" with input as _input("Stop", json.remove(_running, ["spec/runPolicy"])) with data.parameters as _parameters
+}
+
+test_an_override_that_the_run_policy_undoes[note] if {
+	some note, tc in {
+		"a stop under AlwaysOn": {"new": "Stop", "policy": "AlwaysOn", "override": "operations-applicability; uid=", "warns": true},
+		"a start under AlwaysOff": {"new": "Start", "policy": "AlwaysOff", "override": "operations-applicability; uid=", "warns": true},
+		"of another policy": {"new": "Stop", "policy": "AlwaysOn", "override": "operations-supersede; uid=", "warns": false},
+		"without an override": {"new": "Stop", "policy": "AlwaysOn", "override": "", "warns": false},
+		"of what is allowed": {"new": "Restart", "policy": "AlwaysOn", "override": "operations-applicability; uid=", "warns": false},
+	}
+	asked := object.union(_input(tc.new, _vm(tc.policy, "Running")), {"request": {"object": {"spec": {"override": tc.override}}}})
+	warned := policy.warn with input as asked with data.parameters as _parameters
+	warned == {warning |
+		tc.warns
+		warning := $"run policy {tc.policy} will undo this: to keep it, {trim_prefix(_told_to_manual, "; to allow every operation: ")}"
+	}
 }
 
 test_not_understood_without_facts if {

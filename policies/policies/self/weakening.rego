@@ -5,10 +5,11 @@ package sallyport.policies.self
 _rank := {
 	"mode": {"Enforce": 0, "Warn": 1, "Audit": 2},
 	"onError": {"Deny": 0, "Allow": 1},
+	"failurePolicy": {"Fail": 0, "Ignore": 1},
 	"override": {"Nobody": 0, "Users": 1, "Everybody": 2},
 }
 
-_default := {"mode": "Enforce", "onError": "Deny", "override": "Users"}
+_default := {"mode": "Enforce", "onError": "Deny", "failurePolicy": "Fail", "override": "Users"}
 
 _value(spec, field) := object.get(spec, field, _default[field])
 

@@ -35,7 +35,7 @@ valid_parameters if {
 # title: Scaling down is not allowed
 # custom:
 #   reason: ScaleDownDenied
-#   remedyInMessage: Remove the annotation, wait until the hours of the limit end, or override the policy once.
+#   remedyInMessage: Remove the annotation, wait until the hours of the limit end, or override the policy temporarily.
 deny contains {
 	"reason": "ScaleDownDenied",
 	"message": $"{_step}",
@@ -52,7 +52,7 @@ deny contains {
 # title: Scale-down would go below the minimum
 # custom:
 #   reason: BelowMinReplicas
-#   remedyInMessage: Scale to the number of replicas in the message, or override the policy once.
+#   remedyInMessage: Scale to the number of replicas in the message, or override the policy temporarily.
 deny contains {
 	"reason": "BelowMinReplicas",
 	"message": $"{_step}",
@@ -69,7 +69,7 @@ deny contains {
 # title: Scale-down would remove too many replicas at once
 # custom:
 #   reason: ScaleDownTooLarge
-#   remedyInMessage: Scale down in steps, first to the number of replicas in the message, or override the policy once.
+#   remedyInMessage: Scale down in steps, first to the number of replicas in the message, or override the policy temporarily.
 deny contains {
 	"reason": "ScaleDownTooLarge",
 	"message": $"{_step}",
@@ -319,7 +319,7 @@ _lift(limit) := $"wait until {limit.hours.to}; {_once}" if "hours" in object.key
 
 _lift(limit) := _once if not "hours" in object.keys(limit)
 
-_once := $"to override this policy once: {override.command("scaling-guard", input.request, _old.metadata)}"
+_once := $"to override this policy temporarily: {override.command("scaling-guard", input.request, _old.metadata)}"
 
 _hours(limit) := $" ({limit.hours.from} to {limit.hours.to} {limit.hours.timeZone})" if "hours" in object.keys(limit)
 

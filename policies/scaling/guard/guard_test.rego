@@ -384,7 +384,7 @@ _what := {"group": "apps", "kind": "Deployment", "name": "web"}
 
 _night := {"from": "22:00", "to": "06:00", "timeZone": "UTC"}
 
-_once := `to override this policy once: kubectl sallyport override scaling-guard deployments.apps web -n shop --reason "..."`
+_once := `to override this policy temporarily: kubectl sallyport override scaling-guard deployments.apps web -n shop --reason "..."`
 
 # Whole denials.
 _denials := {

@@ -135,7 +135,7 @@ func newEntry(p *Policy, targets []target, client admissionregistrationv1.Webhoo
 		NamespaceSelector: namespacesOf(&p.Match, home), ObjectSelector: selectorOf(requirementsOf(p.Match.ObjectSelector)),
 		MatchConditions: annotated(p.Name, conditionsOf(&p.Match, targets)),
 	}}
-	if p.DeniesOnError {
+	if p.DeniesUnasked {
 		e.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
 	}
 	for i := range targets {

@@ -77,7 +77,7 @@ func someOf(operations, called string) v1alpha1.PolicyResources {
 // policy is one that validates and refuses.
 func policy(name string, match v1alpha1.PolicyMatch, change ...func(*Policy)) Policy {
 	p := Policy{
-		Name: name, Generation: 1, Match: match, Validates: true, DeniesOnError: true, Timeout: 500 * time.Millisecond,
+		Name: name, Generation: 1, Match: match, Validates: true, DeniesUnasked: true, Timeout: 500 * time.Millisecond,
 	}
 	for _, c := range change {
 		c(&p)
@@ -87,7 +87,7 @@ func policy(name string, match v1alpha1.PolicyMatch, change ...func(*Policy)) Po
 
 func broken(p *Policy)  { p.Broken = true }
 func mutates(p *Policy) { p.Mutates = true }
-func lenient(p *Policy) { p.DeniesOnError = false }
+func lenient(p *Policy) { p.DeniesUnasked = false }
 
 // fixture is an API server with configurations of its own, and a leader that is driven by hand.
 type fixture struct {

@@ -303,7 +303,7 @@ func (l *pass) kept(s *side, p *Policy, want *entry) (all []*entry) {
 	for _, e := range have {
 		kept := *e
 		kept.ClientConfig, kept.TimeoutSeconds = want.ClientConfig, want.TimeoutSeconds
-		if !p.DeniesOnError || l.ignores(s, e) {
+		if !p.DeniesUnasked || l.ignores(s, e) {
 			kept.FailurePolicy = ptr.To(ignore)
 		}
 		all = append(all, &kept)

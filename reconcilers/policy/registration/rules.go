@@ -30,8 +30,8 @@ type Policy struct {
 	Match v1alpha1.PolicyMatch
 	// Validates is set if the policy has deny or warn rules, Mutates if it has patch rules.
 	Validates, Mutates bool
-	// DeniesOnError means that a request is denied if the policy cannot be evaluated.
-	DeniesOnError bool
+	// DeniesUnasked means that a request is denied if no replica evaluates the policy.
+	DeniesUnasked bool
 	// Broken means that the policy cannot be evaluated, so that its requests follow onError.
 	Broken bool
 	// Timeout limits an evaluation.

@@ -124,6 +124,7 @@ func fill(spec *v1alpha1.RegoPolicySpec) {
 	spec.Mode = cmp.Or(spec.Mode, v1alpha1.ModeEnforce)
 	spec.Override = cmp.Or(spec.Override, v1alpha1.OverrideUsers)
 	spec.OnError = cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)
+	spec.FailurePolicy = cmp.Or(spec.FailurePolicy, v1alpha1.FailureFail)
 	spec.TimeoutMilliseconds = cmp.Or(spec.TimeoutMilliseconds, v1alpha1.DefaultTimeoutMilliseconds)
 	spec.BackgroundAudit = cmp.Or(spec.BackgroundAudit, v1alpha1.AuditDisabled)
 	for i := range spec.Reads {

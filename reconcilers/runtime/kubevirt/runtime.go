@@ -53,8 +53,18 @@ func decide(begin func() error) (err error) {
 	return err
 }
 
-// find returns what exists of the machine, nil if there is nothing with its mark. It reads what is in flight before what that changes.
+// find returns what exists of the machine, nil if there is nothing with its mark.
 func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
+	s, err := r.look(ctx, m)
+	if s != nil && s.unadopted {
+		return nil, err
+	}
+	return s, err
+}
+
+// look is find that also returns the KubeVirt VirtualMachine that the spec names, and that has no mark. It reads what is in flight before what
+// that changes.
+func (r *Runtime) look(ctx context.Context, m runtime.Machine) (*sight, error) {
 	if m.UID == "" {
 		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
 	}
@@ -68,12 +78,13 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	case vm == nil || err != nil:
 		return nil, err
 	case vm.Labels[LabelMachine] == string(m.UID):
-	case vm.Labels[LabelMachine] == "" && m.Spec.Adopts(), isEarlier(vm, m): // Ensure decides about it
+	case vm.Labels[LabelMachine] == "" && m.Spec.Adopts(): // Ensure decides about it
+	case isEarlier(vm, m): // here, too
 		return nil, nil
 	default:
 		return nil, r.ofAnother(ctx, m, vm)
 	}
-	s := &sight{vm: vm}
+	s := &sight{vm: vm, unadopted: vm.Labels[LabelMachine] == ""}
 	for i := range moves {
 		if moves[i].IsFinal() {
 			s.ended = append(s.ended, moves[i])
@@ -120,9 +131,14 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, erro
 
 // Observe reads the KubeVirt VirtualMachine, its instance and its migrations.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
-	s, err := r.find(ctx, m)
+	s, err := r.look(ctx, m)
 	if s == nil || err != nil {
 		return runtime.Observation{}, err
+	}
+	if s.unadopted {
+		seen := s.observation(m).BeforeAdoption()
+		seen.InFlight = nil // KubeVirt goes on with it when the machine is adopted
+		return seen, nil
 	}
 	if err := r.lost(ctx, s); err != nil {
 		return runtime.Observation{}, err

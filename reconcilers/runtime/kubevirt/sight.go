@@ -21,6 +21,8 @@ const others = "KubeVirt or another of its clients"
 // sight is what exists of a machine.
 type sight struct {
 	vm *virtv1.VirtualMachine
+	// unadopted is whether it has no mark.
+	unadopted bool
 	// vmi is its instance, nil if there is none.
 	vmi *virtv1.VirtualMachineInstance
 	// killed is whether the instance is being stopped without its guest being asked.
@@ -150,7 +152,7 @@ func (s *sight) instance() types.UID {
 // unusable returns why Sallyport cannot change the power of the machine, and what to do.
 func (s *sight) unusable() string {
 	now, err := s.vm.RunStrategy()
-	if err != nil || now == virtv1.RunStrategyManual {
+	if err != nil || now == virtv1.RunStrategyManual || s.unadopted {
 		return ""
 	}
 	return "another client has set the run strategy of KubeVirt VirtualMachine " + s.vm.Name + " to " + string(now) + "; Sallyport needs Manual: " +

@@ -61,7 +61,10 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 		return runtime.Observation{}, err
 	}
 	seen := s.observation(m)
-	if !mine {
+	if !mine && s.owner() == "" {
+		return seen.BeforeAdoption(), nil
+	}
+	if !mine { // an earlier VirtualMachine's, to be taken over
 		seen = runtime.Observation{InFlight: seen.InFlight, LastFailure: seen.LastFailure}
 	}
 	return seen, nil

@@ -37,7 +37,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/server"
 )
 
-const protected, cascade = "deletion-protected", "deletion-cascade"
+const protected, cascade, definitions = "deletion-protected", "deletion-cascade", "deletion-definitions"
 
 // matchers are the entries of a policy. The API server asks it if one matches.
 type matchers []struct {
@@ -199,27 +199,25 @@ func TestWhatProtectionIsAskedAbout(t *testing.T) {
 	}
 }
 
-func TestWhatCascadeIsAskedAbout(t *testing.T) {
-	definitions := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+func TestWhatDefinitionsIsAskedAbout(t *testing.T) {
+	resource := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 	definition := func(spec any) *unstructured.Unstructured {
 		o := thing(nil)
 		o.Object["spec"] = spec
 		return o
 	}
-	matcher := conditions(t, cascade)
+	matcher := conditions(t, definitions)
 	ours := definition(map[string]any{"group": "sallyport.dev"})
 	for name, test := range map[string]struct {
 		request
 		want bool
 	}{
-		"a namespace":                     {request{resource: schema.GroupResource{Resource: "namespaces"}, old: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, true},
-		"a namespace that is terminating": {request{resource: schema.GroupResource{Resource: "namespaces"}, old: terminating(thing(nil))}, false},
-		"a definition of ours":            {request{resource: definitions, old: ours}, true},
-		"one that is terminating":         {request{resource: definitions, old: terminating(ours)}, false},
-		"the definition of somebody else": {request{resource: definitions, old: definition(map[string]any{"group": "example.com"})}, false},
-		"a definition of nobody":          {request{resource: definitions, old: definition(map[string]any{})}, true},
-		"a definition of nothing":         {request{resource: definitions, old: thing(nil)}, true},
-		"a definition that is not there":  {request{resource: definitions}, true},
+		"a definition of ours":            {request{resource: resource, old: ours}, true},
+		"one that is terminating":         {request{resource: resource, old: terminating(ours)}, false},
+		"the definition of somebody else": {request{resource: resource, old: definition(map[string]any{"group": "example.com"})}, false},
+		"a definition of nobody":          {request{resource: resource, old: definition(map[string]any{})}, true},
+		"a definition of nothing":         {request{resource: resource, old: thing(nil)}, true},
+		"a definition that is not there":  {request{resource: resource}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.operation = admission.Delete
@@ -240,7 +238,7 @@ func TestConditionsFailForNoKind(t *testing.T) {
 		"the label": {Labels: map[string]string{v1alpha1.LabelDeletionProtection: "enabled"}},
 		"owners":    {OwnerReferences: []metav1.OwnerReference{{UID: "1"}}, Labels: map[string]string{v1alpha1.LabelDeletionProtection: ""}},
 	}
-	protection, going := conditions(t, protected), conditions(t, cascade)
+	protection, going := conditions(t, protected), conditions(t, definitions)
 	kinds := 0
 	for kind := range scheme.Scheme.AllKnownTypes() {
 		o, err := scheme.Scheme.New(kind)
@@ -259,7 +257,7 @@ func TestConditionsFailForNoKind(t *testing.T) {
 					{operation: admission.Update, object: object, old: oldObject},
 					{operation: admission.Update, subresource: "status", object: object, old: oldObject},
 				} {
-					for name, matcher := range map[string]matchconditions.Matcher{protected: protection, cascade: going} {
+					for name, matcher := range map[string]matchconditions.Matcher{protected: protection, definitions: going} {
 						if got := matcher.Match(t.Context(), r.attributes(), nil, nil); got.Error != nil {
 							t.Errorf("%s: %s of %s, %s to %s: %v", name, r.operation, kind, before, after, got.Error)
 						}
@@ -374,15 +372,15 @@ func (nowhere) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	return engine.Answer{}, fmt.Errorf("fact %s was asked for", q.Fact)
 }
 
-// Every kind of ours is one whose definition deletion-cascade knows: of another the API server would be told that it is not
+// Every kind of ours is one whose definition deletion-definitions knows: of another the API server would be told that it is not
 // understood.
-func TestCascadeKnowsOurDefinitions(t *testing.T) {
-	definitions, err := charts.CRDs()
+func TestDefinitionsKnowsOurs(t *testing.T) {
+	all, err := charts.CRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := shipped.Set(t).Policy(cascade)
-	for _, d := range definitions {
+	policy := shipped.Set(t).Policy(definitions)
+	for _, d := range all {
 		r := &admissionv1.AdmissionRequest{
 			Kind:      metav1.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 			Resource:  metav1.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},

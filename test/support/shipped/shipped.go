@@ -27,7 +27,7 @@ var set = sync.OnceValues(func() (*catalog.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return catalog.Compile(objects)
+	return catalog.Compile(slices.DeleteFunc(objects, func(p v1alpha1.RegoPolicy) bool { return p.Name == "machines-running" }))
 })
 
 // Policies returns the policies that ship. The caller may change them.
@@ -48,7 +48,7 @@ func Default(t testing.TB) []v1alpha1.RegoPolicy {
 	})
 }
 
-// Set returns the compiled policies that ship.
+// Set returns the compiled policies that ship, without the one that denies deletions of running machines, of which many tests make some.
 func Set(t testing.TB) *catalog.Set {
 	t.Helper()
 	policies, err := set()

@@ -137,7 +137,6 @@ func (s *site) grant(resource string) {
 }
 
 func (s *site) auditsNew() {
-	s.kubectl("patch rego fronts --type=merge -p", `{"spec": {"timeoutMilliseconds": 1500}}`)
 	s.shows("fronts", v1alpha1.ConditionAudited, metav1.ConditionTrue, v1alpha1.ReasonAudited)
 	v := s.violations("fronts", ownlessCount)
 	if v.Objects != ownlessCount+2 || v.Undecided != 0 || v.Incomplete != "" || len(v.First) != 20 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/commands"
 )
@@ -22,7 +24,8 @@ const kubeVirtMachines = "virtualmachines.kubevirt.io"
 
 type adopt struct {
 	*cli.Plugin
-	which cli.Selection
+	which     cli.Selection
+	runPolicy string
 	creation
 }
 
@@ -36,6 +39,8 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 			"  - Always: AlwaysOnUnlessStoppedManually. A machine that is off is started\n" +
 			"  - Halted: AlwaysOnUnlessStoppedManually. A machine that is off stays off until it is started\n" +
 			"  - others, such as RerunOnFailure: Manual\n" +
+			"With --run-policy Observe, nothing changes: Sallyport only shows the machine. The command prints each run strategy that changes: a\n" +
+			"tool that applies the machine from Git must apply runStrategy Manual first.\n" +
 			"spec.blockDeviceRefs names the VirtualDisks that the machine has and that are not attached to another machine.\n\n" +
 			"The command skips machines that are adopted already, and with -l and --all those that are being deleted, that another\n" +
 			"object controls, such as a pool, or that have the label of another VirtualMachine, as clones have, and prints why. It continues after errors. To undo an adoption, delete the VirtualMachine\n" +
@@ -61,6 +66,8 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 		},
 	}
 	o.which.AddFlags(p, command, func([]string) string { return kubeVirtMachines })
+	all := append(slices.Clone(runPolicies), string(v1alpha1.RunPolicyObserve))
+	choice.Flag(command, &o.runPolicy, "run-policy", "", "the run policy: "+strings.Join(all, ", ")+" (default: by the run strategy)", all...)
 	o.addFlags(command)
 	return command
 }
@@ -145,8 +152,12 @@ func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, theirs *unstructured.
 		return err
 	}
 	machine := adopting(theirs, disks)
+	machine.Spec.RunPolicy = cmp.Or(v1alpha1.RunPolicy(o.runPolicy), machine.Spec.RunPolicy)
 	if err := o.create(ctx, c, machine); err != nil {
 		return err
+	}
+	if was := strategyOf(theirs); machine.Spec.RunPolicy != v1alpha1.RunPolicyObserve && was != "Manual" {
+		fmt.Fprintf(o.ErrOut, "%s: run strategy changes from %s to Manual%s\n", machine.Name, was, cli.DryRunSuffix[o.dryRun])
 	}
 	return o.printer.PrintObj(machine, o.Raw)
 }
@@ -181,8 +192,8 @@ func adoptable(theirs *unstructured.Unstructured, ours []v1alpha1.VirtualMachine
 func adopting(theirs *unstructured.Unstructured, disks []v1alpha1.VirtualDisk) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: theirs.GetNamespace(), Name: theirs.GetName()}}
 	vm.Spec.Runtime.KubeVirt = &v1alpha1.KubeVirtRuntime{Name: theirs.GetName()}
-	switch strategy, _, _ := unstructured.NestedString(theirs.Object, "spec", "runStrategy"); strategy {
-	case "", "Always", "Halted": // "" with the older field running: virtctl start and stop change between these two
+	switch strategyOf(theirs) {
+	case "Always", "Halted": // virtctl start and stop change between these two
 		vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
 	default:
 		vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
@@ -199,4 +210,15 @@ func adopting(theirs *unstructured.Unstructured, disks []v1alpha1.VirtualDisk) *
 		}
 	}
 	return vm
+}
+
+// strategyOf returns the run strategy of a VirtualMachine of KubeVirt, also if it has the older field running.
+func strategyOf(theirs *unstructured.Unstructured) string {
+	if strategy, _, _ := unstructured.NestedString(theirs.Object, "spec", "runStrategy"); strategy != "" {
+		return strategy
+	}
+	if running, _, _ := unstructured.NestedBool(theirs.Object, "spec", "running"); running {
+		return "Always"
+	}
+	return "Halted"
 }

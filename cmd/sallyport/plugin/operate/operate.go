@@ -35,7 +35,7 @@ var verbs = []verb{
   # Power off without waiting for the guest; supersedes a stop that the guest ignores
   kubectl sallyport stop web-1 --force
 
-  # Override the denial of a policy once (needs the verb override on the policy)
+  # Override the denial of a policy (needs the verb override on the policy)
   kubectl sallyport stop web-1 --override "operations-applicability: moved to db-2, ticket 42"`, v1alpha1.OperationStop},
 	{"restart", "Restart virtual machines", `  # Restart a machine, with a deadline of five minutes
   kubectl sallyport restart web-1 --deadline 5m --wait`, v1alpha1.OperationRestart},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
 
@@ -18,9 +19,9 @@ const stopPatience = 2 * time.Minute
 // release is the command that removes Sallyport's finalizers from all objects, so that nothing waits for a removed manager.
 type release struct {
 	*cli.Plugin
-	all, force bool
-	dryRun     string
-	timeout    time.Duration
+	all, force, keep bool
+	dryRun           string
+	timeout          time.Duration
 }
 
 // Command returns the command `release`.
@@ -30,11 +31,13 @@ func Command(p *cli.Plugin) *cobra.Command {
 		Use:   "release --all",
 		Short: "Stop Sallyport and remove its finalizers before an uninstallation",
 		Long: "Prepares the uninstallation of Sallyport in all namespaces:\n" +
-			"  1. Stops the manager, which would otherwise add its finalizers again.\n" +
-			"  2. Unregisters policies on kinds that are not Sallyport's, because the API server would deny requests on these kinds.\n" +
-			"  3. Marks all RegoPolicies as not evaluated.\n" +
-			"  4. Removes all finalizers with the prefix sallyport.dev/ from the objects of Sallyport's kinds.\n\n" +
-			"Machines on their runtimes do not change. Only objects that are already being deleted and have no other finalizer are\n" +
+			"  1. Has the manager release all adopted machines: sets spec.runPolicy of their VirtualMachines to Observe, and waits until marks\n" +
+			"     are removed and machines of KubeVirt have their former run strategy. With --keep-adopted, they stay adopted.\n" +
+			"  2. Stops the manager, which would otherwise add its finalizers again.\n" +
+			"  3. Unregisters policies on kinds that are not Sallyport's, because the API server would deny requests on these kinds.\n" +
+			"  4. Marks all RegoPolicies as not evaluated.\n" +
+			"  5. Removes all finalizers with the prefix sallyport.dev/ from the objects of Sallyport's kinds.\n\n" +
+			"Machines stay on or off as they are. Only objects that are already being deleted and have no other finalizer are\n" +
 			"deleted. The command prints a plan first, does not ask for confirmation, and can be repeated. It searches for the manager\n" +
 			"in the namespace of -n, or in all namespaces without -n.\n\n" +
 			"The command fails if an operation has claimed a machine or is being undone, or if a VirtualMachine is being deleted. With\n" +
@@ -61,7 +64,8 @@ func Command(p *cli.Plugin) *cobra.Command {
 	f := command.Flags()
 	f.BoolVar(&r.all, "all", false, "confirm that the command affects all Sallyport objects in the cluster (required)")
 	f.BoolVar(&r.force, "force", false, "continue even if operations or deletions of machines are in progress")
-	f.DurationVar(&r.timeout, "timeout", stopPatience, "how long to wait for the manager to stop")
+	f.BoolVar(&r.keep, "keep-adopted", false, "leave adopted machines marked, for a manager that is installed later")
+	f.DurationVar(&r.timeout, "timeout", stopPatience, "how long to wait for adopted machines to be released, and for the manager to stop")
 	cli.AddDryRun(command, &r.dryRun)
 	return command
 }
@@ -97,7 +101,7 @@ func (r *release) run(ctx context.Context) error {
 		fmt.Fprintln(r.Out, "Nothing was changed (dry run)")
 		return nil
 	}
-	for _, do := range []func(context.Context) error{j.stop, j.recheck, j.unregister, j.mark, j.strip, j.stayed} {
+	for _, do := range []func(context.Context) error{j.giveBack, j.stop, j.recheck, j.unregister, j.mark, j.strip, j.stayed} {
 		if err := do(ctx); err != nil {
 			return j.unfinished(err)
 		}
@@ -118,6 +122,8 @@ type releasing struct {
 	registrations []registration
 	// kinds are the kinds of group sallyport.dev that can have finalizers.
 	kinds []releasable
+	// given are the VirtualMachines with adopted machines.
+	given []v1alpha1.VirtualMachine
 	// busy are machines with an operation or a deletion in progress.
 	busy []unsettled
 	// orphans are VirtualMachines that disappeared because only the finalizer of Sallyport was left. Their machines stay.
@@ -139,6 +145,9 @@ func (j *releasing) gather(ctx context.Context) (err error) {
 		if err := j.survey(ctx, &j.kinds[i]); err != nil {
 			return err
 		}
+	}
+	if j.given, err = j.adopted(ctx); err != nil {
+		return err
 	}
 	j.busy, err = j.unsettled(ctx)
 	return err

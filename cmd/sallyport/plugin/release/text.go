@@ -20,6 +20,9 @@ const shownNames = 20
 func (j *releasing) printPlan() {
 	p := cli.NewPage(j.Out, j.Now())
 	i := &j.installed
+	if n := len(j.given); n > 0 {
+		p.Row("Adopted:", j.plannedFor(n))
+	}
 	switch {
 	case i.Deployment == nil:
 		p.Row("Manager:", "no Deployment found")
@@ -33,6 +36,21 @@ func (j *releasing) printPlan() {
 	}
 	p.Row("Finalizers:", cmp.Or(j.counted(func(k *releasable) int { return k.held }, "remove from "), "none to remove"))
 	p.Flush()
+}
+
+// plannedFor says what happens to the adopted machines.
+func (j *releasing) plannedFor(adopted int) string {
+	machines := fmt.Sprintf("%d adopted machines", adopted)
+	if adopted == 1 {
+		machines = "1 adopted machine"
+	}
+	switch {
+	case !j.leaves():
+		return "release " + machines + ": remove marks, restore run strategies of KubeVirt, and set spec.runPolicy to Observe"
+	case j.keep:
+		return "leave " + machines + " marked (--keep-adopted)"
+	}
+	return "leave " + machines + " marked, because no manager runs that could release them"
 }
 
 // counted lists the number of objects by kind: "1 virtualmachineoperation, 14 virtualmachines".
@@ -82,7 +100,7 @@ func (j *releasing) printEnd() {
 	p := cli.NewPage(j.Out, j.Now())
 	p.Line("")
 	left := j.counted(func(k *releasable) int { return k.total }, "")
-	p.Row("Unchanged:", "machines on their runtimes")
+	p.Row("Unchanged:", "the power of machines on their runtimes")
 	p.Row("", left)
 	if len(j.kinds) > 0 {
 		p.Row("", "the CustomResourceDefinitions of Sallyport, which Helm keeps")

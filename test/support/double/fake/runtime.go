@@ -214,6 +214,9 @@ func (r *Runtime) observe(ctx context.Context, m runtime.Machine, more func(*ins
 					seen.Guest = rec.guest.Says
 				}
 			}
+			if there := w.named(m); in == nil && there != nil && there.Owner == "" {
+				seen.Unadopted, seen.Power, seen.NodeName = true, there.Power, there.NodeName
+			}
 			more(in, &seen)
 		},
 	})
