@@ -1,5 +1,5 @@
-// Package cluster installs the real virt-api and virt-controller of KubeVirt on a control plane, with an agent in the place of its nodes.
-package cluster
+// Package virt installs the real virt-api and virt-controller of KubeVirt on a control plane, with an agent in the place of its nodes.
+package virt
 
 import (
 	"context"
