@@ -27,6 +27,7 @@ func (w *walk) rights() {
 	w.confuses()
 	w.insists()
 	w.mends()
+	w.changesOthers()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
 	w.Must(err)
 	user := local.sallyport.User()
@@ -49,6 +50,14 @@ func (w *walk) rights() {
 		w.Error(finding)
 	}
 	w.Logf("%d rights are granted, and used in %d ways", len(grants), len(uses))
+}
+
+// changesOthers has a policy come and go that changes objects of another kind, for which Sallyport registers a mutating webhook.
+func (w *walk) changesOthers() {
+	w.Helper()
+	w.create(marks)
+	w.kubectl("wait rego/marks --for=condition=" + string(v1alpha1.ConditionRegistered) + " --timeout=3m")
+	w.kubectl("delete rego marks")
 }
 
 // mends breaks the certificate, which the leader then replaces in its Secret.

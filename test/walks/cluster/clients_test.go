@@ -1,7 +1,6 @@
-package soak
+package cluster
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -13,6 +12,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/site"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
@@ -34,22 +36,16 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-all")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	clientFiles(t, dir, "kube-apiserver")
-	p, err := newPair(t.Context(), 1, map[string]string{"admission-control-config-file": admissionConfiguration(t, dir)},
-		"--client-ca-file="+filepath.Join(dir, "ca.crt"), "--client-names=kube-apiserver")
-	t.Cleanup(func() {
-		p.tell(t)
-		if err := p.close(); err != nil {
-			t.Error(err)
-		}
+	s := site.Start(t, site.Options{
+		Plane: env.Options{APIServerFlags: map[string]string{"admission-control-config-file": admissionConfiguration(t, dir)}},
+		Flags: []string{"--client-ca-file=" + filepath.Join(dir, "ca.crt"), "--client-names=kube-apiserver"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", p.replicas[0].Webhooks()) //nolint:gosec // a forger trusts anybody
-	if err == nil {                                                                                                                     // with TLS 1.3 the refusal comes with what is read first
+	//nolint:gosec // a forger trusts anybody
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", s.Sallyport.Webhooks())
+	if err == nil { // with TLS 1.3 the refusal comes with what is read first
 		_, err = conn.Read(make([]byte, 1))
 		conn.Close()
 	}
@@ -57,28 +53,27 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 		t.Errorf("who shows no certificate got %v", err)
 	}
 
-	c := kubernetes.NewForConfigOrDie(p.plane.Config)
+	c, w := kubernetes.NewForConfigOrDie(s.Plane.Config), step.T{T: t}
 	protected := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept", Labels: map[string]string{"sallyport.dev/deletion-protection": "enabled"}}}
-	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), protected, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	_, err = c.CoreV1().ConfigMaps("default").Create(t.Context(), protected, metav1.CreateOptions{})
+	w.Must(err)
+	remove := func(dryRun ...string) error {
+		return c.CoreV1().ConfigMaps("default").Delete(t.Context(), "kept", metav1.DeleteOptions{DryRun: dryRun})
 	}
-	remove := func(ctx context.Context, dryRun ...string) error {
-		return c.CoreV1().ConfigMaps("default").Delete(ctx, "kept", metav1.DeleteOptions{DryRun: dryRun})
-	}
-	eventually(t, "deletion-protected is registered", func(ctx context.Context) bool {
-		err := remove(ctx, metav1.DryRunAll)
+	w.Eventually("deletion-protected is registered", func() bool {
+		err := remove(metav1.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "DeletionProtected")
 	})
-	if err := remove(t.Context()); err == nil || !strings.Contains(err.Error(), "DeletionProtected") {
+	if err := remove(); err == nil || !strings.Contains(err.Error(), "DeletionProtected") {
 		t.Fatalf("deleting it: %v", err)
 	}
 	who, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "an event names who was refused", func(ctx context.Context) bool {
-		list, err := c.EventsV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "reason=DeletionProtected"})
-		return err == nil && anyNote(list.Items, "DELETE by "+who.Status.UserInfo.Username)
+	w.Must(err)
+	w.Eventually("an event names who was refused", func() bool {
+		list, err := c.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=DeletionProtected"})
+		return err == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return strings.Contains(e.Note, "DELETE by "+who.Status.UserInfo.Username)
+		})
 	})
 }
 
@@ -98,23 +93,6 @@ func admissionConfiguration(t *testing.T, dir string) string {
 		}
 	}
 	return configuration
-}
-
-func anyNote(events []eventsv1.Event, has string) bool {
-	for i := range events {
-		if strings.Contains(events[i].Note, has) {
-			return true
-		}
-	}
-	return false
-}
-
-func eventually(t *testing.T, what string, is func(context.Context) bool) {
-	t.Helper()
-	err := step.Await(t.Context(), func(ctx context.Context) (bool, error) { return is(ctx), nil })
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
 }
 
 // clientFiles writes an authority, and the certificate and key of a client with that name.

@@ -3,7 +3,8 @@
 //
 // Most tests are scripts of what users type and read, on one release whose machines are simulated. The others install Sallyport with other
 // values, each on a control plane of its own: TestGuards tries every way to scale a workload down or to delete an object,
-// TestObjectsThatCannotBeDecoded stores what nobody can read, and TestReleaseWithoutSomeParts leaves parts of the chart out.
+// TestObjectsThatCannotBeDecoded stores what nobody can read, TestReleaseWithoutSomeParts leaves parts of the chart out, and
+// TestOnlyAPIServersAreAnswered has the API server show a certificate.
 package cluster
 
 import (
