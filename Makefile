@@ -93,7 +93,7 @@ test-all: test-rego control-plane ## Run all tests: whole tables, every fault at
 .PHONY: test-old
 test-old: ## Install Sallyport on an older Kubernetes, and have it refuse a request and carry out operations there
 	$(GO) run ./test/support/env/build -old
-	SALLYPORT_TEST_OLD=1 $(gotest) -short -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestOperations|TestWays)$$/^(supersede|finished)$$' ./test/walks/e2e
+	SALLYPORT_TEST_OLD=1 $(gotest) -short -count=1 -v -run '^(TestAPIServerIsOfTheVersionThatIsTested|TestOperations|TestWays)$$/^(supersede|finished)$$' ./test/walks/cluster
 
 # CDI has the dependencies that it was released with, and is compiled for some minutes. The tests have the build tag cdi.
 .PHONY: test-cdi
@@ -125,7 +125,7 @@ IMAGES ?= 500
 
 .PHONY: test-scale
 test-scale: control-plane ## Measure what a deletion of a machine and a reconcile of an image cost beside 10,000 machines and 500 images (MACHINES=5000 IMAGES=250)
-	$(gotest) -count=1 -v -run '^TestScale$$' ./test/walks/images -machines $(MACHINES) -images $(IMAGES)
+	$(gotest) -count=1 -v -run '^TestScale$$' ./test/load/images -machines $(MACHINES) -images $(IMAGES)
 
 # It needs the history of the repository: the program of that revision is built from it.
 FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
@@ -141,7 +141,7 @@ TIME ?= 5m
 .PHONY: test-cert-manager
 test-cert-manager: ## Have cert-manager's own controllers, which it builds first, issue and rotate the certificate while requests are made (TIME=1m for less than 15 minutes)
 	$(GO) run ./test/support/env/build -cert-manager
-	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestCertManager ./test/walks/certmanager
+	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run '^TestCertManager$$' ./test/walks/chart
 
 # The whole program is linked for two clones, and krew is compiled.
 .PHONY: test-release
@@ -159,7 +159,7 @@ update-vulnerabilities: ## Have make scan use the newest Go database of vulnerab
 
 .PHONY: test-faults
 test-faults: ## Take the API server, etcd, the leader and both replicas away while requests are made through two API servers (5 minutes)
-	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run TestFaults ./test/walks/certmanager
+	SALLYPORT_TEST_CERT_MANAGER=$(TIME) $(gotest) -count=1 -v -run '^TestFaults$$' ./test/walks/chart
 
 # Go fuzzes one target at a time. Inputs that reach something new are made smaller in ten runs, and not for a minute each as Go would have it.
 FUZZTIME ?= 1m

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A process that has seen a later version of its Lease than there is ends, once it has recorded why. test/walks/failover restores etcd.
+// A process that has seen a later version of its Lease than there is ends, once it has recorded why. TestFailover of test/walks/chart restores etcd.
 func TestEtcdIsRestored(t *testing.T) {
 	for name, meanwhile := range map[string]func(*fixture, *Replica){
 		"the Lease is older": func(f *fixture, r *Replica) { // the write meets a conflict

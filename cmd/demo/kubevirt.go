@@ -14,12 +14,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 // kubeVirt is KubeVirt as a place: its real virt-api and virt-controller, and an agent that plays the nodes.
 type kubeVirt struct {
-	*cluster.Cluster
+	*virt.Cluster
 	ctx context.Context
 }
 
@@ -30,7 +30,7 @@ func (s *stage) prepareKubeVirt(ctx context.Context, p terminal.Printer) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return err
 	}
-	kubevirt, err := cluster.Prepare(ctx, folder, func(format string, args ...any) { p.Say("  "+format, args...) })
+	kubevirt, err := virt.Prepare(ctx, folder, func(format string, args ...any) { p.Say("  "+format, args...) })
 	s.place = &kubeVirt{kubevirt, ctx}
 	return err
 }
@@ -98,8 +98,8 @@ func (k *kubeVirt) shutDown(machine string) {
 	_ = k.Agent.Edit(k.ctx, k.key(machine), func(vmi *virtv1.VirtualMachineInstance) { vmi.Status.Phase = virtv1.Succeeded })
 }
 
-func (*kubeVirt) home() string  { return cluster.Nodes[0] }
-func (*kubeVirt) other() string { return cluster.Nodes[1] }
+func (*kubeVirt) home() string  { return virt.Nodes[0] }
+func (*kubeVirt) other() string { return virt.Nodes[1] }
 
 // createdOnKubeVirt has Sallyport create a machine.
 const createdOnKubeVirt = `
@@ -119,11 +119,11 @@ func (s *show) makeOnKubeVirt() {
 	s.chapter("Create a machine", "Sallyport creates a VirtualMachine of KubeVirt for this one, and deletes it with it.")
 	s.create(createdOnKubeVirt, "created")
 	s.kubectl("wait svm/shop-1 --for=condition=Ready --timeout=2m")
-	s.kubectl("get svm shop-1 -o wide", "Running", cluster.Nodes[0])
+	s.kubectl("get svm shop-1 -o wide", "Running", virt.Nodes[0])
 	s.kubectl("get virtualmachines.kubevirt.io shop-1 -o custom-columns=NAME:.metadata.name,STRATEGY:.spec.runStrategy,STATUS:.status.printableStatus",
 		"Manual", "Running")
-	s.kubectl("sallyport migrate shop-1 --to "+cluster.Nodes[1]+" --wait", "Completed, Succeeded")
-	s.kubectl("get svm shop-1 -o wide", "Running", cluster.Nodes[1])
+	s.kubectl("sallyport migrate shop-1 --to "+virt.Nodes[1]+" --wait", "Completed, Succeeded")
+	s.kubectl("get svm shop-1 -o wide", "Running", virt.Nodes[1])
 	s.kubectl("delete svm shop-1 --timeout=2m")
 	s.kubectl("get virtualmachines.kubevirt.io", db1, web1, web2)
 	if is := s.place.state("shop-1"); is.power != "" {

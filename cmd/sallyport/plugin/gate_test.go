@@ -6,7 +6,7 @@ import (
 )
 
 // Whoever may patch the webhook configurations may open and close the gate, for a day at most. That the leader closes it is tested by
-// test/walks/foreign: none leads here.
+// test/walks/chart: none leads here.
 func TestGate(t *testing.T) {
 	tm := newTeam(t)
 	annotations := func() string {

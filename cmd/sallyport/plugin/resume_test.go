@@ -9,7 +9,7 @@ import (
 )
 
 // What Sallyport would act on after a restore of etcd is listed before it is allowed. That nothing is sent until then, and that it is
-// afterwards, is tested by test/walks/failover.
+// afterwards, is tested by TestFailover of test/walks/chart.
 func TestResume(t *testing.T) {
 	tm := newTeam(t)
 	tm.sallyport("resume", 0, "No restore of etcd waits for this command")

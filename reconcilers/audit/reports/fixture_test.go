@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/definitions"
 	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/test/support/env/install"
-	testopenreports "sallyport.dev/sallyport/test/support/openreports"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
@@ -39,7 +39,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	plane := env.Shared(t)
 	s := &site{T: step.T{T: t}, now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
-	s.Must(plane.InstallCRDs(t.Context(), testopenreports.CRDs(t)...))
+	s.Must(plane.InstallCRDs(t.Context(), definitions.Reports(t)...))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, openreports.Install, v1alpha1.AddToScheme} {
 		s.Must(add(scheme))
@@ -133,7 +133,7 @@ func (s *site) has(namespace string, names ...string) {
 // unserved removes the kinds of reports.
 func (s *site) unserved() {
 	s.Helper()
-	for _, crd := range testopenreports.CRDs(s) {
+	for _, crd := range definitions.Reports(s) {
 		s.Must(client.IgnoreNotFound(s.client.Delete(s.Context(), crd)))
 		err := step.Await(s.Context(), func(ctx context.Context) (bool, error) {
 			list := &metav1.PartialObjectMetadataList{}

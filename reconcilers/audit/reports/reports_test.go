@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/definitions"
 	"sallyport.dev/sallyport/test/support/env"
-	testopenreports "sallyport.dev/sallyport/test/support/openreports"
 )
 
 func TestWhatAReportSays(t *testing.T) {
@@ -376,7 +376,7 @@ func TestKindsThatComeLater(t *testing.T) {
 		s.Must(err)
 		s.writer.Client, s.writer.Live = fresh, fresh
 	}
-	crds := testopenreports.CRDs(t)
+	crds := definitions.Reports(t)
 	s.Must(env.Shared(t).InstallCRDs(t.Context(), crds[0]))
 	if err := s.writer.Served(t.Context()); !errors.Is(err, ErrNotServed) {
 		t.Errorf("one of the kinds is missing, and Served gives %v", err)

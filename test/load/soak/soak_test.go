@@ -53,7 +53,7 @@ type pair struct {
 	closers  []func() error // called in reverse order
 }
 
-// shared are two replicas for all tests whose API server and managers need no flags of their own.
+// shared are two replicas for all tests.
 var shared struct {
 	sync.Once
 	*pair
@@ -74,7 +74,7 @@ func TestMain(m *testing.M) {
 
 func sharedPair(t *testing.T) *pair {
 	t.Helper()
-	shared.Do(func() { shared.pair, shared.err = newPair(context.Background(), 2, nil, "--poll-interval=200ms") })
+	shared.Do(func() { shared.pair, shared.err = newPair(context.Background()) })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -82,8 +82,8 @@ func sharedPair(t *testing.T) *pair {
 	return shared.pair
 }
 
-// newPair starts an API server and so many replicas with those flags. On an error, close ends what was started.
-func newPair(ctx context.Context, replicas int, flags map[string]string, more ...string) (p *pair, err error) {
+// newPair starts an API server and two replicas. On an error, close ends what was started.
+func newPair(ctx context.Context) (p *pair, err error) {
 	p = &pair{}
 	dir, err := os.MkdirTemp("", "sallyport-soak-")
 	if err != nil {
@@ -98,7 +98,7 @@ func newPair(ctx context.Context, replicas int, flags map[string]string, more ..
 	if err := os.Setenv("GOGC", "100"); err != nil {
 		return p, err
 	}
-	if p.plane, err = env.Start(context.WithoutCancel(ctx), env.Options{APIServerFlags: flags}); err != nil {
+	if p.plane, err = env.Start(ctx, env.Options{}); err != nil {
 		return p, err
 	}
 	p.closers = append(p.closers, p.plane.Stop)
@@ -107,12 +107,12 @@ func newPair(ctx context.Context, replicas int, flags map[string]string, more ..
 		return p, err
 	}
 	p.closers = append(p.closers, sallyport.Remove)
-	options := install.Options{Binary: binary, Flags: more, Records: io.Discard, Logs: io.Discard}
-	if os.Getenv("SALLYPORT_SOAK_LOGS") != "" || flags != nil {
+	options := install.Options{Binary: binary, Flags: []string{"--poll-interval=200ms"}, Records: io.Discard, Logs: io.Discard}
+	if os.Getenv("SALLYPORT_SOAK_LOGS") != "" {
 		options.Logs = &p.logs
 	}
 	var backends []install.Backend
-	for i := range replicas {
+	for i := range 2 {
 		m, err := sallyport.Manager(options, fmt.Sprint("sallyport-", i), install.Ports{Webhook: 9444 + i, Metrics: 8082 + i, Health: 8092 + i})
 		if err != nil {
 			return p, err

@@ -24,7 +24,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 // TestRealKubeVirt lives a few of the lives of [TestKubeVirt] with the real virt-api, virt-controller and garbage collector.
@@ -35,7 +35,7 @@ func TestRealKubeVirt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, stop, err := cluster.Start(context.WithoutCancel(t.Context()), t.TempDir(), crds, t.Logf)
+	c, stop, err := virt.Start(context.WithoutCancel(t.Context()), t.TempDir(), crds, t.Logf)
 	t.Cleanup(func() { _ = stop() })
 	if err != nil {
 		t.Fatal(err)
@@ -66,12 +66,12 @@ func set(t *testing.T, name, value string) {
 }
 
 // onCluster returns a world that is a namespace of a cluster.
-func onCluster(t *rapid.T, c *cluster.Cluster) *world {
+func onCluster(t *rapid.T, c *virt.Cluster) *world {
 	api, err := client.NewWithWatch(c.Plane.Config, client.Options{Scheme: c.Scheme})
 	if err != nil {
 		t.Fatalf("%s", err)
 	}
-	w := &world{T: t, ctx: context.Background(), class: cluster.StorageClass, now: time.Now()}
+	w := &world{T: t, ctx: context.Background(), class: virt.StorageClass, now: time.Now()}
 	w.WithWatch = interceptor.NewClient(api, interceptor.Funcs{List: listIndexed, Update: updateLatest, SubResourceUpdate: updateLatestStatus})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "claims-"}}
 	w.must(w.Create(w.ctx, namespace))

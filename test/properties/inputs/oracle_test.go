@@ -7,16 +7,13 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // oracle knows what the policies are for. The tables are those of the shipped policies; forms are the rows of the first.
-type oracle struct {
-	YieldsTo    map[string][]string `json:"yieldsTo"`
-	RunPolicies map[string][]string `json:"runPolicies"`
-	Phases      map[string][]string `json:"phases"`
-}
+type oracle struct{ shipped.Tables }
 
 // opinion is what one policy has to say of an input: that it cannot read it, or why it refuses, or neither.
 type opinion struct {

@@ -17,6 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -62,23 +63,11 @@ func unguarded(p *v1alpha1.RegoPolicy) {
 // oracleOf reads the tables out of the shipped policies.
 func oracleOf(t *testing.T) *oracle {
 	t.Helper()
-	shipped, err := policies.Shipped()
+	tables, err := shipped.TablesOf(shipped.Policies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &oracle{}
-	for _, p := range shipped {
-		if p.Spec.Parameters == nil || p.Name != supersede && p.Name != applicability {
-			continue
-		}
-		if err := json.Unmarshal(p.Spec.Parameters.Raw, o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(o.YieldsTo) != 9 || len(o.RunPolicies) == 0 || len(o.Phases) == 0 {
-		t.Fatalf("the shipped tables are not where they are looked for: %+v", o)
-	}
-	return o
+	return &oracle{tables}
 }
 
 // recorder that keeps nothing.

@@ -2,43 +2,27 @@ package model
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"sync"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/test/support/shipped"
 )
 
 // tables judges operations as the shipped policies do, from their parameters: a decision of theirs takes half a millisecond,
 // and a run takes dozens. A test compares the two.
-type tables struct {
-	YieldsTo    map[string][]string // who holds the machine, and who takes its place
-	RunPolicies map[v1alpha1.RunPolicy][]string
-	Phases      map[v1alpha1.VirtualMachinePhase][]string
-}
+type tables struct{ shipped.Tables }
 
 // shippedTables reads the parameters of the shipped policies.
 func shippedTables() (*tables, error) {
-	shipped, err := policies.Shipped()
+	objects, err := policies.Shipped()
 	if err != nil {
 		return nil, err
 	}
-	t := &tables{}
-	for _, p := range shipped {
-		if p.Spec.Parameters == nil || !slices.Contains([]string{"operations-supersede", "operations-applicability"}, p.Name) {
-			continue
-		}
-		if err := json.Unmarshal(p.Spec.Parameters.Raw, t); err != nil {
-			return nil, fmt.Errorf("the parameters of policy %s: %w", p.Name, err)
-		}
-	}
-	if len(t.YieldsTo) == 0 || len(t.RunPolicies) == 0 || len(t.Phases) == 0 {
-		return nil, fmt.Errorf("the shipped policies have other parameters than the model knows: %+v", t)
-	}
-	return t, nil
+	t, err := shipped.TablesOf(objects)
+	return &tables{t}, err
 }
 
 // tablesOnce reads them once for all runs.
@@ -73,11 +57,11 @@ func (t *tables) Arbitrate(
 		phase = vm.Status.Phase
 	}
 	switch {
-	case !slices.Contains(t.RunPolicies[vm.Spec.RunPolicy], asked):
+	case !slices.Contains(t.RunPolicies[string(vm.Spec.RunPolicy)], asked):
 		return deny("RunPolicyForbids")
-	case !slices.Contains(t.Phases[phase], asked) && phase == v1alpha1.VirtualMachineFailed:
+	case !slices.Contains(t.Phases[string(phase)], asked) && phase == v1alpha1.VirtualMachineFailed:
 		return deny("InstanceLost")
-	case !slices.Contains(t.Phases[phase], asked):
+	case !slices.Contains(t.Phases[string(phase)], asked):
 		return deny("PhaseForbids")
 	}
 	held := vm.Status.ActiveOperation

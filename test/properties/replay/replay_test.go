@@ -13,38 +13,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
-// tables are the parameters of the policies, in which all that they decide here can be looked up.
-type tables struct {
-	YieldsTo    map[string][]string
-	RunPolicies map[string][]string
-	Phases      map[string][]string
-}
-
-// edited gives the policies with their tables, which a change may edit.
-func edited(t *testing.T, change func(*tables)) ([]v1alpha1.RegoPolicy, tables) {
+// edited gives the policies with their tables, of which a change may edit the first.
+func edited(t *testing.T, change func(*shipped.Tables)) ([]v1alpha1.RegoPolicy, shipped.Tables) {
 	t.Helper()
-	var all tables
 	objects := shippedPolicies(t)
+	all, err := shipped.TablesOf(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&all)
+	raw, err := json.Marshal(map[string]any{"yieldsTo": all.YieldsTo})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range objects {
-		spec := &objects[i].Spec
-		if spec.Parameters == nil {
-			continue
+		if objects[i].Name == "operations-supersede" {
+			objects[i].Spec.Parameters.Raw = raw
 		}
-		if err := json.Unmarshal(spec.Parameters.Raw, &all); err != nil {
-			t.Fatal(err)
-		}
-		if objects[i].Name != "operations-supersede" {
-			continue
-		}
-		change(&all)
-		raw, err := json.Marshal(map[string]any{"yieldsTo": all.YieldsTo})
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec.Parameters.Raw = raw
 	}
 	return objects, all
 }
@@ -57,7 +46,7 @@ type flip struct {
 }
 
 // wanted are the flips that the tables tell, without any policy being asked.
-func wanted(before, after tables) map[flip]int {
+func wanted(before, after shipped.Tables) map[flip]int {
 	all := map[flip]int{}
 	for _, r := range requests() {
 		yielded, yields := slices.Contains(before.YieldsTo[r.running], r.new), slices.Contains(after.YieldsTo[r.running], r.new)
@@ -128,7 +117,7 @@ func TestReplayOfADay(t *testing.T) {
 			t.Errorf("no record has %s", word)
 		}
 	}
-	objects, before := edited(t, func(*tables) {})
+	objects, before := edited(t, func(*shipped.Tables) {})
 	t.Run("the same policies decide the same", func(t *testing.T) {
 		flips, s := replayed(t, day, objects)
 		if s.Decisions != decisions || len(flips) > 0 || s.Undecided+s.Unreadable+s.Cut+s.Others > 0 {
@@ -136,7 +125,7 @@ func TestReplayOfADay(t *testing.T) {
 		}
 	})
 	t.Run("another table decides as it says", func(t *testing.T) {
-		changed, after := edited(t, func(t *tables) {
+		changed, after := edited(t, func(t *shipped.Tables) {
 			t.YieldsTo = maps.Clone(t.YieldsTo)
 			t.YieldsTo["Start"], t.YieldsTo["Stop"], t.YieldsTo["Stop force"] = []string{}, []string{"Restart"}, []string{"Start"}
 			t.YieldsTo["Migrate"], t.YieldsTo["Evict force"] = []string{"Evict", "Stop"}, []string{}

@@ -36,7 +36,6 @@ type machine struct {
 	asked   bool   // the guest was asked to shut down and has not heeded it
 	frozen  string // the snapshot that it was pushed as, while that is not reported and can still be taken back
 	saved   string // the snapshot that it was hibernated to last
-	cameAs  string // its instance ID where it comes from
 	failed  string // why the last round could not be done, or it could not be made
 	done    int64  // the last round that was done
 }
@@ -111,7 +110,7 @@ func (a *Agent) create(ctx context.Context, m *machine, from string) {
 			a.violated("the machine on %s had the disks %v and comes back with %v", m.node, is.Disks, m.disks)
 		}
 	}
-	m.work, m.cameAs, m.failed = is.Work, is.Instance, ""
+	m.work, m.failed = is.Work, ""
 	if m.work < a.worked[m.vm] {
 		a.violated("the machine on %s goes back from %d to %d", m.node, a.worked[m.vm], m.work)
 	}
@@ -165,10 +164,9 @@ func (a *Agent) hibernate(ctx context.Context, m *machine, ref string) (done boo
 		if m.state == agent.Hibernated {
 			is.State = m.slept
 		}
-		digest, err := neverPushed, error(nil)
-		if !wish.lies[NeverPushed] {
-			a.unlocked(func() { digest, err = a.push(ctx, is) })
-		}
+		var digest string
+		var err error
+		a.unlocked(func() { digest, err = a.push(ctx, is) })
 		if err != nil {
 			m.failed = "pushing " + ref + ": " + err.Error()
 			return true
@@ -210,12 +208,6 @@ func (m *machine) report(wish *wishes) agent.Report {
 	}
 	if wish.guest.NoTools {
 		r.Tools = agent.ToolsNotRunning
-	}
-	if wish.lies[OldRound] {
-		r.ObservedRound = max(0, m.done-1)
-	}
-	if wish.lies[SameInstance] && m.cameAs != "" {
-		r.InstanceID = m.cameAs
 	}
 	return r
 }

@@ -16,9 +16,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// neverPushed is the digest of nothing that was ever pushed.
-const neverPushed = "sha256:00000000000000000000000000000000000000000000000000000000000000ff"
-
 func (a *Agent) options(ctx context.Context) []remote.Option {
 	through := a.Transport
 	if through == nil {

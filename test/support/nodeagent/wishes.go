@@ -25,29 +25,16 @@ type Guest struct {
 	NoTools bool
 }
 
-// A Falsehood is what an agent can say that is not so.
-type Falsehood string
-
-const (
-	// NeverPushed has it say that a machine is hibernated which it has not pushed.
-	NeverPushed Falsehood = "NeverPushed"
-	// OldRound has it confirm the round before the one that is done.
-	OldRound Falsehood = "OldRound"
-	// SameInstance has a restored machine bear the instance ID that it was hibernated with.
-	SameInstance Falsehood = "SameInstance"
-)
-
 // wishes are what an agent was told of the machine of a VirtualMachine, wherever that is.
 type wishes struct {
 	guest Guest
 	held  map[agent.Request]bool
 	fails map[agent.Request]string
-	lies  map[Falsehood]bool
 }
 
 func (a *Agent) wish(vm types.UID) *wishes {
 	if a.wishes[vm] == nil {
-		a.wishes[vm] = &wishes{held: map[agent.Request]bool{}, fails: map[agent.Request]string{}, lies: map[Falsehood]bool{}}
+		a.wishes[vm] = &wishes{held: map[agent.Request]bool{}, fails: map[agent.Request]string{}}
 	}
 	return a.wishes[vm]
 }
@@ -71,11 +58,6 @@ func (a *Agent) Hold(vm types.UID, request agent.Request) (release func()) {
 // Fail has the agents report, with that message, that they could not do that for the machine, until they can again.
 func (a *Agent) Fail(vm types.UID, request agent.Request, message string) (can func()) {
 	return a.change(vm, func(w *wishes) { w.fails[request] = message }, func(w *wishes) { delete(w.fails, request) })
-}
-
-// Lie has the agents say of the machine what is not so, until they stop.
-func (a *Agent) Lie(vm types.UID, what Falsehood) (stop func()) {
-	return a.change(vm, func(w *wishes) { w.lies[what] = true }, func(w *wishes) { delete(w.lies, what) })
 }
 
 // SetGuest says what the machine's guest is like from now on. One that ignored a request heeds it if it does not ignore any more.

@@ -3,7 +3,9 @@ package shipped
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -46,6 +48,30 @@ func Default(t testing.TB) []v1alpha1.RegoPolicy {
 	return slices.DeleteFunc(Policies(t), func(p v1alpha1.RegoPolicy) bool {
 		return p.Name == "images-children" || p.Annotations[policies.OptIn] == "true"
 	})
+}
+
+// Tables are the parameters of the policies that judge operations, in which much of what they decide can be looked up. An operation is called
+// as in "Stop force".
+type Tables struct {
+	YieldsTo    map[string][]string // by the operation that holds the machine: those that take its place
+	RunPolicies map[string][]string // by run policy: the operations that it allows
+	Phases      map[string][]string // by phase of the machine: the operations that it allows
+}
+
+// TablesOf reads the tables from policies.
+func TablesOf(objects []v1alpha1.RegoPolicy) (t Tables, err error) {
+	for _, p := range objects {
+		if p.Spec.Parameters == nil || p.Name != "operations-supersede" && p.Name != "operations-applicability" {
+			continue
+		}
+		if err := json.Unmarshal(p.Spec.Parameters.Raw, &t); err != nil {
+			return t, fmt.Errorf("reading the parameters of policy %s: %w", p.Name, err)
+		}
+	}
+	if len(t.YieldsTo) == 0 || len(t.RunPolicies) == 0 || len(t.Phases) == 0 {
+		return t, fmt.Errorf("the policies have other parameters than these tables: %+v", t)
+	}
+	return t, nil
 }
 
 // Set returns the compiled policies that ship, without the one that denies deletions of running machines, of which many tests make some.

@@ -72,6 +72,9 @@ type Scripts struct {
 // Run runs the scripts as subtests.
 func (s *Site) Run(t *testing.T, scripts Scripts) {
 	t.Helper()
+	if s.up != nil {
+		s.Up(t)
+	}
 	all := maps.Clone(commands)
 	maps.Copy(all, scripts.Commands)
 	p := testscript.Params{

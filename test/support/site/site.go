@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -46,7 +47,8 @@ type Site struct {
 	// Installing is the number of decisions that were recorded before all policies of the release were in use.
 	Installing int
 
-	running string // the program that is the manager
+	running string       // the program that is the manager
+	up      func() error // starts a site of Main
 	closers []func() error
 }
 
@@ -69,18 +71,21 @@ type Options struct {
 // Defer adds a function that is called at the end, before those that were added earlier.
 func (s *Site) Defer(end func() error) { s.closers = append(s.closers, end) }
 
-// Main is the body of a TestMain: it starts the site, runs the tests, and returns the exit code.
+// Main is the body of a TestMain: it runs the tests, has the site started by the first of them that calls Up, and returns the exit code.
 func (s *Site) Main(m *testing.M, o Options) (code int) {
 	ctx := context.Background()
-	err := s.start(ctx, o)
-	if err == nil && o.Ready != nil {
-		err = o.Ready(ctx)
-	}
-	if err == nil {
-		code = m.Run()
-	}
-	err = errors.Join(err, s.stop())
-	if err == nil && o.After != nil {
+	started := false
+	s.up = sync.OnceValue(func() error {
+		err := s.start(ctx, o)
+		if err == nil && o.Ready != nil {
+			err = o.Ready(ctx)
+		}
+		started = err == nil
+		return err
+	})
+	code = m.Run()
+	err := s.stop()
+	if err == nil && started && o.After != nil {
 		err = o.After(ctx)
 	}
 	if err != nil {
@@ -91,6 +96,14 @@ func (s *Site) Main(m *testing.M, o Options) (code int) {
 		fmt.Fprintf(os.Stderr, "the end of what the manager logged:\n%s", install.Tail(s.Logs.String(), 100))
 	}
 	return code
+}
+
+// Up starts the site that the tests of a package share, unless another test has. Every test that uses it calls this first.
+func (s *Site) Up(t testing.TB) {
+	t.Helper()
+	if err := s.up(); err != nil {
+		t.Fatalf("starting the site of the package: %v", err)
+	}
 }
 
 // Start starts a site for a test.

@@ -17,7 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/support/env"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 // Machines of the real KubeVirt have disks of the real CDI and CSI.
@@ -36,11 +36,11 @@ func TestKubeVirt(t *testing.T) {
 
 // withKubeVirt installs KubeVirt after CDI: virt-api begins anew when CDI appears later.
 func withKubeVirt() addition {
-	var c *cluster.Cluster
+	var c *virt.Cluster
 	return addition{
 		configure: func(s *site, o *env.Options) {
 			var err error
-			c, err = cluster.Prepare(context.WithoutCancel(s.Context()), s.folder, s.Logf)
+			c, err = virt.Prepare(context.WithoutCancel(s.Context()), s.folder, s.Logf)
 			s.Must(err)
 			s.Must(c.Configure(o))
 		},

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -166,20 +165,5 @@ func (w *walk) unguards() {
 // event waits for an event about an object, with a text in its note.
 func (w *walk) event(kind, name, reason, text string) {
 	w.Helper()
-	w.Until(fmt.Sprintf("there is an event %s about %s %s with %q", reason, kind, name, text), func() (string, bool) {
-		list := &eventsv1.EventList{}
-		w.Must(w.client.List(w.Context(), list))
-		var others []string
-		for _, e := range list.Items {
-			if e.Regarding.Kind != kind || e.Regarding.Name != name || e.Reason != reason {
-				continue
-			}
-			if strings.Contains(e.Note, text) {
-				w.Logf("event %s: %s", reason, e.Note)
-				return "", true
-			}
-			others = append(others, e.Note)
-		}
-		return strings.Join(others, "; "), false
-	})
+	hasEvent(w.T, w.client, kind, name, reason, text)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -104,8 +103,8 @@ func (w *walk) kubectl(line string, more ...string) string {
 	return r.stdout
 }
 
-// yaml begins what could be taken for JSON, as kubectl before 1.37 does with all that begins with a brace.
-const yaml = "---\n"
+// document begins what could be taken for JSON, as kubectl before 1.37 does with all that begins with a brace.
+const document = "---\n"
 
 // create has kubectl create what a manifest says.
 func (w *walk) create(manifest string) {
@@ -150,7 +149,7 @@ func (w *walk) mustHelm(args ...string) {
 
 func (w *walk) install(args ...string) {
 	w.Helper()
-	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace", "--set", "patchable.configmaps=All,runtimes.denyDisabled=false"}, args...)
+	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace", "--set", "runtimes.denyDisabled=false"}, args...)
 	for _, s := range w.site.settings() {
 		args = append(args, "--set", s)
 	}
@@ -210,17 +209,7 @@ func (w *walk) rego() *v1alpha1.RegoPolicy {
 // shows waits until a condition of the policy in its present generation has that status and reason, and gives its message.
 func (w *walk) shows(condition v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) (message string) {
 	w.Helper()
-	w.Until(fmt.Sprintf("condition %s is %s, %s", condition, status, reason), func() (string, bool) {
-		object := w.rego()
-		c := meta.FindStatusCondition(object.Status.Conditions, string(condition))
-		if c == nil {
-			return "no such condition", false
-		}
-		message = c.Message
-		return fmt.Sprintf("%+v of generation %d", c, object.Generation),
-			c.ObservedGeneration == object.Generation && c.Status == status && c.Reason == string(reason)
-	})
-	return message
+	return shows(w.T, w.client, policy, condition, status, reason)
 }
 
 // questions are those of the load.

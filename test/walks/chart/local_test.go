@@ -11,6 +11,7 @@ import (
 
 	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/test/support/env/install"
+	testsite "sallyport.dev/sallyport/test/support/site"
 )
 
 // localSite is a local control plane, on which pods are processes.
@@ -33,12 +34,8 @@ func newLocalSite(t *testing.T) *localSite {
 	}
 	s.options = install.Options{
 		Binary: binary, Logs: &s.logs,
-		Flags: []string{
-			// The chart has ten seconds; in one of them not everybody knows on a busy machine that a replica ends.
-			"--decision-records", "off", "--shutdown-delay", "3s", "--poll-interval", "200ms",
-			// A leader that is killed is soon followed.
-			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
-		},
+		// The chart has ten seconds for a shutdown; in one of them not everybody knows on a busy machine that a replica ends.
+		Flags: append(testsite.SoonFollowed(), "--shutdown-delay", "3s", "--poll-interval", "200ms"),
 	}
 	if s.helm, err = env.Helm(t.Context(), t.Logf); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/support/double/fake"
 	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/rbac"
 	"sallyport.dev/sallyport/test/support/sim"
-	"sallyport.dev/sallyport/test/walks/rbac"
 )
 
 // rights compares what the roles grant with what the manager did during the walk. Pods on machines that are real can only be
@@ -27,6 +27,7 @@ func (w *walk) rights() {
 	w.confuses()
 	w.insists()
 	w.mends()
+	w.changesOthers()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
 	w.Must(err)
 	user := local.sallyport.User()
@@ -49,6 +50,14 @@ func (w *walk) rights() {
 		w.Error(finding)
 	}
 	w.Logf("%d rights are granted, and used in %d ways", len(grants), len(uses))
+}
+
+// changesOthers has a policy come and go that changes objects of another kind, for which Sallyport registers a mutating webhook.
+func (w *walk) changesOthers() {
+	w.Helper()
+	w.create(marks)
+	w.kubectl("wait rego/marks --for=condition=" + string(v1alpha1.ConditionRegistered) + " --timeout=3m")
+	w.kubectl("delete rego marks")
 }
 
 // mends breaks the certificate, which the leader then replaces in its Secret.
@@ -95,12 +104,12 @@ func (w *walk) lifecycle(local *localSite) {
 	w.rolledOut()
 
 	w.kubectl("create namespace " + team)
-	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: sim-1, namespace: ` + team + `},
+	w.create(document + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: sim-1, namespace: ` + team + `},
 		spec: {runPolicy: Manual, runtime: {pod: {}}}}`)
 	w.kubectl("wait svm/sim-1 --for=condition=Ready --timeout=3m --namespace " + team)
 	w.kubectl("sallyport start sim-1 --wait --namespace " + team)
 	w.refused("sallyport migrate sim-1 --to nowhere --namespace "+team, "[placement-migration/NodeUnknown]")
-	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
+	w.create(document + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
 		spec: {type: Stop, virtualMachineName: sim-1, ttlSecondsAfterFinished: 1}}`)
 	w.kubectl("wait svmop/short --for=delete --timeout=3m --namespace " + team)
 	w.kubectl("delete svm sim-1 --timeout=3m --namespace " + team)
@@ -114,7 +123,7 @@ func (w *walk) lifecycle(local *localSite) {
 func (w *walk) pools() {
 	w.Helper()
 	steady := func() { w.kubectl("wait svmpool/sims --for=condition=Ready --timeout=3m --namespace " + team) }
-	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachinePool, metadata: {name: sims, namespace: ` + team + `},
+	w.create(document + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachinePool, metadata: {name: sims, namespace: ` + team + `},
 		spec: {replicas: 2, scaleDownPolicy: NewestFirst,
 			virtualDiskTemplates: [{name: data, reclaim: {onScaleDown: Delete}, spec: {size: 1Gi, runtime: {pod: {}}}}],
 			virtualMachineTemplate: {spec: {runtime: {pod: {}}, blockDeviceRefs: [{kind: VirtualDisk, name: data}]}}}}`)
@@ -130,7 +139,7 @@ func (w *walk) pools() {
 // image has an image come and go that is not imported, because that is not enabled.
 func (w *walk) image() {
 	w.Helper()
-	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VMDiskImage, metadata: {name: image, namespace: ` + team + `},
+	w.create(document + `{apiVersion: sallyport.dev/v1alpha1, kind: VMDiskImage, metadata: {name: image, namespace: ` + team + `},
 		spec: {url: "https://images.invalid/1.qcow2", diskSize: 1Gi}}`)
 	w.kubectl("wait vmdi/image --for=jsonpath={.status.conditions[0].reason}=ImportsDisabled --timeout=3m --namespace " + team)
 	w.kubectl("delete vmdi image --timeout=3m --namespace " + team)
@@ -139,10 +148,10 @@ func (w *walk) image() {
 // templates has a template come and go that is never made.
 func (w *walk) templates() {
 	w.Helper()
-	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereServer, metadata: {name: nowhere}, spec: {url: "https://vc.invalid",
+	w.create(document + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereServer, metadata: {name: nowhere}, spec: {url: "https://vc.invalid",
 		credentialsSecretRef: {name: none}, trust: {thumbprint: "` + strings.TrimSuffix(strings.Repeat("00:", 32), ":") + `"}, tenants: [{name: all, namespaces: {names: [` + team + `]},
 			folders: [/dc], resourcePools: [/dc], datastores: [/dc], networks: [/dc]}]}}`)
-	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereTemplate, metadata: {name: image, namespace: ` + team + `}, spec: {
+	w.create(document + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereTemplate, metadata: {name: image, namespace: ` + team + `}, spec: {
 		serverRef: {name: nowhere}, name: image, release: "1", paused: true, source: {url: "https://images.invalid/1.ova", sha256: ` + strings.Repeat("a", 64) + `},
 		failureDomains: [{name: a, folder: /dc/vm/a, resourcePool: /dc/host/a, datastore: /dc/datastore/a, network: /dc/network/a}]}}`)
 	w.kubectl("wait svst/image --for=jsonpath={.status.conditions[0].reason}=Paused --timeout=3m --namespace " + team)

@@ -29,6 +29,7 @@ func TestWalk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-all")
 	}
+	t.Parallel()
 	w := newWalk(t)
 	w.step("helm install", (*walk).installs)
 	w.step("a refused and an admitted request", (*walk).requests)
@@ -40,9 +41,6 @@ func TestWalk(t *testing.T) {
 	w.step("the edit is given back", (*walk).resets)
 	w.step("helm upgrade to policies that do not compile", (*walk).upgradesBroken)
 	w.step("a shipped policy is switched off and on", (*walk).switches)
-	w.step("a policy of their own", (*walk).addsPolicy)
-	w.step("a policy on another kind", (*walk).registers)
-	w.step("a workload under the guards", (*walk).guards)
 	w.step("the leader is deleted", (*walk).losesLeader)
 	w.step("the certificate is rotated", (*walk).rotates)
 	w.step("a second release", (*walk).installsAgain)
@@ -216,74 +214,6 @@ func (w *walk) switches() {
 	})
 }
 
-// ownPolicy asks for what no shipped policy does: what the requester may do, and one operation, live.
-const ownPolicy = `
-apiVersion: sallyport.dev/v1alpha1
-kind: RegoPolicy
-metadata: {name: walk-freeze}
-spec:
-  package: walk.freeze
-  match:
-    resources: [{apiGroups: [sallyport.dev], apiVersions: ["*"], resources: [virtualmachines], operations: [CREATE]}]
-  reads: [{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation}]
-  modules:
-  - name: freeze.rego
-    source: |
-      # METADATA
-      # title: No machines are added while there is an operation of the name "freeze"
-      # description: But by those who may read Secrets of all namespaces.
-      package walk.freeze
-
-      facts.admin := {"access": {"verb": "get", "group": "", "resource": "secrets", "namespace": "", "name": ""}}
-
-      facts.freeze := {
-        "apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachineOperation", "freshness": "live",
-        "namespace": input.request.namespace, "name": "freeze",
-      }
-
-      valid_input if is_boolean(input.facts.admin)
-
-      # METADATA
-      # title: Machines are frozen
-      # custom: {reason: Frozen, remedy: Wait.}
-      deny contains {"reason": "Frozen", "code": 403, "message": $"no machines are added; may read all Secrets: {input.facts.admin}"} if {
-        startswith(input.request.object.metadata.name, "frozen-")
-        input.facts.freeze == null
-      }
-  tests:
-  - name: freeze_test.rego
-    source: |
-      package walk.freeze_test
-
-      import data.walk.freeze
-
-      test_frozen if {
-        count(freeze.deny) == 1 with input as {"request": {"object": {"metadata": {"name": "frozen-1"}}}, "facts": {"admin": true, "freeze": null}}
-      }
-`
-
-func (w *walk) addsPolicy() {
-	const frozen = yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: frozen-1, namespace: ` + team + `},
-		spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventoryPath: /DC0/vm/frozen-1}}}}`
-	w.throughout("a policy of their own", w.usual, func() {
-		w.create(ownPolicy)
-		w.Until("both replicas decide by it", func() (string, bool) {
-			for range 10 {
-				r := w.try(frozen, "create", "--dry-run=server", "-f", "-")
-				if r.code == 0 || !strings.Contains(r.stderr, "[walk-freeze/Frozen] no machines are added; may read all Secrets: true") {
-					return r.stdout + r.stderr, false
-				}
-			}
-			return "", true
-		})
-		w.kubectl("delete rego walk-freeze")
-		w.Until("it is forgotten", func() (string, bool) {
-			r := w.try(frozen, "create", "--dry-run=server", "-f", "-")
-			return r.stderr, r.code == 0
-		})
-	})
-}
-
 func (w *walk) losesLeader() {
 	leader := w.pods()[0]
 	w.throughout("the end of the leader", w.usual, func() {
@@ -397,7 +327,7 @@ func (w *walk) deletes() {
 func (w *walk) reinstalls() {
 	w.install()
 	w.Until("requests are judged", func() (string, bool) {
-		r := w.try(yaml+`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
+		r := w.try(document+`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
 			spec: {type: Start, virtualMachineName: nothing}}`, "create", "--dry-run=server", "-f", "-")
 		return r.stdout + r.stderr, strings.Contains(r.stderr, "denied the request")
 	})

@@ -16,7 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 // settle waits until Kubernetes has carried out a change of a claim, since the suite looks at once.
@@ -32,7 +32,7 @@ func imageClaim(t *testing.T, s *site, namespace string) runtime.DiskSource {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "image"},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: new(cluster.StorageClass), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: new(virt.StorageClass), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}},
 		},
 	}

@@ -25,7 +25,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
 	"sallyport.dev/sallyport/test/support/double/conformance"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 func TestConformance(t *testing.T) {
@@ -57,7 +57,7 @@ func moveRefused(t *testing.T, s *site) {
 		return seen.Power == v1alpha1.PowerRunning && seen.Quiet()
 	})
 	s.Must(s.Agent.Edit(t.Context(), m.NamespacedName, func(vmi *virtv1.VirtualMachineInstance) {
-		cluster.SetCondition(vmi, virtv1.VirtualMachineInstanceIsMigratable, false)
+		virt.SetCondition(vmi, virtv1.VirtualMachineInstanceIsMigratable, false)
 		vmi.Status.Conditions = append(vmi.Status.Conditions, virtv1.VirtualMachineInstanceCondition{
 			Type: virtv1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse,
 			Reason: virtv1.VirtualMachineInstanceReasonDisksNotMigratable, Message: "PVC root is not shared", LastTransitionTime: metav1.Now(),
@@ -204,7 +204,7 @@ func newHarness(t *testing.T, s *site, creates bool) conformance.Harness {
 		Disk: func(_ *testing.T, name string) runtime.Disk {
 			return runtime.Disk{
 				NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, UID: uuid.NewUUID(),
-				Spec: &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("8Mi"), Runtime: v1alpha1.VirtualDiskRuntime{KubeVirt: &v1alpha1.VolumeDisk{StorageClassName: cluster.StorageClass}}},
+				Spec: &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("8Mi"), Runtime: v1alpha1.VirtualDiskRuntime{KubeVirt: &v1alpha1.VolumeDisk{StorageClassName: virt.StorageClass}}},
 			}
 		},
 		Source: func(t *testing.T) runtime.DiskSource { return imageClaim(t, s, namespace) },

@@ -15,13 +15,13 @@ import (
 
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/support/step"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 // site is a cluster with KubeVirt.
 type site struct {
 	step.T
-	*cluster.Cluster
+	*virt.Cluster
 	folder string
 }
 
@@ -32,7 +32,7 @@ func newSite(t *testing.T) *site {
 	crds, err := charts.CRDs()
 	s.Must(err)
 	var stop func() error
-	s.Cluster, stop, err = cluster.Start(context.WithoutCancel(t.Context()), s.folder, crds, t.Logf)
+	s.Cluster, stop, err = virt.Start(context.WithoutCancel(t.Context()), s.folder, crds, t.Logf)
 	t.Cleanup(func() {
 		s.Must(stop())
 		if t.Failed() {

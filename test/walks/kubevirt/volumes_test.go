@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/walks/kubevirt/cluster"
+	"sallyport.dev/sallyport/test/support/virt"
 )
 
 // TestVolumes has the shipped program leave the volumes of others alone, and keep two machines from having one claim.
@@ -72,7 +72,7 @@ func (s *site) claim(namespace, name string) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: new(cluster.StorageClass), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: new(virt.StorageClass), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Mi")}},
 		},
 	}
@@ -84,7 +84,7 @@ func (s *site) claim(namespace, name string) *corev1.PersistentVolumeClaim {
 func (s *site) disk(namespace, name string) *v1alpha1.VirtualDisk {
 	s.Helper()
 	d := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.VirtualDiskSpec{
-		Size: resource.MustParse("8Mi"), Runtime: v1alpha1.VirtualDiskRuntime{KubeVirt: &v1alpha1.VolumeDisk{StorageClassName: cluster.StorageClass}},
+		Size: resource.MustParse("8Mi"), Runtime: v1alpha1.VirtualDiskRuntime{KubeVirt: &v1alpha1.VolumeDisk{StorageClassName: virt.StorageClass}},
 	}}
 	s.Must(s.Create(s.Context(), d))
 	return d

@@ -39,6 +39,7 @@ var sites atomic.Int32
 // newSite starts a vCenter for a test. Nothing is declared of it yet but the namespace.
 func newSite(t *testing.T) *site {
 	t.Helper()
+	stack.Up(t)
 	n := sites.Add(1)
 	s := &site{T: step.T{T: t}, name: fmt.Sprintf("site-%d", n), user: "sallyport@vsphere.local", password: fmt.Sprintf("hunter2 /&%%secret-%d", n)}
 	s.vcenter = s.start()

@@ -56,13 +56,7 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
 	i := s.images()
-	s.vcenter.AddFolder("/DC0/vm/images")
-	server := &v1alpha1.VSphereServer{}
-	server.Name = s.name
-	update(s, server, func(server *v1alpha1.VSphereServer) {
-		server.Spec.Tenants[0].Templates = append(server.Spec.Tenants[0].Templates, "/DC0/vm/images")
-	})
-	s.shows(server, connected)
+	s.clonesImages()
 	o := s.template(i.source("1"))
 	o.Spec.KeepVersions = 1
 	s.create(o)

@@ -21,6 +21,18 @@ func (s *site) fromTemplate(name string) *v1alpha1.VirtualMachine {
 	return vm
 }
 
+// clonesImages has the folder of templates, and lets machines of the namespace be made from them.
+func (s *site) clonesImages() {
+	s.Helper()
+	s.vcenter.AddFolder("/DC0/vm/images")
+	server := &v1alpha1.VSphereServer{}
+	server.Name = s.name
+	update(s, server, func(server *v1alpha1.VSphereServer) {
+		server.Spec.Tenants[0].Templates = append(server.Spec.Tenants[0].Templates, "/DC0/vm/images")
+	})
+	s.shows(server, connected)
+}
+
 // madeFrom waits until a machine is as wanted, and fails the test unless it was made from that release of VSphereTemplate ubuntu.
 func (s *site) madeFrom(vm *v1alpha1.VirtualMachine, release string) {
 	s.Helper()
@@ -48,13 +60,7 @@ func TestMachinesFromATemplate(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
 	i := s.images()
-	s.vcenter.AddFolder("/DC0/vm/images")
-	server := &v1alpha1.VSphereServer{}
-	server.Name = s.name
-	update(s, server, func(server *v1alpha1.VSphereServer) {
-		server.Spec.Tenants[0].Templates = append(server.Spec.Tenants[0].Templates, "/DC0/vm/images")
-	})
-	s.shows(server, connected)
+	s.clonesImages()
 	s.denied("servers-tenancy/VSphereTemplateNotFound", func() error { return stack.Client.Create(t.Context(), s.fromTemplate("first")) })
 
 	o := s.template(i.source("1"))

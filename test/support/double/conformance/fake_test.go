@@ -1,11 +1,9 @@
 package conformance
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,18 +23,9 @@ type variant struct {
 	hibernates bool
 }
 
-// podMachine is a machine that Ensure makes.
-func podMachine(name string) runtime.Machine {
-	return runtime.Machine{
-		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name},
-		UID:            types.UID("uid-" + name),
-		Spec:           &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}},
-	}
-}
-
 // adoptable is a machine that Ensure adopts.
 func adoptable(w *fake.World, name string) runtime.Machine {
-	m := podMachine(name)
+	m := PodMachine(name)
 	m.Spec = &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
 		ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: "/dc/vm/" + name,
 	}}}
@@ -69,85 +58,42 @@ func harness(v variant) func(t *testing.T) Harness {
 			}
 			return w.Client(name)
 		}
-		return Harness{
-			Runtime: connect("first"),
-			Makes:   !v.adopt,
-			Machine: func(_ *testing.T, name string) runtime.Machine {
-				m := podMachine(name)
-				if v.adopt {
-					m = adoptable(w, name)
-				}
-				w.SetCancels(m.UID, v.cancels)
-				w.SetGuest(m.UID, v.guest)
-				return m
-			},
-			Disk: func(_ *testing.T, name string) runtime.Disk { return podDisk(name) },
-			Source: func(*testing.T) runtime.DiskSource {
-				return runtime.DiskSource{Image: "uid-of-image", Snapshot: "s", Claim: types.NamespacedName{Name: "c"}}
-			},
-			Advance:   func(m runtime.Machine) { w.Advance(m.UID) },
-			Reconnect: func(*testing.T) runtime.Runtime { return connect("second") },
-			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
-				for _, in := range w.Instances() {
-					if in.Owner == m.UID {
-						n++
-					}
-				}
-				return n
-			},
-			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{Ignores: true}) },
-			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.GuestActs(m.UID) },
-			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{NoTools: true}) },
-			SetGuest:       func(_ *testing.T, m runtime.Machine, says runtime.Guest) { w.SetGuest(m.UID, fake.Guest{Says: says}) },
-			Ask:            func(_ *testing.T, m runtime.Machine, q v1alpha1.PendingQuestion) { w.Ask(m.UID, &q) },
-			Pause:          func(_ *testing.T, m runtime.Machine) { w.Pause(m.UID) },
-			Spoil:          func(_ *testing.T, m runtime.Machine) func() { return w.Spoil(m.UID, "convert it") },
-			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
-				// Only what takes a step at all can be held.
-				w.SetSteps(kind, max(1, v.steps))
-				return w.Hold(m.UID, kind)
-			},
-			BeginForeign: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) { w.Begin(m.UID, kind, "somebody") },
-			OtherNode: func(_ *testing.T, m runtime.Machine) string {
-				in, _ := w.Instance(m.UID)
-				return map[string]string{"node-1": "node-2", "node-2": "node-1"}[in.NodeName]
-			},
-			Foreign: func(*testing.T) (runtime.Machine, func() error) {
-				m := podMachine("foreign")
-				w.AddInstance(fake.Instance{
-					Place: fake.Place(m), Owner: "somebody-else", Power: v1alpha1.PowerRunning, Incarnation: "theirs",
-				})
-				want := w.Instances()
-				return m, func() error {
-					if diff := cmp.Diff(want, w.Instances()); diff != "" {
-						return fmt.Errorf("(-before +after):\n%s", diff)
-					}
-					return nil
-				}
-			},
-			Registry: &Registry{
-				Digest: func(_ *testing.T, m runtime.Machine) string {
-					for _, s := range w.Snapshots(m.UID) {
-						if s.Migration == m.Migration.ID {
-							return s.Digest
-						}
-					}
-					return ""
-				},
-				Replace: func(_ *testing.T, m runtime.Machine) {
-					w.SetSnapshots(m.UID, fake.Snapshot{Migration: m.Migration.ID, Digest: "sha256:another"})
-				},
-				Lose: func(_ *testing.T, m runtime.Machine) { w.SetSnapshots(m.UID) },
-			},
-			LoseReply: func(_ *testing.T, m runtime.Machine, verb runtime.Verb) {
-				w.Script(fake.At{Verb: verb, Machine: m.UID}, fake.LoseReply())
-			},
-			Stall: func(_ *testing.T, m runtime.Machine, verb runtime.Verb) <-chan struct{} {
-				stall := fake.NewStall(fake.ActAfter)
-				w.Script(fake.At{Verb: verb, Machine: m.UID}, stall.Fault())
-				return stall.Reached()
-			},
+		h := OfWorld(w, connect)
+		h.Makes = !v.adopt
+		h.Machine = func(_ *testing.T, name string) runtime.Machine {
+			m := PodMachine(name)
+			if v.adopt {
+				m = adoptable(w, name)
+			}
+			w.SetCancels(m.UID, v.cancels)
+			w.SetGuest(m.UID, v.guest)
+			return m
 		}
+		h.Disk = func(_ *testing.T, name string) runtime.Disk { return podDisk(name) }
+		h.Source = func(*testing.T) runtime.DiskSource {
+			return runtime.DiskSource{Image: "uid-of-image", Snapshot: "s", Claim: types.NamespacedName{Name: "c"}}
+		}
+		h.Hold = func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
+			// Only what takes a step at all can be held.
+			w.SetSteps(kind, max(1, v.steps))
+			return w.Hold(m.UID, kind)
+		}
+		h.BeginForeign = func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) { w.Begin(m.UID, kind, "somebody") }
+		h.Registry = &Registry{
+			Digest: func(_ *testing.T, m runtime.Machine) string {
+				for _, s := range w.Snapshots(m.UID) {
+					if s.Migration == m.Migration.ID {
+						return s.Digest
+					}
+				}
+				return ""
+			},
+			Replace: func(_ *testing.T, m runtime.Machine) {
+				w.SetSnapshots(m.UID, fake.Snapshot{Migration: m.Migration.ID, Digest: "sha256:another"})
+			},
+			Lose: func(_ *testing.T, m runtime.Machine) { w.SetSnapshots(m.UID) },
+		}
+		return h
 	}
 }
 

@@ -112,7 +112,7 @@ var mutants = map[string]mutant{
 		})},
 	"a machine is told by its name": {part: "the marker finds the instance and the id gives no right to it",
 		powerOn: func(m *mutant, ctx context.Context, vm runtime.Machine) error {
-			vm.UID = podMachine(vm.Name).UID
+			vm.UID = PodMachine(vm.Name).UID
 			return m.both.PowerOn(ctx, vm)
 		}},
 	"there is always a new incarnation": {part: "every power-on has an incarnation of its own",

@@ -152,18 +152,6 @@ func TestLateCancelDoesNotReachAhead(t *testing.T) {
 	sees(t, r, off, runtime.TaskPowerOn)
 }
 
-func TestActUnseenIsNotInFlight(t *testing.T) {
-	w, r := world(t)
-	w.Script(At{}, ActUnseen(1))
-	must(t, r.PowerOn(t.Context(), vm))
-	sees(t, r, off)
-	cancel(t, r)
-	w.Advance(uid)
-	sees(t, r, off)
-	w.Advance(uid)
-	sees(t, r, on)
-}
-
 func TestFailTask(t *testing.T) {
 	w, r := world(t)
 	w.Script(At{Verb: runtime.VerbPowerOn}, FailTask("no host has enough memory"))

@@ -29,7 +29,6 @@ type Fault struct {
 	fail    error
 	lost    bool
 	late    int
-	unseen  bool
 	failing string
 	stall   *Stall
 	always  bool
@@ -44,10 +43,6 @@ func LoseReply() Fault { return Fault{lost: true} }
 // ActLate has the call return success and its work begin only that many Advances later. Where there is a kind of task for
 // it, it is in flight meanwhile.
 func ActLate(steps int) Fault { return Fault{late: steps} }
-
-// ActUnseen is ActLate with nothing of it in flight until it is done. No runtime may do that: it is there to see what
-// becomes of callers when one does.
-func ActUnseen(steps int) Fault { return Fault{late: steps, unseen: true} }
 
 // FailTask has the call return success, and the task that it began end with that message and without effect.
 func FailTask(message string) Fault { return Fault{failing: message} }

@@ -60,7 +60,7 @@ func (w *World) start(uid types.UID, wk *work, fault Fault, by cause) {
 	}
 	t := &task{
 		work: *wk, id: w.newID("task"), left: steps, failing: fault.failing, by: by,
-		unseen: fault.unseen || wk.kind == "",
+		unseen: wk.kind == "",
 	}
 	if steps == 0 && (wk.kind == "" || !w.idle(uid)) {
 		w.end(uid, t)
