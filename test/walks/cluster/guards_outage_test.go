@@ -117,7 +117,7 @@ func (o *outage) mergeStatus(object client.Object, text string) {
 // ordinaryRound is what goes on in a cluster: all of it succeeds.
 func (o *outage) ordinaryRound(round int) {
 	o.Helper()
-	if round%20 == 0 { // whose deletion is what a guard is for
+	if round%20 == 0 {
 		o.crudNamespace()
 	}
 	o.crud(
@@ -141,7 +141,7 @@ func (o *outage) ordinaryRound(round int) {
 	o.guardedLife()
 }
 
-// crudNamespace makes a namespace, which its controllers fill.
+// crudNamespace makes a namespace, which its controllers fill, and deletes it.
 func (o *outage) crudNamespace() {
 	o.Helper()
 	n := &corev1.Namespace{}
@@ -152,6 +152,7 @@ func (o *outage) crudNamespace() {
 		err := o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: n.Name, Name: "default"}, &corev1.ServiceAccount{})
 		return fmt.Sprint(err), err == nil
 	})
+	o.Must(o.ordinary.Delete(o.Context(), n))
 }
 
 // node comes, says that it is alive, runs a Pod, is drained and goes.
@@ -224,7 +225,7 @@ func ready(n int64) func(map[string]any) bool {
 	}
 }
 
-// rollout is the life of workloads: they grow, by hand and by an autoscaler, are replaced by others, and go with all that they made.
+// rollout is the life of workloads: they grow, by hand and by an autoscaler, shrink, are replaced by others, and go with all that they made.
 func (o *outage) rollout() {
 	o.Helper()
 	const template = `selector: {matchLabels: {app: %s}}, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: c, image: x}]}}}}`
@@ -246,6 +247,15 @@ func (o *outage) rollout() {
 	o.settled(deployments, "web", ready(4))
 	o.settled(statefulSets, "db", ready(3))
 	o.settled(jobs, "once", func(status map[string]any) bool { return status["succeeded"] == int64(1) })
+	for scale, fewer := range []string{`{"spec":{"replicas":2}}`, one} {
+		patch := client.RawPatch(types.MergePatchType, []byte(fewer))
+		if scale == 0 {
+			o.Must(o.ordinary.SubResource("scale").Patch(o.Context(), db, patch))
+		} else {
+			o.Must(o.ordinary.Patch(o.Context(), db, patch))
+		}
+	}
+	o.settled(statefulSets, "db", ready(1))
 	for _, w := range []client.Object{hpa, web, db, job} {
 		o.Must(o.ordinary.Delete(o.Context(), w, client.PropagationPolicy("Background")))
 	}
@@ -276,25 +286,18 @@ func (o *outage) guardedLife() {
 }
 
 // deliberateRequests is how many there are in a round.
-const deliberateRequests = 9
+const deliberateRequests = 5
 
 // deliberateRound is what the guards are for: all of it is refused, because nobody can tell whether it may be.
 func (o *outage) deliberateRound() {
 	o.Helper()
-	limited := o.read("{apiVersion: apps/v1, kind: Deployment, metadata: {name: limited}}")
 	kept := o.read("{apiVersion: v1, kind: ConfigMap, metadata: {name: kept}}")
 	merge := func(text string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(text)) }
-	namespace := &corev1.Namespace{}
-	namespace.Name = o.space
 	crd := o.read("{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: vsphereservers.sallyport.dev}}")
 	for what, err := range map[string]error{
-		"fewer replicas, by the scale":   o.deliberate.SubResource("scale").Patch(o.Context(), limited, merge(one)),
-		"fewer replicas, in the object":  o.deliberate.Patch(o.Context(), limited, merge(one)),
-		"another limit":                  o.deliberate.Patch(o.Context(), limited, merge(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationMinReplicas+`":"1"}}}`)),
 		"a deletion of what is kept":     o.deliberate.Delete(o.Context(), kept),
 		"its label":                      o.deliberate.Patch(o.Context(), kept, merge(`{"metadata":{"labels":null}}`)),
 		"an owner of it":                 o.deliberate.Patch(o.Context(), kept, merge(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"a","uid":"b"}]}}`)),
-		"the namespace":                  o.deliberate.Delete(o.Context(), namespace),
 		"a definition of Sallyport's":    o.deliberate.Delete(o.Context(), crd, client.DryRunAll),
 		"a new object with a wrong mark": o.deliberate.Create(o.Context(), o.read("{apiVersion: v1, kind: ConfigMap, metadata: {name: b, labels: {"+v1alpha1.LabelDeletionProtection+": 'no'}}}")),
 	} {

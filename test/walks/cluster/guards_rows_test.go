@@ -37,7 +37,7 @@ const (
 	labelUnknown   = protection + "/UnknownProtection"
 	ownerAdded     = protection + "/OwnerAdded"
 	holdsProtected = cascade + "/NamespaceHoldsProtected"
-	hasObjects     = cascade + "/DefinitionHasObjects"
+	hasObjects     = definitionsGuard + "/DefinitionHasObjects"
 	// relabelled is refused by a ValidatingAdmissionPolicy of the chart, whatever the label.
 	relabelled = "chart/sallyport-subresources"
 	// notTheAuthor is refused by another.
