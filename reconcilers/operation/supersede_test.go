@@ -116,6 +116,16 @@ func TestMigrateOnRuntimeThatCannot(t *testing.T) {
 	f.idle(v1alpha1.PowerRunning)
 }
 
+func TestTwoStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerStopped)
+	f.world.Hold(f.uid, runtime.TaskPowerOn)
+	f.ask("b-first", "Start")
+	f.ask("a-second", "Start")
+	f.pass()
+	f.want("b-first", "InProgress/InProgress", "a-second", "Failed/OperationInProgress")
+}
+
 func TestNoRulingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, v1alpha1.PowerStopped)
