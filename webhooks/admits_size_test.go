@@ -16,7 +16,6 @@ func TestAdmitsSize(t *testing.T) {
 	}{
 		"the other one only asks": {4, 2, ""},
 		"the other one has it":    {4, 4, "QuotaExceeded"},
-		"the other one shrinks":   {2, 4, "QuotaExceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newShippedFixture(t, world{})

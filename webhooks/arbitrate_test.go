@@ -95,15 +95,10 @@ func holds(origin v1alpha1.ClaimOrigin, kind v1alpha1.OperationType) func(*v1alp
 	}
 }
 
-func undoing(name string) func(*v1alpha1.VirtualMachineStatus) {
-	return func(s *v1alpha1.VirtualMachineStatus) {
-		s.Undoing = []v1alpha1.UndoingOperation{{ID: "uid-" + name, Origin: v1alpha1.OriginOperation, Name: name, End: v1alpha1.EndSuperseded}}
-	}
-}
-
-// The same policies that admitted an operation say, at the moment of its claim, whether it may and whose place it takes.
+// The same policies that admitted an operation say, at the moment of its claim, whether it may and whose place it takes. Who yields to whom is
+// tested beside the policy.
 func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
-	start, stop, forced := svmop("start", v1alpha1.OperationStart, false), svmop("stop", v1alpha1.OperationStop, false), svmop("force", v1alpha1.OperationStop, true)
+	start, stop := svmop("start", v1alpha1.OperationStart, false), svmop("stop", v1alpha1.OperationStop, false)
 	finished := svmop("done", v1alpha1.OperationStop, true)
 	finished.Status.Phase = v1alpha1.OperationCompleted
 	for name, tc := range map[string]struct {
@@ -112,16 +107,13 @@ func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
 		unfinished []v1alpha1.VirtualMachineOperation
 		want       decision.Admission
 	}{
-		"an idle machine":                   {start, svm("Stopped"), nil, decision.Admission{}},
-		"a Start that yields":               {stop, svm("Starting"), []v1alpha1.VirtualMachineOperation{start}, decision.Admission{Supersedes: []string{"start"}}},
-		"itself does not count":             {stop, svm("Running"), []v1alpha1.VirtualMachineOperation{stop}, decision.Admission{}},
-		"what is finished does not count":   {start, svm("Stopped"), []v1alpha1.VirtualMachineOperation{finished}, decision.Admission{}},
-		"what is being undone has lost":     {start, svm("Stopped", undoing("force")), []v1alpha1.VirtualMachineOperation{forced}, decision.Admission{}},
-		"the run policy that yields":        {stop, svm("Starting", holds("RunPolicy", "Start")), nil, decision.Admission{SupersedesOrigins: []string{"RunPolicy"}}},
-		"a forced Stop yields to nothing":   {start, svm("Stopping"), []v1alpha1.VirtualMachineOperation{forced}, decision.Admission{Denied: true, Reason: "OperationInProgress"}},
-		"a deletion yields to nothing":      {stop, svm("Running", holds("Deletion", "Delete")), nil, decision.Admission{Denied: true, Reason: "OperationInProgress"}},
-		"the machine cannot do it any more": {svmop("move", v1alpha1.OperationMigrate, false), svm("Stopped"), nil, decision.Admission{Denied: true, Reason: "PhaseForbids"}},
-		"the machine is gone":               {stop, nil, nil, decision.Admission{Denied: true, Reason: "VirtualMachineNotFound"}},
+		"an idle machine":                 {start, svm("Stopped"), nil, decision.Admission{}},
+		"a Start that yields":             {stop, svm("Starting"), []v1alpha1.VirtualMachineOperation{start}, decision.Admission{Supersedes: []string{"start"}}},
+		"itself does not count":           {stop, svm("Running"), []v1alpha1.VirtualMachineOperation{stop}, decision.Admission{}},
+		"what is finished does not count": {start, svm("Stopped"), []v1alpha1.VirtualMachineOperation{finished}, decision.Admission{}},
+		"the run policy that yields":      {stop, svm("Starting", holds("RunPolicy", "Start")), nil, decision.Admission{SupersedesOrigins: []string{"RunPolicy"}}},
+		"a deletion yields to nothing":    {stop, svm("Running", holds("Deletion", "Delete")), nil, decision.Admission{Denied: true, Reason: "OperationInProgress"}},
+		"the machine is gone":             {stop, nil, nil, decision.Admission{Denied: true, Reason: "VirtualMachineNotFound"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newShippedFixture(t, world{})

@@ -182,17 +182,7 @@ func reviewOf(t *testing.T, operation admissionv1.Operation, spec string, change
 	for _, c := range change {
 		c(request)
 	}
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	review, err := decision.Decode(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return review
+	return toys.Review(t, request)
 }
 
 func TestDenialsOfAllPoliciesInOneResponse(t *testing.T) {

@@ -2,12 +2,10 @@ package describe_test
 
 import (
 	"flag"
-	"os"
 	"path"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -49,18 +47,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *update {
-		if err := os.WriteFile("testdata/toys.md", []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/toys.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("-testdata/toys.md +got; `go test ./policies/describe -update` writes it:\n%s", diff)
-	}
+	pages.Golden(t, *update, "testdata/toys.md", got)
 }
 
 // Every denial with the prefix [policy/Reason] has a heading, also if the names of two policies would result in the same anchor.

@@ -225,28 +225,6 @@ func (f *fixture) read(o client.Object) {
 	f.must(f.Get(f.ctx, client.ObjectKeyFromObject(o), o))
 }
 
-// The image is deleted and created again before anything was copied.
-func TestCopyOfAnotherImageInAnotherNamespace(t *testing.T) {
-	f := newFixture(t)
-	i, d := f.shared(), f.copiedFromAbroad()
-	f.rests()
-	again := i.DeepCopy()
-	f.lose(i)
-	again.ResourceVersion, again.Status = "", v1alpha1.VMDiskImageStatus{}
-	f.must(f.Create(f.ctx, again))
-	f.phase(again, v1alpha1.VMDiskImageReady)
-	f.snapshotOf(again, "h-2")
-	f.rests()
-	if c, _ := f.borrowed(d); c == nil || *c.Spec.Source.SnapshotHandle != "h-2" {
-		t.Fatalf("the content is %+v", c)
-	}
-	f.readyToUse(d)
-	f.rests()
-	if made := f.machines.Disks(); len(made) != 1 || made[0].Image != again.UID {
-		t.Errorf("the data is %+v", made)
-	}
-}
-
 // Sallyport may lack the right to make contents, as without imports.
 func TestCopyFromAnotherNamespaceWithoutTheRight(t *testing.T) {
 	f := newFixture(t)

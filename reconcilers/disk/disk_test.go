@@ -71,6 +71,16 @@ func (f *fixture) rename(name string, disks ...string) {
 	f.must(f.Update(f.ctx, vm))
 }
 
+// attached is a machine that is on and has a disk.
+func attached(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	return f
+}
+
 // A machine is off until it has its disks, and gets them in the order in which they come to be.
 func TestWaitsForItsDisks(t *testing.T) {
 	f := newFixture(t)
@@ -93,10 +103,7 @@ func TestWaitsForItsDisks(t *testing.T) {
 
 // A disk goes from one machine to the next with its data, while the first is on.
 func TestGoesFromMachineToMachine(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	f.machine("one", "data")
-	f.rests()
+	f := attached(t)
 	f.machine("two", "data")
 	f.rests()
 	f.want(f.of("one"), "Running DisksAttached data")
@@ -114,10 +121,7 @@ func TestGoesFromMachineToMachine(t *testing.T) {
 
 // Where a disk belongs is recorded when it is first observed, also of one that is older than the field, and stays.
 func TestHomeIsRecorded(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	f.machine("one", "data")
-	f.rests()
+	f := attached(t)
 	f.rests()
 	d := f.get("data")
 	f.want(d.Status.DatastoreID, "store")
@@ -134,10 +138,7 @@ func TestHomeIsRecorded(t *testing.T) {
 
 // The disks of a machine that is deleted are free, with a clock that tells since when.
 func TestOutlivesItsMachine(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	f.machine("one", "data")
-	f.rests()
+	f := attached(t)
 	f.must(f.Delete(f.ctx, f.vm("one")))
 	f.rests()
 	f.want(f.shows("data"), "Available nobody DiskReady")
@@ -156,10 +157,7 @@ func TestOutlivesItsMachine(t *testing.T) {
 
 // A disk that is deleted waits for its machine, and then is gone with its data.
 func TestDeletedWhileInUse(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	f.machine("one", "data")
-	f.rests()
+	f := attached(t)
 	f.must(f.Delete(f.ctx, f.get("data")))
 	f.rests()
 	f.want(f.shows("data"), "Terminating one DiskInUse")
@@ -175,11 +173,8 @@ func TestDeletedWhileInUse(t *testing.T) {
 
 // A deletion of its machine in the foreground, which waits for the disk, does not wait for ever.
 func TestForegroundDeletion(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	vm := f.machine("one", "data")
-	f.rests()
-	vm = f.vm(vm.Name)
+	f := attached(t)
+	vm := f.vm("one")
 	vm.Finalizers = append(vm.Finalizers, metav1.FinalizerDeleteDependents)
 	f.must(f.Update(f.ctx, vm))
 	f.must(f.Delete(f.ctx, vm))
@@ -192,10 +187,7 @@ func TestForegroundDeletion(t *testing.T) {
 
 // Two machines that write to one disk would destroy what is on it: a disk stays with an instance that was given up on.
 func TestInstanceGivenUpOn(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	f.machine("one", "data")
-	f.rests()
+	f := attached(t)
 	vm := f.vm("one")
 	vm.Annotations = map[string]string{v1alpha1.AnnotationAbandonInstance: string(vm.UID)}
 	f.must(f.Update(f.ctx, vm))
@@ -209,27 +201,21 @@ func TestInstanceGivenUpOn(t *testing.T) {
 	f.want(f.shows("data"), "InUse two DiskReady")
 }
 
-// A disk that was copied from an image would be copied again.
-func TestLostCopy(t *testing.T) {
+// A disk that somebody removed is not made again, empty. One that was copied from an image would be copied again, which people are told.
+func TestLost(t *testing.T) {
 	f := newFixture(t)
 	f.image(v1alpha1.VMDiskImageReady)
-	d := f.copied("boot")
+	d, boot := f.disk("data"), f.copied("boot")
 	f.rests()
 	f.machines.LoseDisk(d.UID)
+	f.machines.LoseDisk(boot.UID)
 	f.rests()
+	f.want(f.shows("data"), "Lost nobody DiskLost")
 	if ready := v1alpha1.ConditionReady.In(f.get("boot").Status.Conditions); !strings.HasSuffix(ready.Message, "create it again, copied from its image again") {
 		t.Errorf("it says %s", ready.Message)
 	}
-}
-
-// A disk that somebody removed is not made again, empty.
-func TestLost(t *testing.T) {
-	f := newFixture(t)
-	d := f.disk("data")
+	f.must(f.Delete(f.ctx, f.get("boot")))
 	f.rests()
-	f.machines.LoseDisk(d.UID)
-	f.rests()
-	f.want(f.shows("data"), "Lost nobody DiskLost")
 	f.machine("one", "data")
 	f.rests()
 	f.want(f.of("one"), "Stopped DiskNotReady")
@@ -278,10 +264,7 @@ func TestElsewhere(t *testing.T) {
 
 // While the runtime is away nothing is given back, and nothing deleted.
 func TestRuntimeAway(t *testing.T) {
-	f := newFixture(t)
-	f.disk("data")
-	f.machine("one", "data")
-	f.rests()
+	f := attached(t)
 	f.must(f.Delete(f.ctx, f.vm("one")))
 	f.machines.Script(fake.At{Verb: runtime.VerbObserveDisk}, fake.Fail(runtime.NewUnavailable(nil, "it is away")).Always())
 	f.rests()

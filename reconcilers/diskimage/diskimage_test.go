@@ -96,34 +96,22 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// A process that dies at any of its calls, before the call or just after, leaves nothing behind and imports nothing twice.
-func TestDeathAtEveryCall(t *testing.T) {
+// dying tells the same of an image again and again, whose process dies at one call after another, before the call or just after. begin is what
+// happens before it can die; pass has another process go on if it died.
+func dying(t *testing.T, begin func() *world, tell func(w *world, pass func(times int), at string)) {
+	t.Helper()
 	for _, after := range []bool{false, true} {
 		for call := 1; ; call++ {
-			w := newImage(t, nil)
-			died := false
+			w, died := begin(), false
+			w.Begin()
 			w.Die(call, after)
-			pass := func() {
-				for range 12 {
+			pass := func(times int) {
+				for range times {
 					_, err := w.pass()
 					died = died || err != nil
 				}
 			}
-			pass()
-			w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded})
-			pass()
-			w.shoot(usableSnapshot)
-			pass()
-			w.shows(v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
-			want := []string{"DataVolume vmdi-uid-3-1", "PersistentVolumeClaim vmdi-uid-3-1", "VolumeSnapshot vmdi-uid-3-1"}
-			if diff := cmp.Diff(want, w.created); diff != "" {
-				t.Fatalf("death at call %d, %v: created (-want +got):\n%s", call, after, diff)
-			}
-			w.must(w.Delete(t.Context(), w.image()))
-			pass()
-			if w.image() != nil || w.names() != "" {
-				t.Fatalf("death at call %d, %v: left %s", call, after, w.names())
-			}
+			tell(w, pass, fmt.Sprintf("death at call %d, %v", call, after))
 			if !died {
 				break
 			}
@@ -131,34 +119,44 @@ func TestDeathAtEveryCall(t *testing.T) {
 	}
 }
 
+// A process that dies at any of its calls leaves nothing behind and imports nothing twice.
+func TestDeathAtEveryCall(t *testing.T) {
+	dying(t, func() *world { return newImage(t, nil) }, func(w *world, pass func(int), at string) {
+		pass(12)
+		w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded})
+		pass(12)
+		w.shoot(usableSnapshot)
+		pass(12)
+		w.shows(v1alpha1.VMDiskImageReady, v1alpha1.ReasonImageReady)
+		want := []string{"DataVolume vmdi-uid-3-1", "PersistentVolumeClaim vmdi-uid-3-1", "VolumeSnapshot vmdi-uid-3-1"}
+		if diff := cmp.Diff(want, w.created); diff != "" {
+			t.Fatalf("%s: created (-want +got):\n%s", at, diff)
+		}
+		w.must(w.Delete(t.Context(), w.image()))
+		pass(12)
+		if w.image() != nil || w.names() != "" {
+			t.Fatalf("%s: left %s", at, w.names())
+		}
+	})
+}
+
 // A process that dies at any of the calls of a failed import neither loses the failure nor counts it twice.
 func TestDeathDuringAFailure(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		for call := 1; ; call++ {
-			w := newImage(t, nil)
-			w.settle()
-			w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Failed})
-			w.Begin()
-			w.Die(call, after)
-			died := false
-			pass := func() {
-				for range 12 {
-					_, err := w.pass()
-					died = died || err != nil
-				}
-			}
-			pass()
-			w.now = w.now.Add(firstPause)
-			pass()
-			w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImporting)
-			if a := w.image().Status.Attempt; a.Number != 2 || a.RetriesUsed != 1 || w.names() != "DataVolume vmdi-uid-3-2" {
-				t.Fatalf("death at call %d, %v: attempt %+v, %s", call, after, a, w.names())
-			}
-			if !died {
-				break
-			}
-		}
+	failed := func() *world {
+		w := newImage(t, nil)
+		w.settle()
+		w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Failed})
+		return w
 	}
+	dying(t, failed, func(w *world, pass func(int), at string) {
+		pass(12)
+		w.now = w.now.Add(firstPause)
+		pass(12)
+		w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImporting)
+		if a := w.image().Status.Attempt; a.Number != 2 || a.RetriesUsed != 1 || w.names() != "DataVolume vmdi-uid-3-2" {
+			t.Fatalf("%s: attempt %+v, %s", at, a, w.names())
+		}
+	})
 }
 
 func TestAttemptsFail(t *testing.T) {

@@ -464,33 +464,23 @@ func TestDisksWakeTheirImages(t *testing.T) {
 
 // A process that dies at any call of a deletion leaves nothing, and the disks their data.
 func TestDeathDuringADeletion(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		for call := 1; ; call++ {
-			w := unreferenced(t)
-			d := w.disk(namespace, "data", nil)
-			w.Begin()
-			w.Die(call, after)
-			died := false
-			pass := func(times int) {
-				for range times {
-					_, err := w.pass()
-					died = died || err != nil
-				}
-			}
-			pass(3)
-			w.must(w.Delete(t.Context(), d))
-			pass(3)
-			w.now = w.now.Add(time.Hour)
-			pass(9)
-			if w.image() != nil || w.names() != "" {
-				t.Fatalf("death at call %d, %v: left %+v, %s", call, after, w.image(), w.names())
-			}
-			if told := w.told(); !slices.ContainsFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal ImageUnreferenced") }) {
-				t.Fatalf("death at call %d, %v: events %q", call, after, told)
-			}
-			if !died {
-				break
-			}
-		}
+	var d *v1alpha1.VirtualDisk
+	used := func() *world {
+		w := unreferenced(t)
+		d = w.disk(namespace, "data", nil)
+		return w
 	}
+	dying(t, used, func(w *world, pass func(int), at string) {
+		pass(3)
+		w.must(w.Delete(t.Context(), d))
+		pass(3)
+		w.now = w.now.Add(time.Hour)
+		pass(9)
+		if w.image() != nil || w.names() != "" {
+			t.Fatalf("%s: left %+v, %s", at, w.image(), w.names())
+		}
+		if told := w.told(); !slices.ContainsFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal ImageUnreferenced") }) {
+			t.Fatalf("%s: events %q", at, told)
+		}
+	})
 }

@@ -153,14 +153,21 @@ func TestDefaultStorageClassIsThatOfCDI(t *testing.T) {
 	}
 }
 
-// CDI reports only in an event that its second claim would exceed a quota.
-func TestQuotaIsReported(t *testing.T) {
-	w := newImage(t, nil)
+// pendingClaim is an image whose claim is not bound.
+func pendingClaim(t *testing.T) (w *world, claim corev1.PersistentVolumeClaim) {
+	t.Helper()
+	w = newImage(t, nil)
 	w.settle()
 	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Pending})
-	claim := w.claims()[0]
+	claim = w.claims()[0]
 	claim.Status.Phase = corev1.ClaimPending
 	w.must(w.Status().Update(t.Context(), &claim))
+	return w, claim
+}
+
+// CDI reports only in an event that its second claim would exceed a quota.
+func TestQuotaIsReported(t *testing.T) {
+	w, claim := pendingClaim(t)
 	event := func(name, kind string, age time.Duration, of types.UID, message string) {
 		w.make(&corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: kind, Reason: "ErrCreatingPVCPrime", Message: message,
@@ -179,30 +186,20 @@ func TestQuotaIsReported(t *testing.T) {
 	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
 }
 
-// An attempt goes on, and ends in time, while the events of its claim cannot be read.
+// An attempt goes on, and ends in time, while the events of its claim cannot be read. Anybody who can create events can create any number of
+// them: only the first pages are read.
 func TestEventsCannotBeRead(t *testing.T) {
-	w := newImage(t, nil)
-	w.settle()
-	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Pending})
-	claim := w.claims()[0]
-	claim.Status.Phase = corev1.ClaimPending
-	w.must(w.Status().Update(t.Context(), &claim))
-	w.refused["list Event"] = errors.New("events are not served")
-	w.later(3 * time.Hour)
-	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
-}
-
-// Anybody who can create events can create any number of them: only the first pages are read.
-func TestEventsWithoutEnd(t *testing.T) {
-	w := newImage(t, nil)
-	w.settle()
-	w.cdi(cdiv1.DataVolumeStatus{Phase: cdiv1.Pending})
-	claim := w.claims()[0]
-	claim.Status.Phase = corev1.ClaimPending
-	w.must(w.Status().Update(t.Context(), &claim))
-	w.emptyPages = math.MaxInt
-	w.later(3 * time.Hour)
-	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
+	for what, happens := range map[string]func(*world){
+		"they are not served": func(w *world) { w.refused["list Event"] = errors.New("events are not served") },
+		"they have no end":    func(w *world) { w.emptyPages = math.MaxInt },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, _ := pendingClaim(t)
+			happens(w)
+			w.later(3 * time.Hour)
+			w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
+		})
+	}
 }
 
 // A DataVolume that another client creates in place of the deleted one is not followed, even if it looks the same.

@@ -5,6 +5,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/support/double/fake"
 )
 
 func TestStart(t *testing.T) {
@@ -25,13 +26,32 @@ func TestStart(t *testing.T) {
 	t.Log(f.writes.log)
 }
 
+// A machine is told no more than it needs: nothing of what it is already, and nothing twice if a reply was lost.
 func TestAlreadyAsWanted(t *testing.T) {
-	f := newFixture(t, v1alpha1.PowerRunning)
-	f.ask("start", "Start")
-	f.until("start", "Completed/Succeeded")
-	f.idle(v1alpha1.PowerRunning)
-	if n := f.count(runtime.VerbPowerOn); n != 0 {
-		t.Errorf("a machine that is on was told to power on %d times", n)
+	for name, tc := range map[string]struct {
+		is    v1alpha1.PowerState
+		ask   string
+		lost  bool
+		verb  runtime.Verb
+		calls int
+	}{
+		"a Start of what is on":        {v1alpha1.PowerRunning, "Start", false, runtime.VerbPowerOn, 0},
+		"a Restart of what is off":     {v1alpha1.PowerStopped, "Restart", false, runtime.VerbPowerOff, 0},
+		"a Start whose reply was lost": {v1alpha1.PowerStopped, "Start", true, runtime.VerbPowerOn, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, tc.is)
+			if tc.lost {
+				f.world.Script(fake.At{Verb: tc.verb}, fake.LoseReply())
+			}
+			f.ask("op", tc.ask)
+			f.until("op", "Completed/Succeeded")
+			f.idle(v1alpha1.PowerRunning)
+			if n := f.count(tc.verb); n != tc.calls {
+				t.Errorf("%s was called %d times", tc.verb, n)
+			}
+		})
 	}
 }
 

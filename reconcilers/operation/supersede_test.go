@@ -34,25 +34,6 @@ func TestForcedStopOverStopThatTheGuestIgnores(t *testing.T) {
 	f.idle(v1alpha1.PowerStopped)
 }
 
-func TestRestartOverRunningMigration(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, v1alpha1.PowerRunning)
-	f.world.Hold(f.uid, runtime.TaskRelocate)
-	f.ask("move", "Migrate")
-	f.pass()
-	f.want("move", "InProgress/InProgress")
-	f.ask("restart", "Restart")
-	f.until("restart", "Completed/Succeeded")
-	f.want("move", "Completed/Superseded")
-	f.idle(v1alpha1.PowerRunning)
-	if in, _ := f.world.Instance(f.uid); in.NodeName != "node-1" || in.Incarnation == "first" {
-		t.Errorf("the machine is on %s in incarnation %s", in.NodeName, in.Incarnation)
-	}
-	if o := f.operation("restart"); o.Status.Step != v1alpha1.StepPowerOn || o.Status.Baseline.Incarnation != "first" {
-		t.Errorf("step %s, baseline %+v", o.Status.Step, o.Status.Baseline)
-	}
-}
-
 // A migration that cannot be stopped any more runs to its end before the Restart does anything.
 func TestRestartWaitsForWhatCannotBeCancelled(t *testing.T) {
 	t.Parallel()
@@ -145,35 +126,6 @@ func TestTwoStartsAtOnce(t *testing.T) {
 	f.want("b-first", "InProgress/InProgress", "a-second", "Failed/OperationInProgress")
 }
 
-// While something is undone, or something else than an operation holds the machine, a denial is not the last word.
-func TestDenialWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, v1alpha1.PowerRunning)
-	vm := f.vm()
-	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: "Stop", ClaimedAt: nowMicro()}
-	f.Must(f.api.Status().Update(t.Context(), vm))
-	f.ask("start", "Start")
-	f.pass()
-	f.want("start", "Pending/Waiting")
-	f.quiet()
-	vm = f.vm()
-	vm.Status.ActiveOperation = nil
-	f.Must(f.api.Status().Update(t.Context(), vm))
-	f.until("start", "Completed/Succeeded")
-	f.idle(v1alpha1.PowerRunning)
-}
-
-func TestForcedStopTakesTheMachineFromTheRunPolicy(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, v1alpha1.PowerRunning)
-	vm := f.vm()
-	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: "Start", ClaimedAt: nowMicro()}
-	f.Must(f.api.Status().Update(t.Context(), vm))
-	f.ask("stop", "Stop force")
-	f.until("stop", "Completed/Succeeded")
-	f.idle(v1alpha1.PowerStopped)
-}
-
 func TestNoRulingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, v1alpha1.PowerStopped)
@@ -221,24 +173,16 @@ func TestOlderBehindNewerHolderWaits(t *testing.T) {
 	f.idle(v1alpha1.PowerRunning)
 }
 
-func TestRestartOfMachineThatIsOff(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, v1alpha1.PowerStopped)
-	f.ask("restart", "Restart")
-	f.until("restart", "Completed/Succeeded")
-	f.idle(v1alpha1.PowerRunning)
-	if n := f.count(runtime.VerbPowerOff); n != 0 {
-		t.Errorf("a machine that is off was told to power off %d times", n)
-	}
-}
-
-// Three in a row, all asked for before the first look: the last one wins, the others end with a pointer to who took over.
+// Three in a row, two of them asked for before anybody looks: the last one wins, the others end with a pointer to who took over, and the
+// migration that had begun is withdrawn.
 func TestChainOfThree(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, v1alpha1.PowerRunning)
 	f.world.SetGuest(f.uid, fake.Guest{Ignores: true})
 	f.world.Hold(f.uid, runtime.TaskRelocate)
 	f.ask("c-move", "Migrate")
+	f.pass()
+	f.want("c-move", "InProgress/InProgress")
 	f.ask("b-stop", "Stop")
 	f.ask("a-forced", "Restart force")
 	f.until("a-forced", "Completed/Succeeded")
@@ -248,6 +192,12 @@ func TestChainOfThree(t *testing.T) {
 		if got := f.operation(name).Status.SupersededBy; got == nil || got.Name != by {
 			t.Errorf("%s is superseded by %+v and not by %s", name, got, by)
 		}
+	}
+	if in, _ := f.world.Instance(f.uid); in.NodeName != "node-1" || in.Incarnation == "first" {
+		t.Errorf("the machine is on %s in incarnation %s", in.NodeName, in.Incarnation)
+	}
+	if o := f.operation("a-forced"); o.Status.Step != v1alpha1.StepPowerOn || o.Status.Baseline.Incarnation != "first" {
+		t.Errorf("step %s, baseline %+v", o.Status.Step, o.Status.Baseline)
 	}
 }
 

@@ -82,19 +82,6 @@ func TestOperationInUndoingEndsAtItsDeadline(t *testing.T) {
 	f.idle(v1alpha1.PowerStopped)
 }
 
-func TestMachineDeletedWhileHeld(t *testing.T) {
-	t.Parallel()
-	f := stuckStart(t)
-	f.ask("more", "Start")
-	f.delete(f.vm())
-	f.pass()
-	f.want("start", "Failed/VirtualMachineDeleted", "more", "Failed/VirtualMachineDeleted")
-	f.idle(v1alpha1.PowerStopped)
-	if phase := f.vm().Status.Phase; phase != v1alpha1.VirtualMachineTerminating {
-		t.Errorf("the phase is %s", phase)
-	}
-}
-
 // forget removes the VirtualMachine, finalizer and all.
 func (f *fixture) forget() {
 	f.Helper()
@@ -161,18 +148,6 @@ func TestTaskFailsAndIsTriedAgain(t *testing.T) {
 	f.quiet()
 	f.until("start", "Completed/Succeeded")
 	f.idle(v1alpha1.PowerRunning)
-}
-
-func TestLostReplyOfPowerOn(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, v1alpha1.PowerStopped)
-	f.world.Script(fake.At{Verb: runtime.VerbPowerOn}, fake.LoseReply())
-	f.ask("start", "Start")
-	f.until("start", "Completed/Succeeded")
-	f.idle(v1alpha1.PowerRunning)
-	if n := f.count(runtime.VerbPowerOn); n != 1 {
-		t.Errorf("PowerOn was called %d times", n)
-	}
 }
 
 func TestGuestWithoutToolsWaitsForItsDeadline(t *testing.T) {

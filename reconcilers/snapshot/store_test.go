@@ -217,66 +217,50 @@ func TestDiscardRemovesEverythingOfTheMachine(t *testing.T) {
 	}
 }
 
-// Distribution takes the tags away with a manifest, and refuses to remove one by itself; Harbor has a code of its own.
-func TestDiscardOnRegistriesThatDiffer(t *testing.T) {
-	for _, code := range []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed} {
-		w := newWorld(t)
-		m := machine("move-1")
-		w.push(w.store.Ref(m))
-		w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
-			byTag := strings.HasSuffix(r.URL.Path, ":move-1") || strings.HasSuffix(r.URL.Path, "/move-1")
-			if r.Method == http.MethodDelete && byTag {
-				out.WriteHeader(code)
+// What Discard wants is also what is there if somebody else removes tags meanwhile, or the manifest between two requests. Distribution takes the
+// tags away with a manifest, and refuses to remove one by itself; Harbor has a code of its own.
+func TestDiscardOfWhatGoes(t *testing.T) {
+	byTag := func(r *http.Request) bool {
+		return r.Method == http.MethodDelete && (strings.HasSuffix(r.URL.Path, ":move-1") || strings.HasSuffix(r.URL.Path, "/move-1"))
+	}
+	for name, tc := range map[string]struct {
+		befalls func(*http.Request) bool
+		code    int
+		text    string
+		gone    bool // there is nothing left of it here
+	}{
+		"a tag, which is no digest":    {byTag, http.StatusBadRequest, "", false},
+		"a tag, which is not there":    {byTag, http.StatusNotFound, "", false},
+		"a tag, which stays by itself": {byTag, http.StatusMethodNotAllowed, "", false},
+		"tags that go": {func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/tags/list") },
+			http.StatusOK, `{"name":"x","tags":["gone","move-1"]}`, true},
+		"a manifest that goes": {func(r *http.Request) bool { return r.Method == http.MethodDelete },
+			http.StatusNotFound, `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			m := machine("move-1")
+			w.push(w.store.Ref(m))
+			w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
+				if !tc.befalls(r) {
+					return false
+				}
+				out.WriteHeader(tc.code)
+				fmt.Fprint(out, tc.text)
 				return true
 			}
-			return false
-		}
-		if err := w.store.Discard(t.Context(), m); err != nil {
-			t.Errorf("%d: %v", code, err)
-		}
+			if err := w.store.Discard(t.Context(), m); err != nil {
+				t.Error(err)
+			}
+			if tc.gone && w.digest(m) != "" {
+				t.Errorf("left is %s", w.digest(m))
+			}
+		})
 	}
 	w := newWorld(t)
 	w.befalls = answers(http.StatusNotFound, `{"errors":[{"code":"NOT_FOUND","message":"artifact not found"}]}`)
 	if got := w.digest(machine("move-1")); got != "" {
 		t.Error(got)
-	}
-}
-
-// Tags that somebody else removes meanwhile are what Discard wants.
-func TestDiscardOfTagsThatGo(t *testing.T) {
-	w := newWorld(t)
-	m := machine("move-1")
-	w.push(w.store.Ref(m))
-	w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/tags/list") {
-			fmt.Fprint(out, `{"name":"x","tags":["gone","move-1"]}`)
-			return true
-		}
-		return false
-	}
-	if err := w.store.Discard(t.Context(), m); err != nil {
-		t.Error(err)
-	}
-	if got := w.digest(m); got != "" {
-		t.Error(got)
-	}
-}
-
-// So is a manifest that goes between two requests.
-func TestDiscardOfAManifestThatGoes(t *testing.T) {
-	w := newWorld(t)
-	m := machine("move-1")
-	w.push(w.store.Ref(m))
-	w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodDelete {
-			return false
-		}
-		out.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(out, `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)
-		return true
-	}
-	if err := w.store.Discard(t.Context(), m); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -100,24 +101,37 @@ func TestNextQuestion(t *testing.T) {
 	}
 }
 
-// What is asked while an operation holds the machine is shown on both.
-func TestQuestionToAnOperation(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyManual)
-	f.settle()
-	release := f.world.Hold(uid, runtime.TaskPowerOn)
-	f.world.Ask(uid, &v1alpha1.PendingQuestion{Text: "Moved or copied?"})
-	f.ask("start", "Start")
-	f.settle()
-	f.is("Starting False/QuestionPending")
-	if got := f.completed("start"); !strings.Contains(got, "Moved or copied?") {
-		t.Errorf("the operation says %q", got)
+// What is in the way while an operation holds the machine is told with the operation: a question of the runtime, which the machine shows as
+// well, or that the machine was made into something else.
+func TestOperationSaysWhatIsInTheWay(t *testing.T) {
+	const question = "Moved or copied?"
+	for text, befall := range map[string]func(f *fixture, uid types.UID) (over func()){
+		question: func(f *fixture, uid types.UID) func() {
+			release := f.world.Hold(uid, runtime.TaskPowerOn)
+			f.world.Ask(uid, &v1alpha1.PendingQuestion{Text: question})
+			return func() { f.world.Ask(uid, nil); release() }
+		},
+		"convert it": func(f *fixture, uid types.UID) func() { return f.world.Spoil(uid, "convert it") },
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			uid := f.machine(v1alpha1.RunPolicyManual)
+			f.settle()
+			over := befall(f, uid)
+			f.ask("start", "Start")
+			f.settle()
+			if got := f.completed("start"); !strings.Contains(got, text) {
+				t.Errorf("the operation says %q", got)
+			}
+			if text == question {
+				f.is("Starting False/QuestionPending")
+			}
+			over()
+			f.settle()
+			f.is("Running True/AsWanted")
+		})
 	}
-	f.world.Ask(uid, nil)
-	release()
-	f.settle()
-	f.is("Running True/AsWanted")
 }
 
 // What does not run is not degraded, whatever is lost.

@@ -139,20 +139,3 @@ func TestUnusable(t *testing.T) {
 		})
 	}
 }
-
-// An operation says it, too.
-func TestOperationOnUnusable(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyManual)
-	f.settle()
-	repair := f.world.Spoil(uid, "convert it")
-	f.ask("start", "Start")
-	f.settle()
-	if got := f.completed("start"); !strings.Contains(got, "convert it") {
-		t.Errorf("the operation says %q", got)
-	}
-	repair()
-	f.settle()
-	f.is("Running True/AsWanted")
-}

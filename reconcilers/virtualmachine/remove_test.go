@@ -103,11 +103,12 @@ func TestDeletionTakesTheMachineFromAnOperation(t *testing.T) {
 	f.world.Hold(uid, runtime.TaskPowerOn)
 	f.ask("start", "Start")
 	f.settle()
+	f.ask("more", "Start")
 	f.delete()
 	f.settle()
 	f.isGone(uid)
-	if got := f.state("start"); got != "Failed/VirtualMachineDeleted" {
-		t.Errorf("the Start is %s", got)
+	if got, more := f.state("start"), f.state("more"); got != "Failed/VirtualMachineDeleted" || more != got {
+		t.Errorf("the Start is %s, the one that waits %s", got, more)
 	}
 	if got := f.effects(); got != "Created TaskCancelled Deleted" {
 		t.Errorf("what happened: %s", got)

@@ -2,7 +2,6 @@ package facts_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/double/toys"
 	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
@@ -101,22 +101,12 @@ deny contains {"reason": "Crowded", "message": $"{other.metadata.name} is there"
 func (f *fixture) ask(t *testing.T, set *catalog.Set, node string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	object := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": %q}, "spec": {"nodeName": %q}}`, f.namespace, node)
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "r", Operation: admissionv1.Create, Namespace: f.namespace, Name: "new",
-			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
-			Object:   runtime.RawExtension{Raw: []byte(object)},
-		},
+	review := toys.Review(t, &admissionv1.AdmissionRequest{
+		UID: "r", Operation: admissionv1.Create, Namespace: f.namespace, Name: "new",
+		Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Object:   runtime.RawExtension{Raw: []byte(object)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	review, err := decision.Decode(body)
-	if err != nil {
-		t.Fatal(err)
-	}
 	recorder := record.NewRecorder(prometheus.NewRegistry(), io.Discard, false)
 	defer recorder.Close(time.Minute)
 	return decision.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
@@ -269,21 +259,11 @@ deny contains {"reason": "Seen", "message": json.marshal(input.facts.it)} if tru
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "r", Operation: operation, Namespace: f.namespace, Name: "login", SubResource: "scale",
-			Kind:     metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: resource},
-		},
+	review := toys.Review(t, &admissionv1.AdmissionRequest{
+		UID: "r", Operation: operation, Namespace: f.namespace, Name: "login", SubResource: "scale",
+		Kind:     metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: resource},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	review, err := decision.Decode(body)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var records bytes.Buffer
 	recorder := record.NewRecorder(prometheus.NewRegistry(), &records, false)
 	answer := decision.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})

@@ -3,7 +3,6 @@ package replay_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/double/toys"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -98,17 +98,7 @@ func request(t testing.TB, name, content string, change ...func(*admissionv1.Adm
 	for _, c := range change {
 		c(r)
 	}
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: r,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	review, err := decision.Decode(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return review
+	return toys.Review(t, r)
 }
 
 // recorded has a gate with these policies decide, on both endpoints, and gives the records.

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -74,11 +73,7 @@ func (tm *team) bind(kind, role, user string) {
 	tm.Helper()
 	name := role + "-" + user
 	tm.must("", "create", kind, name, "--clusterrole="+role, "--user="+user)
-	tm.Cleanup(func() {
-		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", kind, name, "--namespace", tm.namespace); code != 0 {
-			tm.Error(errs)
-		}
-	})
+	tm.atTheEnd("delete", kind, name, "--namespace", tm.namespace)
 }
 
 // A user reads what policies ask with their own rights, and is told what they may not read.
@@ -149,11 +144,7 @@ deny contains {"reason": "NoOwner", "message": "no owner"} if {
 `
 	test := fmt.Sprintf("package %[1]s_test\n\nimport data.%[1]s as policy\n\ntest_no_owner if count(policy.deny) == 1 with input.request.object.metadata as {}\n", pkg)
 	tm.must(fmt.Sprintf(owners, name, pkg, module, tm.namespace, test), "create", "-f", "-")
-	tm.Cleanup(func() {
-		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "rego", name, "--wait=false"); code != 0 {
-			tm.Error(errs)
-		}
-	})
+	tm.atTheEnd("delete", "rego", name, "--wait=false")
 	deployment := `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"owner": "me"}}, "spec": {
 		"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}`
 	tm.explain(deployment, "-f - --policy "+name, 0, name+": not evaluated: no webhook configuration sends CREATE of deployments.apps to it",
@@ -162,12 +153,7 @@ deny contains {"reason": "NoOwner", "message": "no owner"} if {
 		"clientConfig": {"service": {"namespace": "sallyport-system", "name": "sallyport-webhook", "path": "/validate/policies/%[1]s"}},
 		"rules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"], "operations": ["CREATE"]}]}]}`, name)
 	tm.must("", "patch", "validatingwebhookconfiguration", "sallyport-policies", "--type=merge", "-p", entry)
-	tm.Cleanup(func() {
-		if _, errs, code := started.plane.Kubectl(context.Background(), "patch", "validatingwebhookconfiguration", "sallyport-policies",
-			"--type=merge", "-p", `{"webhooks": null}`); code != 0 {
-			tm.Error(errs)
-		}
-	})
+	tm.atTheEnd("patch", "validatingwebhookconfiguration", "sallyport-policies", "--type=merge", "-p", `{"webhooks": null}`)
 	tm.explain(deployment, "-f - --policy "+name, 0, name+": allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false for input.request.object.metadata.labels.owner=\"me\"")
 	tm.explain(strings.Replace(deployment, `"owner": "me"`, "", 1), "-f - --policy "+name, 0, name+": denies: [NoOwner] no owner (owner.rego:11)")
 	tm.must(deployment, "create", "-f", "-")

@@ -176,6 +176,27 @@ func (tm *team) must(stdin string, args ...string) string {
 	return r.stdout
 }
 
+// atTheEnd runs kubectl once the test is over.
+func (tm *team) atTheEnd(args ...string) {
+	tm.Cleanup(func() {
+		if _, errs, code := started.plane.Kubectl(context.Background(), args...); code != 0 {
+			tm.Error(errs)
+		}
+	})
+}
+
+// mayOverride gives a user the verb for policies: for one of that name, or without one for all.
+func (tm *team) mayOverride(user string, policy ...string) {
+	tm.Helper()
+	args := []string{"create", "clusterrole", user, "--verb=override", "--resource=regopolicies.sallyport.dev"}
+	for _, name := range policy {
+		args = append(args, "--resource-name="+name)
+	}
+	tm.must("", args...)
+	tm.must("", "create", "clusterrolebinding", user, "--clusterrole="+user, "--user="+user)
+	tm.atTheEnd("delete", "clusterrole/"+user, "clusterrolebinding/"+user)
+}
+
 // sallyport runs the plugin, and wants that exit code and those texts in what a user reads.
 func (tm *team) sallyport(line string, code int, texts ...string) result {
 	tm.Helper()

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -16,18 +15,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/support/env/install"
 )
-
-func TestOperationsAreCreated(t *testing.T) {
-	tm := newTeam(t)
-	tm.machine("web-1", "Stopped")
-	r := tm.sallyport("start web-1", 0)
-	if !regexp.MustCompile(`^virtualmachineoperation\.sallyport\.dev/web-1-start-[a-z0-9]{5} created\n$`).MatchString(r.stdout) || r.stderr != "" {
-		t.Errorf("the user reads %q and %q", r.stdout, r.stderr)
-	}
-	if got := tm.get("svmop/"+tm.created(r), ".spec.type"); got != "Start" {
-		t.Errorf("created was a %s", got)
-	}
-}
 
 // The longest names that the API server takes. It cuts what it generates a name from, and dots do not end up before the type.
 func TestLongNames(t *testing.T) {
@@ -53,11 +40,7 @@ func TestFlagsGoIntoTheSpec(t *testing.T) {
 	tm := newTeam(t)
 	tm.must(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`,
 		"create", "-f", "-")
-	t.Cleanup(func() {
-		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "node", "node-3"); code != 0 {
-			t.Error(errs)
-		}
-	})
+	tm.atTheEnd("delete", "node", "node-3")
 	for line, want := range map[string]v1alpha1.VirtualMachineOperationSpec{
 		"stop web-1 --force --deadline 5m --ttl 0s": {Type: "Stop", Force: true, ActiveDeadlineSeconds: new(int32(300)), TTLSecondsAfterFinished: new(int32(0))},
 		"restart svm/web-1 --ttl 2h":                {Type: "Restart", TTLSecondsAfterFinished: new(int32(7200))},
@@ -132,31 +115,29 @@ func TestDryRunsLeaveNothing(t *testing.T) {
 func TestCommandLinesThatSayNothing(t *testing.T) {
 	tm := newTeam(t)
 	for line, text := range map[string]string{
-		"stop":                                     "specify at least one VirtualMachine",
-		"stop svmop/web-1":                         "svmop/web-1 is not a VirtualMachine",
-		"stop svm/":                                "invalid VirtualMachine svm/: specify exactly one name",
-		"stop web-1 --dry-run=maybe":               `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
-		"stop web-1 --wait --dry-run=server":       "cannot set --wait and --dry-run=server at the same time",
-		"stop web-1 --timeout 1m":                  "--timeout requires --wait",
-		"stop web-1 --wait --timeout 0s":           "greater than 0",
-		"stop web-1 --deadline 1500ms":             "whole seconds",
-		"stop web-1 --ttl -1s":                     "whole seconds",
-		"stop web-1 -o table":                      `"table"`,
-		"stop web-1 --now":                         "unknown flag: --now",
-		"migrate web-1 --to a --node-selector b=c": "node-selector",
-		"halt web-1":                               `unknown command "halt"`,
-		"why":                                      "specify one object, such as svm web-1",
-		"why svm":                                  "specify a VirtualMachine, such as svm/web-1",
-		"why svm/web-1 web-2":                      "already contains a name",
-		"why deployment web-1":                     `Error from server (NotFound): deployments.apps "web-1" not found`,
-		"why pod/":                                 "invalid argument pod/: specify exactly one object",
-		"why gadget web-1":                         `error: the server doesn't have a resource type "gadget"`,
-		"why rego":                                 "specify a RegoPolicy, such as rego/defaults",
-		`stop web-1 --override never`:              `invalid --override "never": must be "POLICY: REASON"`,
-		`stop web-1 --override policy:`:            `must be "POLICY: REASON"`,
-		"why svm web-1 -o xml":                     `invalid argument "xml" for "-o, --output" flag: must be json or yaml`,
-		"stop web-1 --context no":                  `context "no" does not exist`,
-		"stop web-1 -s 127.0.0.1:1":                "Unable to connect to the server: Stop of web-1",
+		"stop svmop/web-1":                   "svmop/web-1 is not a VirtualMachine",
+		"stop svm/":                          "invalid VirtualMachine svm/: specify exactly one name",
+		"stop web-1 --dry-run=maybe":         `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
+		"stop web-1 --wait --dry-run=server": "cannot set --wait and --dry-run=server at the same time",
+		"stop web-1 --timeout 1m":            "--timeout requires --wait",
+		"stop web-1 --wait --timeout 0s":     "greater than 0",
+		"stop web-1 --deadline 1500ms":       "whole seconds",
+		"stop web-1 --ttl -1s":               "whole seconds",
+		"stop web-1 -o table":                `"table"`,
+		"stop web-1 --now":                   "unknown flag: --now",
+		"halt web-1":                         `unknown command "halt"`,
+		"why":                                "specify one object, such as svm web-1",
+		"why svm":                            "specify a VirtualMachine, such as svm/web-1",
+		"why svm/web-1 web-2":                "already contains a name",
+		"why deployment web-1":               `Error from server (NotFound): deployments.apps "web-1" not found`,
+		"why pod/":                           "invalid argument pod/: specify exactly one object",
+		"why gadget web-1":                   `error: the server doesn't have a resource type "gadget"`,
+		"why rego":                           "specify a RegoPolicy, such as rego/defaults",
+		`stop web-1 --override never`:        `invalid --override "never": must be "POLICY: REASON"`,
+		`stop web-1 --override policy:`:      `must be "POLICY: REASON"`,
+		"why svm web-1 -o xml":               `invalid argument "xml" for "-o, --output" flag: must be json or yaml`,
+		"stop web-1 --context no":            `context "no" does not exist`,
+		"stop web-1 -s 127.0.0.1:1":          "Unable to connect to the server: Stop of web-1",
 	} {
 		tm.sallyport(line, 1, text)
 	}

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -55,15 +54,7 @@ func TestTheWayPastIsForThoseWhoMay(t *testing.T) {
 	if r := tm.sallyport("stop db-1 --as "+user, 1, refusal); strings.Contains(r.stderr, "To override") {
 		t.Error("the user reads of a right that they do not have")
 	}
-	tm.must("", "create", "clusterrole", user, "--verb=override", "--resource=regopolicies.sallyport.dev", "--resource-name=operations-applicability")
-	tm.must("", "create", "clusterrolebinding", user, "--clusterrole="+user, "--user="+user)
-	tm.Cleanup(func() {
-		for _, kind := range []string{"clusterrole", "clusterrolebinding"} {
-			if _, errs, code := started.plane.Kubectl(context.Background(), "delete", kind, user); code != 0 {
-				tm.Error(errs)
-			}
-		}
-	})
+	tm.mayOverride(user, "operations-applicability")
 	tm.Eventually("the right is known", func() bool {
 		return strings.Contains(tm.kubectl("", "sallyport", "stop", "db-1", "--as", user).stderr, hint)
 	})

@@ -261,22 +261,6 @@ func TestPoliciesResetWithABrokenConfigMap(t *testing.T) {
 	w.plugin("policies reset alpha -n "+cm.Namespace, 1, "regopolicy.sallyport.dev/alpha unchanged")
 }
 
-func TestPoliciesCommandLines(t *testing.T) {
-	w := &world{T: step.T{T: t}}
-	for line, text := range map[string]string{
-		"policies a b":                  "specify at most one NAME",
-		"policies svm/a":                "svm/a is not a RegoPolicy",
-		"policies rego/":                "is not a RegoPolicy",
-		"policies -o table":             `"table"`,
-		"policies reset":                "specify at least one policy, or --all",
-		"policies reset a --all":        "name cannot be provided when --all is specified",
-		"policies reset a --dry-run=no": `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
-		"policies reset svm/a":          "svm/a is not a RegoPolicy",
-	} {
-		w.pluginAs("/nowhere", line, 1, text)
-	}
-}
-
 // completes wants those words to be offered after a line.
 func (w *world) completes(line, want string) {
 	w.Helper()

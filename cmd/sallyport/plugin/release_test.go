@@ -24,7 +24,6 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/support/env"
-	"sallyport.dev/sallyport/test/support/step"
 )
 
 const ours, theirs = v1alpha1.VirtualMachineFinalizer, "example.com/theirs"
@@ -422,16 +421,4 @@ func TestReleaseWithoutDefinitions(t *testing.T) {
 		_, _, code := plane.Kubectl(ctx, "get", "crd", "virtualmachines.sallyport.dev")
 		return code != 0, nil
 	})
-}
-
-func TestReleaseCommandLines(t *testing.T) {
-	w := &world{T: step.T{T: t}}
-	for line, text := range map[string]string{
-		"release":                     "--all is required: release stops Sallyport",
-		"release --all web-1":         `unknown command "web-1"`,
-		"release --all --dry-run=no":  `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
-		"release --all --timeout=-1s": "--timeout must be greater than 0",
-	} {
-		w.pluginAs("/nowhere", line, 1, text)
-	}
 }

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,8 +63,8 @@ func TestOperationsOnSelectedMachines(t *testing.T) {
 	}
 }
 
-// Nobody who is in a hurry gets both, or everything for a mistake.
-func TestSelectionsThatContradict(t *testing.T) {
+// Nobody who is in a hurry gets both, or everything for a mistake; what a command line lacks is said before a cluster is asked.
+func TestCommandLinesWithoutACluster(t *testing.T) {
 	for line, text := range map[string]string{
 		"stop":                                        "specify at least one VirtualMachine by name, -l or --all",
 		"stop --selector=":                            "specify at least one VirtualMachine",
@@ -82,6 +81,18 @@ func TestSelectionsThatContradict(t *testing.T) {
 		"explain svm -l app=web -f there.yaml":        "cannot set -f and KIND NAME at the same time",
 		"audit owner -l app=web":                      "name cannot be provided when a selector is specified",
 		"migrate web-1 --to esx-1 --node-selector a=": "cannot set --to and --node-selector at the same time",
+		"policies a b":                                "specify at most one NAME",
+		"policies svm/a":                              "svm/a is not a RegoPolicy",
+		"policies rego/":                              "is not a RegoPolicy",
+		"policies -o table":                           `"table"`,
+		"policies reset":                              "specify at least one policy, or --all",
+		"policies reset a --all":                      "name cannot be provided when --all is specified",
+		"policies reset a --dry-run=no":               `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
+		"policies reset svm/a":                        "svm/a is not a RegoPolicy",
+		"release":                                     "--all is required: release stops Sallyport",
+		"release --all web-1":                         `unknown command "web-1"`,
+		"release --all --dry-run=no":                  `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
+		"release --all --timeout=-1s":                 "--timeout must be greater than 0",
 	} {
 		streams, _, out, errs := genericiooptions.NewTestIOStreams()
 		if code := run(t.Context(), cli.New(streams), strings.Fields(line)); code == 0 || !strings.Contains(errs.String(), text) {
@@ -99,15 +110,7 @@ func TestOverrideOfSelectedObjects(t *testing.T) {
 	tm.must("", "create", "rolebinding", user, "--role="+user, "--user="+user)
 	tm.must("", "create", "role", user+"-2", "--verb=patch", "--resource=virtualmachines.sallyport.dev", "--resource-name=web-2")
 	tm.must("", "create", "rolebinding", user+"-2", "--role="+user+"-2", "--user="+user)
-	tm.must("", "create", "clusterrole", user, "--verb=override", "--resource=regopolicies.sallyport.dev")
-	tm.must("", "create", "clusterrolebinding", user, "--clusterrole="+user, "--user="+user)
-	tm.Cleanup(func() {
-		for _, kind := range []string{"clusterrole", "clusterrolebinding"} {
-			if _, errs, code := started.plane.Kubectl(context.Background(), "delete", kind, user); code != 0 {
-				tm.Error(errs)
-			}
-		}
-	})
+	tm.mayOverride(user)
 	command := []string{"sallyport", "override", "deletion-protected", "svm", "--reason", "ticket 42"}
 	var r result
 	tm.Eventually("the rights are known", func() bool {

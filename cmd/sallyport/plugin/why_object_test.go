@@ -211,12 +211,7 @@ func (tm *team) registered(policy, rules string) {
 		"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %[3]q}},
 		"clientConfig": {"caBundle": %[4]q, "service": {"namespace": "sallyport-system", "name": "sallyport-webhook", "port": %[5]s, "path": "/validate/policies/%[1]s"}}}]}`,
 		policy, rules, tm.namespace, trusted, port))
-	tm.Cleanup(func() {
-		if _, errs, code := started.plane.Kubectl(context.Background(), "patch", "validatingwebhookconfiguration", "sallyport-policies",
-			"--type=merge", "-p", `{"webhooks": null}`); code != 0 {
-			tm.Error(errs)
-		}
-	})
+	tm.atTheEnd("patch", "validatingwebhookconfiguration", "sallyport-policies", "--type=merge", "-p", `{"webhooks": null}`)
 }
 
 // A policy's refusal is told whole, with the way out.

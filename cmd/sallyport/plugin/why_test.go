@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -90,11 +89,7 @@ deny contains {"reason": %q, "message": $%q} if {
 		"tests": [{"name": "rule_test.rego", "source": %q}], "match": {
 			"resources": %s, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`,
 		name, pkg, mode, module, test, resources, tm.namespace), "create", "-f", "-")
-	tm.Cleanup(func() {
-		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "rego", name, "--wait=false"); code != 0 {
-			tm.Error(errs)
-		}
-	})
+	tm.atTheEnd("delete", "rego", name, "--wait=false")
 	return name
 }
 

@@ -2,13 +2,12 @@ package tools
 
 import (
 	"encoding/xml"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // A suite for each policy, a case for each test and for what is not tested, each with its place.
@@ -32,18 +31,7 @@ func TestPolicyTestJUnit(t *testing.T) {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 	out = regexp.MustCompile(`time="[0-9.]+"`).ReplaceAllString(out, `time="T"`)
-	if *update {
-		if err := os.WriteFile(golden, []byte(out), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), out); diff != "" {
-		t.Errorf("%s is other than it was (-was +is); -update writes it:\n%s", golden, diff)
-	}
+	pages.Golden(t, *update, golden, out)
 }
 
 // What is told to people and to machines is the same.

@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sallyport.dev/sallyport/test/support/pages"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -45,19 +44,7 @@ func TestReviewGolden(t *testing.T) {
 			if code != 1 || errs != "5 of 8 requests denied\n" {
 				t.Errorf("exit %d: %s", code, errs)
 			}
-			golden := "testdata/review/golden." + name
-			if *update {
-				if err := os.WriteFile(golden, []byte(out), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), out); diff != "" {
-				t.Errorf("%s is other than it was (-was +is); -update writes it:\n%s", golden, diff)
-			}
+			pages.Golden(t, *update, "testdata/review/golden."+name, out)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/support/pages"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
@@ -72,13 +73,7 @@ func TestDocsShowWhatScalingGuardSays(t *testing.T) {
 	if shown == 0 {
 		t.Error("docs/scaling-guard.md shows nothing")
 	}
-	if *update {
-		if err := os.WriteFile(filepath.Join(repository, "docs", "scaling-guard.md"), []byte(is.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	} else if is.String() != text {
-		t.Errorf("docs/scaling-guard.md does not show what is said, which is\n%s", is.String())
-	}
+	pages.Golden(t, *update, filepath.Join(repository, "docs", "scaling-guard.md"), is.String())
 }
 
 // reader answers the commands of kubectl that the page shows, as far as review can tell what a cluster would say.

@@ -209,20 +209,6 @@ func TestAttachingWhatIsAttached(t *testing.T) {
 	}
 }
 
-// A machine that is cloned from one that had disks has copies of them.
-func TestCloneHasNoMarks(t *testing.T) {
-	w := newWorld(t)
-	m := w.cloned("web")
-	template := string(cloneOf(m).Template.InventoryPath)
-	w.SetTemplate(template, false)
-	w.SetExtraConfig(template, map[string]string{vsphere.DiskKey + "uid": "data 1234 datastore-1"})
-	w.SetTemplate(template, true)
-	m = w.ensure(m)
-	if keys := w.State(w.path(m)).ExtraConfig; keys[vsphere.DiskKey+"uid"] != "" {
-		t.Errorf("the machine has the mark: %v", keys)
-	}
-}
-
 // What is being made is not taken for nothing: whoever is told so could let go of it.
 func TestDiskThatIsBeingMade(t *testing.T) {
 	w := newWorld(t)

@@ -3,7 +3,6 @@ package keeper_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/double/toys"
 	"sallyport.dev/sallyport/test/support/env/install"
 	"sallyport.dev/sallyport/test/support/step"
 	"sallyport.dev/sallyport/webhooks/catalog"
@@ -198,18 +198,12 @@ func broken(s catalog.State) bool   { return s.Active == nil && catalog.OfText(s
 // answer is what is said of a ConfigMap: "" if it is admitted, and "nobody judges" as long as there is no set.
 func (r *replica) answer() string {
 	r.t.Helper()
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "r-1", Operation: admissionv1.Create, Namespace: "ns", Name: "cm",
-			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-			Object:   runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm","namespace":"ns"}}`)},
-		},
+	review := toys.Review(r.t, &admissionv1.AdmissionRequest{
+		UID: "r-1", Operation: admissionv1.Create, Namespace: "ns", Name: "cm",
+		Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Object:   runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm","namespace":"ns"}}`)},
 	})
-	r.must(err)
-	review, err := decision.Decode(body)
-	r.must(err)
 	response := r.gate.Answer(r.t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 	switch {
 	case response == nil:

@@ -3,15 +3,34 @@ package toys
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
+
+// Review returns a request as it is decoded from what the API server sends.
+func Review(t testing.TB, request *admissionv1.AdmissionRequest) *decision.Review {
+	t.Helper()
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := decision.Decode(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review
+}
 
 // GoodReview is a review of the creation of a red ConfigMap.
 const GoodReview = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r-1", "operation": "CREATE",
