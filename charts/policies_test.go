@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/open-policy-agent/opa/v1/format"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -68,10 +70,10 @@ func formatted(t *testing.T, policy *v1alpha1.RegoPolicy) *v1alpha1.RegoPolicy {
 // With all features the chart ships the policies as they are in the source, but for how their Rego is indented. By default it does not ship
 // those that match or read kinds that the cluster may not have.
 func TestShippedPoliciesAreTheSource(t *testing.T) {
-	all := configured(t, `{diskImages: {enabled: true}, policies: {kubevirt-definitions: {enabled: true}, kubevirt-machines: {enabled: true}, kubevirt-pools: {enabled: true}}}`)
+	all := configured(t, `{diskImages: {enabled: true}, policies: {kubevirt-definitions: {enabled: true}, kubevirt-machines: {enabled: true}, kubevirt-pools: {enabled: true}, machines-running: {enabled: true}}}`)
 	byDefault := configured(t, "")
 	optional := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return byDefault[name] != nil })
-	if want := []string{"images-children", "kubevirt-definitions", "kubevirt-machines", "kubevirt-pools"}; !slices.Equal(optional, want) {
+	if want := []string{"images-children", "kubevirt-definitions", "kubevirt-machines", "kubevirt-pools", "machines-running"}; !slices.Equal(optional, want) {
 		t.Errorf("by default it does not ship %v, want %v", optional, want)
 	}
 	shipped := shipped.Policies(t)
@@ -291,6 +293,36 @@ func TestOwnAccountDeletesPods(t *testing.T) {
 		}
 		if !slices.Equal(may, []string{"pods"}) {
 			t.Errorf("%q: the account %s may delete protected %v, want pods", values, account, may)
+		}
+	}
+}
+
+// A mode for all is that of each policy that sets none, except of those without which the gate itself does not work.
+func TestModeOfAllPolicies(t *testing.T) {
+	all := configured(t, `policies: {defaultMode: Warn, defaultNamespaceModes: [{mode: Enforce, namespaceSelector: {}}], servers-tenancy: {mode: Audit, namespaceModes: []}}`)
+	for name, p := range all {
+		want, namespaces := v1alpha1.ModeWarn, 1
+		switch {
+		case p.Spec.Library, name == "defaults", name == "policies-self":
+			want, namespaces = p.Spec.Mode, 0
+			if want != "" && want != v1alpha1.ModeEnforce {
+				t.Errorf("%s has mode %s", name, want)
+			}
+		case name == "servers-tenancy":
+			want, namespaces = v1alpha1.ModeAudit, 0
+		}
+		if p.Spec.Mode != want || len(p.Spec.NamespaceModes) != namespaces {
+			t.Errorf("%s has mode %s and modes %v", name, p.Spec.Mode, p.Spec.NamespaceModes)
+		}
+	}
+}
+
+// Replicas that run while a release becomes read-only follow the annotation of the configuration.
+func TestReadOnlyIsAnnotated(t *testing.T) {
+	for _, readOnly := range []bool{true, false} {
+		c := rendered[admissionregistrationv1.ValidatingWebhookConfiguration](t, render(t, fmt.Sprintf("readOnly: %t", readOnly)), "ValidatingWebhookConfiguration", "sallyport-policies")
+		if got := c.Annotations[v1alpha1.AnnotationReadOnly] == "true"; got != readOnly {
+			t.Errorf("readOnly %t: annotated are %v", readOnly, c.Annotations)
 		}
 	}
 }

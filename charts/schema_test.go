@@ -136,6 +136,8 @@ func TestSchemaDecides(t *testing.T) {
 		"another image later":              {kind: machine, spec: "{runtime: {pod: {image: b}}}", old: "{runtime: {pod: {image: a}}}"},
 		"a node selector":                  {kind: machine, spec: "{nodeSelector: {zone: b}, runtime: {pod: {}}}"},
 		"a node selector of numbers":       {kind: machine, spec: "{nodeSelector: {zone: 1}, runtime: {pod: {}}}", want: "spec.nodeSelector.zone"},
+		"observing a machine to create":    {kind: machine, spec: "{runPolicy: Observe, runtime: {pod: {}}}", want: "spec.runPolicy: Observe is only allowed for a machine that already exists"},
+		"observing a machine that exists":  {kind: machine, spec: "{runPolicy: Observe, runtime: {kubevirt: {name: web-1}}}"},
 		"an unknown run policy":            {kind: machine, spec: "{runPolicy: Sometimes, runtime: {pod: {}}}", want: "spec.runPolicy: Unsupported value"},
 		"a clone":                          {kind: machine, spec: "{cpu: 2, memory: 4Gi, runtime: {vsphere: {serverRef: {name: a}, clone: {template: {inventoryPath: /d/vm/t}, folder: /d/vm, resourcePool: /d/host/c, datastore: /d/datastore/a, networks: [/d/network/n]}}}}"},
 		"a clone of a place":               {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, inventoryPath: /a, clone: {template: {inventoryPath: /d/vm/t}, folder: /d/vm, resourcePool: /d/host/c, datastore: /d/datastore/a, networks: [/d/network/n]}}}}", want: "exactly one of inventoryPath, instanceUUID and clone"},
@@ -329,10 +331,10 @@ func TestSchemaOfTemplateSources(t *testing.T) {
 
 func TestSchemaDefaults(t *testing.T) {
 	tests := map[string]map[string]any{
-		"VirtualMachine":          {"runPolicy": "AlwaysOnUnlessStoppedManually", "restartApprovalMode": "Manual", "terminationGracePeriodSeconds": int64(180)},
+		"VirtualMachine":          {"restartApprovalMode": "Manual", "terminationGracePeriodSeconds": int64(180)},
 		"VirtualMachineOperation": {"force": false, "ttlSecondsAfterFinished": int64(86400)},
 		"VSphereServer":           {},
-		"RegoPolicy":              {"mode": "Enforce", "override": "Users", "onError": "Deny", "timeoutMilliseconds": int64(v1alpha1.DefaultTimeoutMilliseconds), "backgroundAudit": "Disabled", "library": false},
+		"RegoPolicy":              {"mode": "Enforce", "override": "Users", "onError": "Deny", "failurePolicy": "Fail", "timeoutMilliseconds": int64(v1alpha1.DefaultTimeoutMilliseconds), "backgroundAudit": "Disabled", "library": false},
 	}
 	for kind, want := range tests {
 		t.Run(kind, func(t *testing.T) {
