@@ -253,15 +253,15 @@ func TestModes(t *testing.T) {
 		verdict  string
 	}{
 		"Enforce":                   {policyOf("p", red), false, nil, "denied"},
-		"Warn":                      {policyOf("p", red, mode(v1alpha1.ModeWarn)), true, []string{"would be denied: [p/TooRed] x has red"}, "warned"},
+		"Warn":                      {policyOf("p", red, mode(v1alpha1.ModeWarn)), true, []string{"[p/TooRed] would be denied: x has red"}, "warned"},
 		"Audit":                     {policyOf("p", red, mode(v1alpha1.ModeAudit)), true, nil, "audited"},
 		"an error, Enforce":         {policyOf("p", broken), false, nil, "error_denied"},
 		"an error, Audit":           {policyOf("p", broken, mode(v1alpha1.ModeAudit)), true, nil, "error_allowed"},
 		"an error, Enforce, Allow":  {policyOf("p", broken, onErrorAllow), true, []string{"[p/EvaluationFailed]"}, "error_allowed"},
-		"an error, Warn, Deny":      {policyOf("p", broken, mode(v1alpha1.ModeWarn)), true, []string{"would be denied: [p/EvaluationFailed]"}, "error_allowed"},
+		"an error, Warn, Deny":      {policyOf("p", broken, mode(v1alpha1.ModeWarn)), true, []string{"[p/EvaluationFailed] would be denied: "}, "error_allowed"},
 		"a warning of its own":      {policyOf("p", "warn contains \"careful\" if true\n"), true, []string{"careful"}, "allowed"},
 		"a warning in mode Audit":   {policyOf("p", "warn contains \"careful\" if true\n", mode(v1alpha1.ModeAudit)), true, nil, "allowed"},
-		"a warning beside a denial": {policyOf("p", red+"warn contains \"careful\" if true\n", mode(v1alpha1.ModeWarn)), true, []string{"would be denied: [p/TooRed] x has red", "careful"}, "warned"},
+		"a warning beside a denial": {policyOf("p", red+"warn contains \"careful\" if true\n", mode(v1alpha1.ModeWarn)), true, []string{"[p/TooRed] would be denied: x has red", "careful"}, "warned"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, world{}, tc.policy)

@@ -63,7 +63,7 @@ func TestTheWayOutOfARefusal(t *testing.T) {
 	}
 	// A warning says what to do, too.
 	f = newFixture(t, world{}, policyOf("colour", silent, func(s *v1alpha1.RegoPolicySpec) { s.Mode = v1alpha1.ModeWarn }))
-	if got := f.Validate(t.Context(), reviewOf(t, "UPDATE", red)); len(got.Warnings) != 1 || got.Warnings[0] != "would be denied: "+refused+". Paint it." {
+	if got := f.Validate(t.Context(), reviewOf(t, "UPDATE", red)); len(got.Warnings) != 1 || got.Warnings[0] != strings.Replace(refused, "] ", "] would be denied: ", 1)+". Paint it." {
 		t.Errorf("warnings are %q", got.Warnings)
 	}
 }

@@ -79,25 +79,20 @@ const ConditionRestartRequired ConditionType = "RestartRequired"
 const (
 	// ReasonAsWanted (Ready true): the machine has the wanted power state and node.
 	ReasonAsWanted ConditionReason = "AsWanted"
-	// ReasonObserved (Ready true): the run policy is Observe, and the runtime has the
-	// machine. The status shows its state.
+	// ReasonObserved (Ready true): the run policy is Observe, and the runtime has the machine. The status shows its state.
 	ReasonObserved ConditionReason = "Observed"
-	// ReasonSpecDiffers (RestartRequired true): the message has the values of the
-	// spec and of the machine.
+	// ReasonSpecDiffers (RestartRequired true): the message has the values of the spec and of the machine.
 	ReasonSpecDiffers ConditionReason = "SpecDiffers"
 	// ReasonQuotaExceeded (RestartRequired false, or an operation's): the size in the
 	// spec exceeds the quota on the VSphereServer, and the machine keeps its size.
 	ReasonQuotaExceeded ConditionReason = "QuotaExceeded"
 	// ReasonProvisioning (Ready false): the machine is being created or adopted.
 	ReasonProvisioning ConditionReason = "Provisioning"
-	// ReasonOperationInProgress (Ready false): an operation has claimed the machine
-	// or is still being undone. The message names it.
+	// ReasonOperationInProgress (Ready false): an operation has claimed the machine or is still being undone. The message names it.
 	ReasonOperationInProgress ConditionReason = "OperationInProgress"
-	// ReasonPowerStateDiffers (Ready false): the power state differs from the wanted
-	// one, and the run policy does not change it.
+	// ReasonPowerStateDiffers (Ready false): the power state differs from the wanted one, and the run policy does not change it.
 	ReasonPowerStateDiffers ConditionReason = "PowerStateDiffers"
-	// ReasonInstanceNotFound (Ready false): the runtime does not have the machine,
-	// and Sallyport has never seen it.
+	// ReasonInstanceNotFound (Ready false): the runtime does not have the machine, and Sallyport has never seen it.
 	ReasonInstanceNotFound ConditionReason = "InstanceNotFound"
 	// ReasonInvalidSpec (Ready false): the runtime cannot apply the spec, for example
 	// because a template does not exist. The message begins with the field. Sallyport
@@ -141,8 +136,7 @@ const (
 	ReasonStartPaused ConditionReason = "StartPaused"
 	// ReasonProvisioned (an event's only): the machine was created or adopted.
 	ReasonProvisioned ConditionReason = "Provisioned"
-	// ReasonReleased (an event's only): an adopted machine is no longer Sallyport's,
-	// because its run policy is Observe.
+	// ReasonReleased (an event's only): an adopted machine is no longer Sallyport's, because its run policy is Observe.
 	ReasonReleased ConditionReason = "Released"
 	// ReasonAbandoned (an event's only): the object was deleted without calling the
 	// runtime, which may still have the machine.

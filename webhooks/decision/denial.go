@@ -29,6 +29,14 @@ func (d Denial) Text() string {
 	return text + ". " + d.RuleRemedy
 }
 
+// WouldBeDenied is in the warning about a request that only the mode of a policy, or the open gate, admits: after the title.
+const WouldBeDenied = "would be denied: "
+
+// admittedText is [Denial.Text] for such a warning.
+func (d Denial) admittedText() string {
+	return d.Title() + " " + WouldBeDenied + strings.TrimPrefix(d.Text(), d.Title()+" ")
+}
+
 // short returns why the request is denied, if that is less than the text.
 func (d Denial) short() string {
 	if d.Cause == "" && d.Remedy != "" {

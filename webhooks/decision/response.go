@@ -29,7 +29,7 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 			}
 		case v.Mode == v1alpha1.ModeWarn:
 			for _, o := range v.Denials() {
-				warnings = append(warnings, "would be denied: "+o.Text())
+				warnings = append(warnings, o.admittedText())
 			}
 		case v.Err != nil && v.Mode == v1alpha1.ModeEnforce:
 			for _, o := range v.Denials() {

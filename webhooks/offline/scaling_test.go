@@ -42,17 +42,17 @@ items:
       subresources: {scale: {specReplicasPath: .spec.workers.count, statusReplicasPath: .status.count}}
 `
 
-// workload is an object with annotations and a spec.
-func workload(kind, name, annotations, spec string) string {
-	return fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: %s, annotations: {%s}}\nspec: {%s}\n", kind, name, annotations, spec)
+// workload is a Deployment with annotations and a spec.
+func workload(name, annotations, spec string) string {
+	return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: %s, annotations: {%s}}\nspec: {%s}\n", name, annotations, spec)
 }
 
 func withReplicas(name string, replicas int) string {
-	return workload("Deployment", name, "", fmt.Sprintf("replicas: %d", replicas))
+	return workload(name, "", fmt.Sprintf("replicas: %d", replicas))
 }
 
-func fleet(name string, count int) string {
-	return fmt.Sprintf("apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: %s, annotations: {sallyport.dev/min-replicas: \"2\"}}\nspec: {workers: {count: %d}}\n", name, count)
+func fleet(count int) string {
+	return fmt.Sprintf("apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: runners, annotations: {sallyport.dev/min-replicas: \"2\"}}\nspec: {workers: {count: %d}}\n", count)
 }
 
 // guarded is scaling-guard alone, with changes.
@@ -123,15 +123,15 @@ func TestScalingGuard(t *testing.T) {
 		"scale, unset to one":     {withReplicas("unset", 1), scaled, Admitted, unasked},
 		"scale, unset to none":    {withReplicas("unset", 0), scaled, Denied, "cannot scale from 1 to 0"},
 		"a Scale":                 {"apiVersion: autoscaling/v1\nkind: Scale\nmetadata: {name: floor}\nspec: {}\n", scaled, Denied, "cannot scale from 5 to 0"},
-		"edit, below":             {workload("Deployment", "floor", floored, "replicas: 2"), edited, Denied, "403 BelowMinReplicas "},
+		"edit, below":             {workload("floor", floored, "replicas: 2"), edited, Denied, "403 BelowMinReplicas "},
 		"edit, limit taken":       {withReplicas("floor", 5), edited, Admitted, unasked},
-		"edit of something else":  {workload("Deployment", "floor", floored, "replicas: 5, paused: true"), edited, Admitted, unasked},
-		"apply without the field": {workload("Deployment", "floor", floored, "paused: true"), edited, Denied, "cannot scale from 5 to 1"},
-		"edit, unset to none":     {workload("Deployment", "unset", `sallyport.dev/min-replicas: "1"`, "replicas: 0"), edited, Denied, "cannot scale from 1 to 0"},
-		"no annotation, created":  {workload("Deployment", "new", "sallyport.dev/scale-down: deny", "replicas: 5"), edited, Denied, `sallyport.dev/scale-down must be Allow or Deny, got "deny"`},
-		"annotation, created":     {workload("Deployment", "new", floored, "replicas: 1"), edited, Admitted, judged},
-		"created without":         {workload("Deployment", "new", "", "replicas: 1"), edited, Admitted, unasked},
-		"another kind":            {fleet("runners", 1), scaled, Admitted, "no policy matches"},
+		"edit of something else":  {workload("floor", floored, "replicas: 5, paused: true"), edited, Admitted, unasked},
+		"apply without the field": {workload("floor", floored, "paused: true"), edited, Denied, "cannot scale from 5 to 1"},
+		"edit, unset to none":     {workload("unset", `sallyport.dev/min-replicas: "1"`, "replicas: 0"), edited, Denied, "cannot scale from 1 to 0"},
+		"no annotation, created":  {workload("new", "sallyport.dev/scale-down: deny", "replicas: 5"), edited, Denied, `sallyport.dev/scale-down must be Allow or Deny, got "deny"`},
+		"annotation, created":     {workload("new", floored, "replicas: 1"), edited, Admitted, judged},
+		"created without":         {workload("new", "", "replicas: 1"), edited, Admitted, unasked},
+		"another kind":            {fleet(1), scaled, Admitted, "no policy matches"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(t, reviewer(t, set, workloads), tc.file, tc.how)
@@ -160,11 +160,11 @@ func TestScalingGuardAsConfigured(t *testing.T) {
 		text    string
 	}{
 		"an autoscaler at night":      {[]change{night}, withReplicas("free", 3), by(horizontal), morning, Denied, "limit night of this policy (22:00 to 06:00 Europe/Vienna) has minReplicas 4"},
-		"a kind of one's own, scaled": {[]change{withFleets, fleets}, fleet("runners", 1), scaled, noon, Denied, "kubectl scale fleets.example.com/runners -n default --replicas=2"},
-		"a kind of one's own, up":     {[]change{withFleets, fleets}, fleet("runners", 5), scaled, noon, Admitted, unasked},
-		"a kind that is not in reads": {[]change{withFleets, fleets, func(s *v1alpha1.RegoPolicySpec) { s.Reads = s.Reads[:len(s.Reads)-1] }}, fleet("runners", 1), scaled, noon, Undecided,
+		"a kind of one's own, scaled": {[]change{withFleets, fleets}, fleet(1), scaled, noon, Denied, "kubectl scale fleets.example.com/runners -n default --replicas=2"},
+		"a kind of one's own, up":     {[]change{withFleets, fleets}, fleet(5), scaled, noon, Admitted, unasked},
+		"a kind that is not in reads": {[]change{withFleets, fleets, func(s *v1alpha1.RegoPolicySpec) { s.Reads = s.Reads[:len(s.Reads)-1] }}, fleet(1), scaled, noon, Undecided,
 			"which spec.reads does not list: add {apiVersion: example.com/v1, kind: Fleet, freshness: Live} to spec.reads"},
-		"a kind that is only in kinds":  {[]change{fleets}, fleet("runners", 1), scaled, noon, Admitted, "no policy matches"},
+		"a kind that is only in kinds":  {[]change{fleets}, fleet(1), scaled, noon, Admitted, "no policy matches"},
 		"what is gone is not in limits": {[]change{night}, withReplicas("nobody", 3), func(*Request) {}, morning, Admitted, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func TestPolicyNewRefuses(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d with %q\n%s%s", file, got, code, text, out, errs)
 		}
 	}
-	review("bad.yaml", 0, "Warning: would be denied: [owner/OwnerMissing] Deployment web is not allowed because label owner is missing; set it to the name of your team")
+	review("bad.yaml", 0, "Warning: [owner/OwnerMissing] would be denied: Deployment web is not allowed because label owner is missing; set it to the name of your team")
 	review("good.yaml", 0, "deployment.apps/web")
 	edit(t, "policies/owner/policy.yaml", "mode: Warn", "mode: Enforce")
 	review("bad.yaml", 1, "Error from server (OwnerMissing): ")

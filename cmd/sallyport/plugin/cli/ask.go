@@ -197,7 +197,7 @@ func objectionIn(text string) Objection {
 	if !bracket || !closed || !slash {
 		return Objection{Message: text}
 	}
-	return Objection{Policy: policy, Reason: reason, Message: message}
+	return Objection{Policy: policy, Reason: reason, Message: strings.TrimPrefix(message, decision.WouldBeDenied)}
 }
 
 // Undecided reports whether the policy failed to decide.
