@@ -95,14 +95,16 @@ patch contains {"op": "add", "path": "/metadata/finalizers", "value": [_finalize
 # title: Run policy of a VirtualMachine without one
 patch contains {"op": "add", "path": "/spec/runPolicy", "value": value} if {
 	input.request.resource.resource == "virtualmachines"
-	is_object(_spec)
-	object.get(_spec, "runPolicy", null) == null
+	is_object(_spec.runtime)
+	not _has_run_policy
 	value := data.parameters.runPolicies[_origin]
 }
 
-_origin := "adopted" if machines.adopted(object.get(_spec, "runtime", null))
+_has_run_policy if _spec.runPolicy != null
 
-_origin := "created" if not machines.adopted(object.get(_spec, "runtime", null))
+_origin := "adopted" if machines.adopted(_spec.runtime)
+
+_origin := "created" if not machines.adopted(_spec.runtime)
 
 # The fields of an operation's spec that only this policy writes.
 _stamped := {"requestedBy", "requestedAt", "virtualMachineUID", "override"}

@@ -471,9 +471,10 @@ test_run_policy[note] if {
 		"a machine to create": {"spec": {"runtime": {"vsphere": {"clone": {}}}}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
 		"a Pod": {"spec": {"runtime": {"pod": {}}}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
 		"a machine to adopt": {"spec": {"runtime": {"vsphere": {"inventoryPath": "/DC0/vm/a"}}}, "patch": _run_policy("/spec", "Manual")},
-		"no runtime": {"spec": {}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
-		"one that is null": {"spec": {"runPolicy": null}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
-		"one that is set": {"spec": {"runPolicy": "Observe"}, "patch": set()},
+		"no runtime": {"spec": {}, "patch": set()},
+		"one that is null": {"spec": {"runPolicy": null, "runtime": {"pod": {}}}, "patch": _run_policy("/spec", "AlwaysOnUnlessStoppedManually")},
+		"one that is set": {"spec": {"runPolicy": "Observe", "runtime": {"pod": {}}}, "patch": set()},
+		"one that is false": {"spec": {"runPolicy": false, "runtime": {"pod": {}}}, "patch": set()},
 		"no spec": {"spec": "x", "patch": set()},
 	}
 	some operation in ["CREATE", "UPDATE"]

@@ -24,6 +24,7 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/support/env"
+	"sallyport.dev/sallyport/test/support/step"
 )
 
 const ours, theirs = v1alpha1.VirtualMachineFinalizer, "example.com/theirs"
@@ -153,6 +154,44 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 
 	w.plugin("release --all", 0, "already has 0 replicas", "none to remove", "Finalizers removed: none",
 		"--replicas=2  (the default of the chart; the Deployment already had 0)", "helm uninstall gate -n "+system)
+}
+
+// Adopted machines are given back before the manager stops, and nothing stops if that takes too long.
+func TestReleaseGivesBackWhatWasAdopted(t *testing.T) {
+	w := newWorld(t)
+	ns, system := w.namespace(), w.namespace()
+	d, adopted := deployment(system, 1), vm(ns, "web-1", ours)
+	adopted.Spec.Runtime = v1alpha1.VirtualMachineRuntime{KubeVirt: &v1alpha1.KubeVirtRuntime{Name: "web-1"}}
+	adopted.Status.InstanceID = "web-1"
+	w.make(d, adopted, vm(ns, "made", ours))
+	w.plugin("release --all --dry-run=client", 0, "release 1 adopted machine: remove marks, restore run strategies of KubeVirt")
+	w.plugin("release --all --dry-run=client --keep-adopted", 0, "leave 1 adopted machine marked (--keep-adopted)")
+	w.plugin("release --all --timeout 1s", 1, "timed out after 1s waiting for the release of 1 adopted machines, such as VirtualMachine "+ns+"/web-1")
+	if w.replicasOf(d) != 1 || w.finalizers()["svm/web-1"] != ours {
+		t.Error("the manager is stopped, or a finalizer is gone, although a machine is not released")
+	}
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(adopted), adopted))
+	adopted.Spec.RunPolicy = v1alpha1.RunPolicyManual
+	w.Must(w.Update(t.Context(), adopted))
+	w.manage(d, func(context.Context) {})
+	released := make(chan struct{})
+	go func() { // what the manager does of that run policy
+		defer close(released)
+		err := step.Await(t.Context(), func(ctx context.Context) (bool, error) {
+			is := vm(ns, "web-1")
+			err := w.Get(ctx, client.ObjectKeyFromObject(is), is)
+			if err != nil || is.Spec.RunPolicy != v1alpha1.RunPolicyObserve {
+				return false, err
+			}
+			is.Status.InstanceID = ""
+			return true, w.Status().Update(ctx, is)
+		})
+		if err != nil {
+			t.Errorf("waiting for the run policy Observe: %v", err)
+		}
+	}()
+	w.plugin("release --all", 0, "Released adopted machines: 1\n", "Finalizers removed: 2 virtualmachines")
+	<-released
 }
 
 // occupied are machines in the middle of something.

@@ -153,7 +153,11 @@ func corpus(o *oracle) []*base {
 		add(missing, form, form+" on nothing", others...)
 		for runPolicy, leaves := range o.RunPolicies {
 			if !slices.Contains(leaves, form) {
-				add(badPolicy, form, form+" under "+runPolicy, with(machineOf(runPolicy, ready, nil))...)
+				why := badPolicy
+				if runPolicy == "Observe" {
+					why = observed
+				}
+				add(why, form, form+" under "+runPolicy, with(machineOf(runPolicy, ready, nil))...)
 			}
 		}
 		for phase, can := range o.Phases {

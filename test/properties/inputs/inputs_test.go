@@ -225,7 +225,7 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("%v, class %s, %+v\n%s", tr.rejected, b.class, f, tr)
 		}
 	}
-	for _, class := range []string{allowed, busyOperation, busyNamesake, busyDeletion, missing, terminating, badPolicy, badPhase} {
+	for _, class := range []string{allowed, busyOperation, busyNamesake, busyDeletion, missing, terminating, badPolicy, observed, badPhase} {
 		if len(forms[class]) != len(o.YieldsTo) {
 			t.Errorf("%s: only the operations %v", class, slices.Sorted(maps.Keys(forms[class])))
 		}

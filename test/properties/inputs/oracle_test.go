@@ -25,6 +25,7 @@ const (
 	missing     = "VirtualMachineNotFound"
 	terminating = "VirtualMachineTerminating"
 	badPolicy   = "RunPolicyForbids"
+	observed    = "MachineObserved"
 	badPhase    = "PhaseForbids"
 	lost        = "InstanceLost"
 	copiedFrom  = "OperationCopied"
@@ -174,6 +175,11 @@ func (o *oracle) applies(wanted string, vm any) opinion {
 		}
 	}
 	runPolicy, _ := text(vm, "spec", "runPolicy")
+	if spec, _ := dig(vm, "spec"); reflect.TypeOf(spec) == reflect.TypeFor[object]() {
+		if _, has := dig(spec, "runPolicy"); !has {
+			runPolicy = string(v1alpha1.RunPolicyManual)
+		}
+	}
 	leaves, known := o.RunPolicies[runPolicy]
 	if !known {
 		return opinion{problem: "runPolicy cannot be read"}
@@ -186,6 +192,8 @@ func (o *oracle) applies(wanted string, vm any) opinion {
 	switch {
 	case isDeleted:
 		return opinion{reason: terminating}
+	case runPolicy == string(v1alpha1.RunPolicyObserve):
+		return opinion{reason: observed}
 	case !slices.Contains(leaves, wanted):
 		return opinion{reason: badPolicy}
 	case !slices.Contains(can, wanted):
