@@ -20,7 +20,7 @@ const (
 	// `defaults` sets it for machines that Sallyport creates.
 	RunPolicyAlwaysOnUnlessStoppedManually RunPolicy = "AlwaysOnUnlessStoppedManually"
 	// RunPolicyManual changes power only by operations. Policy `defaults` sets it for
-	// machines that are adopted. A VirtualMachine without a run policy is treated alike.
+	// machines that are adopted.
 	RunPolicyManual RunPolicy = "Manual"
 	// RunPolicyAlwaysOff keeps the machine off. Every operation is denied.
 	RunPolicyAlwaysOff RunPolicy = "AlwaysOff"

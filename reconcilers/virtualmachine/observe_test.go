@@ -95,3 +95,17 @@ func TestStopBeforeAdoption(t *testing.T) {
 		t.Errorf("what happened: %s", got)
 	}
 }
+
+// Without a run policy, as in a request that policy `defaults` did not see, the default holds: an adopted machine stays off, a created one
+// is started.
+func TestWithoutARunPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine("", f.adopted(v1alpha1.PowerStopped))
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	created := newFixture(t)
+	created.machine("")
+	created.settle()
+	created.is("Running True/AsWanted")
+}

@@ -57,8 +57,12 @@ func requiredPower(vm *v1alpha1.VirtualMachine) v1alpha1.PowerState {
 		return v1alpha1.PowerRunning
 	case v1alpha1.RunPolicyAlwaysOff:
 		return v1alpha1.PowerStopped
-	case v1alpha1.RunPolicyManual, v1alpha1.RunPolicyObserve, "":
+	case v1alpha1.RunPolicyManual, v1alpha1.RunPolicyObserve:
 		return ""
+	case "": // policy `defaults` was not evaluated, as during an upgrade, or was edited before it set one
+		if vm.Spec.Adopts() {
+			return ""
+		}
 	}
 	if intent := vm.Status.PowerIntent; intent != nil && intent.State == v1alpha1.PowerStopped && intent.By != string(v1alpha1.OriginRunPolicy) {
 		return "" // stopped by a user; an intent of the run policy stems from AlwaysOff

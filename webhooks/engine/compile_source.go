@@ -104,16 +104,16 @@ func have(e *ast.Error) string {
 	if e.Code != ast.TypeErr || e.Details == nil {
 		return ""
 	}
-	var told []string
+	var parts []string
 	for _, line := range e.Details.Lines() {
 		if line = strings.Join(strings.Fields(line), " "); line != "" {
-			told = append(told, line)
+			parts = append(parts, line)
 		}
 	}
-	if len(told) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return " (" + strings.Join(told, "; ") + ")"
+	return " (" + strings.Join(parts, "; ") + ")"
 }
 
 // ofContract marks errors as violations of the contract and removes duplicates: several rules can call the faulty function.

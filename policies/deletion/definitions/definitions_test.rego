@@ -56,7 +56,7 @@ test_facts_of_a_definition_of_ours_that_is_not_known if {
 
 _unasked := {
 	"a definition that is being deleted": _of_definition(_terminating(_definition("virtualmachines"))),
-	"the definition of somebody else": _of_definition(_stranger),
+	"the definition of another product": _of_definition(_stranger),
 }
 
 test_nothing_is_asked[note] if {
@@ -78,15 +78,15 @@ test_denial[note] if {
 	some note, tc in {
 		"of what is in namespaces": {
 			"plural": "virtualmachines", "instances": _named(["web-1", "web-2"]),
-			"told": "2 objects: team-a/web-1, team-a/web-2",
+			"text": "2 objects: team-a/web-1, team-a/web-2",
 		},
 		"of what is in none": {
 			"plural": "vsphereservers", "instances": [{"metadata": {"name": "vc-1"}}],
-			"told": "1 object: vc-1",
+			"text": "1 object: vc-1",
 		},
 		"of many": {
 			"plural": "virtualmachines", "instances": _named(["a", "b", "c", "d", "e", "f", "g"]),
-			"told": "7 objects: team-a/a, team-a/b, team-a/c, team-a/d, team-a/e, and 2 more",
+			"text": "7 objects: team-a/a, team-a/b, team-a/c, team-a/d, team-a/e, and 2 more",
 		},
 	}
 	name := $"{tc.plural}.sallyport.dev"
@@ -94,7 +94,7 @@ test_denial[note] if {
 	policy.deny == {{
 		"reason": "DefinitionHasObjects",
 		"message": $"CustomResourceDefinition {name}: deletion is not allowed",
-		"cause": $"it would also delete {tc.told}",
+		"cause": $"it would also delete {tc.text}",
 		"remedy": concat("", [
 			$"list with: kubectl get {name} --all-namespaces; to override this policy temporarily: ",
 			override.command("deletion-definitions", request, request.oldObject.metadata),

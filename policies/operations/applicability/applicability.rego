@@ -163,7 +163,7 @@ _usable if {
 	not _deleted_at
 }
 
-# Policy defaults sets a run policy. A VirtualMachine without one is left as it is, as under Manual.
+# Policy defaults sets a run policy. Without one, users may request what they may under both defaults.
 _run_policy := object.get(input.facts.vm.spec, "runPolicy", "Manual")
 
 # A VirtualMachine that was not reconciled yet has no phase.
