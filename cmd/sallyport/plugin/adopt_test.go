@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // kubeVirt serves a definition of KubeVirt's VirtualMachines.
@@ -85,6 +88,7 @@ spec:
 	tm.sallyport("adopt web-1 --all", 1, "name cannot be provided when --all is specified")
 	t.Run("a clone", adoptAClone) // here because the definition of KubeVirt's VirtualMachines is for all namespaces
 	t.Run("disks", adoptDisks)
+	t.Run("labels", adoptLabels)
 }
 
 // A clone has the label of the machine that it is a copy of: it is no machine of Sallyport, and the user reads how it becomes one.
@@ -125,5 +129,73 @@ func adoptDisks(t *testing.T) {
 	tm.sallyport("adopt db", 0)
 	if got := tm.get("svm/db", ".spec.blockDeviceRefs[*].name"); got != "data released" {
 		t.Errorf("the VirtualMachine names VirtualDisks %q", got)
+	}
+}
+
+// The labels of a machine are those of its VirtualMachine, so that a policy that wants an owner finds it. Those by which deployment tools,
+// KubeVirt and Sallyport know what is theirs are not.
+func adoptLabels(t *testing.T) {
+	tm := newTeam(t)
+	tm.theirs("web", `, "labels": {"owner": "alice", "app.kubernetes.io/instance": "shop", "argocd.argoproj.io/instance": "shop",
+		"kubevirt.io/domain": "web", "vm.kubevirt.io/template": "rhel", "sallyport.dev/deletion-protected": "true"}`, `"runStrategy": "Halted"`)
+	tm.sallyport("adopt web --dry-run=client -o jsonpath={.metadata.labels}", 0, `{"owner":"alice"}`)
+	tm.sallyport("adopt web --labels owner", 1, `invalid --labels "owner": must be key=value,...`)
+	tm.sallyport("adopt web --labels owner=bob,tier=", 0)
+	if got := tm.get("svm/web", ".metadata.labels"); got != `{"owner":"bob","tier":""}` {
+		t.Errorf("the labels are %s", got)
+	}
+}
+
+// The machines in a folder of a vCenter are adopted with what policies say about each, and none of it is written in a dry run.
+func TestAdoptFromAVCenter(t *testing.T) {
+	tm := newTeam(t)
+	v, err := vcsim.Start(vcsim.Options{})
+	tm.Must(err)
+	t.Cleanup(v.Close)
+	v.AddFolder("/DC0/vm/team")
+	for name, folder := range map[string]string{"Web 1": "/DC0/vm/team", "web-1": "/DC0/vm/team", "db": "/DC0/vm/team", "marked": "/DC0/vm/team", "foreign": ""} {
+		path, err := v.AddMachine(name)
+		if tm.Must(err); folder != "" {
+			v.Move(path, folder)
+		}
+	}
+	v.SetExtraConfig("/DC0/vm/team/marked", map[string]string{vsphere.OwnerKey: "uid-1", vsphere.NameKey: "team-b/db"})
+	server, namespace := tm.namespace, tm.must("", "get", "deployments", "-A", "-l", "app.kubernetes.io/name=sallyport", "-o", "jsonpath={.items[0].metadata.namespace}")
+	password, _ := v.User().Password()
+	if _, errs, code := started.plane.Kubectl(t.Context(), "create", "secret", "generic", server, "-n", namespace,
+		"--from-literal=username="+v.User().Username(), "--from-literal=password="+password); code != 0 {
+		t.Fatal(errs)
+	}
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "metadata": {"name": %q}, "spec": {
+		"url": %q, "trust": {"thumbprint": %q}, "credentialsSecretRef": {"name": %[1]q},
+		"tenants": [{"name": "all", "namespaces": {"names": [%[1]q]}, "folders": ["/DC0/vm/team"], "adopt": true}]}}`, server, v.URL(), v.Thumbprint()), "create", "-f", "-")
+
+	of := "adopt --vsphere-server " + server
+	for _, c := range []struct{ args, want string }{
+		{of, "--vsphere-server needs either inventory paths, such as /dc/vm/team-a/web-1, or --folder"},
+		{of + " web-1", `"web-1" is no inventory path`},
+		{of + " --all", "--all and selectors are for machines of KubeVirt"},
+		{"adopt --folder /DC0/vm", "--folder and --tags require --vsphere-server"},
+		{of + " --folder /DC0/vm/none", "vCenter " + server + " has no folder of machines /DC0/vm/none that the account can see"},
+		{of + " /DC0/vm/foreign", "[servers-tenancy/"},
+	} {
+		tm.sallyport(c.args, 1, c.want)
+	}
+	same := "adopting /DC0/vm/team/web-1: VirtualMachine web-1 of Sallyport exists and is another machine: create one with another name and " +
+		"spec.runtime.vsphere.inventoryPath: /DC0/vm/team/web-1\n"
+	marked := "/DC0/vm/team/marked skipped: its mark sallyport.owner is of VirtualMachine team-b/db. If that is gone, remove the mark: " +
+		"govc vm.change -vm /DC0/vm/team/marked -e sallyport.owner=\n"
+	tm.sallyport(of+" --folder /DC0/vm/team --dry-run=server", 1, same, marked, "virtualmachine.sallyport.dev/db created (server dry run)\n")
+	if got := tm.must("", "get", "svm", "-o", "name"); got != "" {
+		t.Errorf("a dry run made\n%s", got)
+	}
+	tm.sallyport(of+" --folder /DC0/vm --run-policy Observe", 1, "adopting /DC0/vm/foreign: ", "[servers-tenancy/", "virtualmachine.sallyport.dev/db created\n", same)
+	if got := tm.get("svm/web-1", ".spec.runPolicy") + tm.get("svm/web-1", ".spec.runtime.vsphere"); got != `Observe{"inventoryPath":"/DC0/vm/team/Web 1","serverRef":{"name":"`+server+`"}}` {
+		t.Errorf("the VirtualMachine is %s", got)
+	}
+	tm.sallyport(of+" --folder /DC0/vm/team", 1, "/DC0/vm/team/db skipped: it belongs to VirtualMachine db of Sallyport\n", same)
+	tm.sallyport(of+" /DC0/vm/team/db", 0, "skipped: it belongs to VirtualMachine db")
+	if n := v.Sessions(); n > 0 {
+		t.Errorf("the plugin left %d sessions", n)
 	}
 }

@@ -81,7 +81,7 @@ func decideEarlier(ctx context.Context, p *cli.Plugin, e earlier, which cli.Sele
 	if err != nil {
 		return err
 	}
-	failed := false
+	failed, held := false, 0
 	for _, object := range objects {
 		err := e.mayDecide(object.Unstructured)
 		if err == nil {
@@ -89,12 +89,17 @@ func decideEarlier(ctx context.Context, p *cli.Plugin, e earlier, which cli.Sele
 		}
 		switch {
 		case errors.Is(err, errNotHeld) && which.Given():
+			continue
 		case err != nil:
 			fmt.Fprintln(p.ErrOut, cli.Describe(fmt.Errorf("%s: %w", object.Name(), err)))
 			failed = true
 		default:
 			fmt.Fprintf(p.Out, "%s %s%s\n", object.Name(), e.effect, cli.DryRunSuffix[dryRun])
 		}
+		held++
+	}
+	if held == 0 && len(objects) > 0 {
+		fmt.Fprintf(p.ErrOut, "Nothing of the selection is held back (condition Ready with the reason %s).\n", v1alpha1.ReasonOwnedByAnother)
 	}
 	if failed {
 		return cli.ErrReported

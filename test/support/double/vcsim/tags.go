@@ -9,10 +9,20 @@ import (
 	"github.com/vmware/govmomi/vapi/tags"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
 )
 
 // Tag attaches a tag to a host, and makes it and its category if there is none yet.
 func (v *VCenter) Tag(ctx context.Context, host, category, name string) error {
+	return v.tag(ctx, v.host(host).Self, category, name)
+}
+
+// TagMachine does the same with a machine.
+func (v *VCenter) TagMachine(ctx context.Context, path, category, name string) error {
+	return v.tag(ctx, v.find(path).Reference(), category, name)
+}
+
+func (v *VCenter) tag(ctx context.Context, object types.ManagedObjectReference, category, name string) error {
 	return v.tagging(ctx, func(manager *tags.Manager) error {
 		if _, err := manager.GetCategory(ctx, category); err != nil {
 			if _, err := manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
@@ -27,7 +37,7 @@ func (v *VCenter) Tag(ctx context.Context, host, category, name string) error {
 			}
 			tag = &tags.Tag{ID: id}
 		}
-		if err := manager.AttachTag(ctx, tag.ID, v.host(host).Self); err != nil {
+		if err := manager.AttachTag(ctx, tag.ID, object); err != nil {
 			return fmt.Errorf("attaching tag %s: %w", name, err)
 		}
 		return nil

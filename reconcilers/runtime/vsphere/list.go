@@ -1,0 +1,121 @@
+package vsphere
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// ListedMachine is a machine in the list of a folder.
+type ListedMachine struct {
+	// Path is its inventory path.
+	Path string
+	// Owner is the UID in its mark, and OwnerName the namespace and name, such as team-a/web-1. Both are unverified text, and "" without a mark.
+	Owner     kubetypes.UID
+	OwnerName string
+	// Obstacle is why it cannot or should not be adopted, or "": a template, or a machine of vCenter itself or of another product.
+	Obstacle string
+}
+
+// Machines returns the machines in a folder and in the folders below it, by path. If tags are given, by category, it returns those that
+// have all of them. The error is NotFound for a folder that the account cannot see and for a tag that does not exist.
+func (r *Runtime) Machines(ctx context.Context, folder string, tags map[string]v1alpha1.LabelValue) (found []ListedMachine, err error) {
+	var objects []any
+	var all inventory
+	err = r.server.Call(ctx, func(c *vim25.Client) error {
+		if all, err = entities(ctx, c); err != nil {
+			return err
+		}
+		within := all.folders(func(path string) bool { return covered(path, []v1alpha1.InventoryPath{v1alpha1.InventoryPath(folder)}) })
+		if len(within) == 0 {
+			return runtime.NewNotFound(nil, "vCenter %s has no folder of machines %s that the account can see", r.server.Config.Name, folder)
+		}
+		objects, err = retrieve(ctx, c, types.PropertyFilterSpec{
+			ObjectSet: within,
+			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: append([]string{"parent", "config.managedBy"}, ofMarked...)}},
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	attached, err := r.attachedTo(ctx, selected(tags))
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		vm, is := object.(mo.VirtualMachine)
+		if !is || slices.ContainsFunc(attached, func(has map[types.ManagedObjectReference]bool) bool { return !has[vm.Self] }) {
+			continue
+		}
+		if path, known := all.path(vm.ManagedEntity); known {
+			found = append(found, listed(path, &vm))
+		}
+	}
+	slices.SortFunc(found, func(a, b ListedMachine) int { return strings.Compare(a.Path, b.Path) })
+	return found, nil
+}
+
+// UnmarkCommand returns the command that removes the mark of a machine whose VirtualMachine is gone.
+func UnmarkCommand(path string) string {
+	return commands.Line("govc", "vm.change", "-vm", path, "-e", OwnerKey+"=")
+}
+
+func listed(path string, vm *mo.VirtualMachine) ListedMachine {
+	m := ListedMachine{Path: path}
+	switch {
+	case vm.Config == nil:
+		m.Obstacle = "vCenter cannot read its configuration"
+		return m
+	case vm.Config.Template:
+		m.Obstacle = "it is a template"
+	case vm.Config.ManagedBy != nil && vm.Config.ManagedBy.ExtensionKey != "":
+		m.Obstacle = "vCenter's extension " + vm.Config.ManagedBy.ExtensionKey + " manages it"
+	}
+	keys := remembered(vm)
+	m.Owner, m.OwnerName = kubetypes.UID(keys[OwnerKey]), keys[NameKey]
+	return m
+}
+
+// attachedTo returns, for each tag, what it is attached to.
+func (r *Runtime) attachedTo(ctx context.Context, all selection) (has []map[types.ManagedObjectReference]bool, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	err = r.server.REST(ctx, "tags", func(c *rest.Client) error {
+		has = nil
+		manager := tags.NewManager(c)
+		for _, t := range all {
+			found, err := manager.GetTagForCategory(ctx, t.name, t.category)
+			switch {
+			case rest.IsStatusError(err, http.StatusUnauthorized), rest.IsStatusError(err, http.StatusForbidden):
+				return err
+			case err != nil:
+				return runtime.NewNotFound(err, "vCenter %s: looking up tag %s of category %s failed: %v", r.server.Config.Name, t.name, t.category, err)
+			}
+			objects, err := manager.ListAttachedObjects(ctx, found.ID)
+			if err != nil {
+				return err
+			}
+			of := map[types.ManagedObjectReference]bool{}
+			for _, object := range objects {
+				of[object.Reference()] = true
+			}
+			has = append(has, of)
+		}
+		return nil
+	})
+	return has, err
+}
