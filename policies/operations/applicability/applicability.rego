@@ -2,8 +2,9 @@
 # title: The VirtualMachine can carry out the operation
 # description: >-
 #   The VirtualMachine of an operation must exist and must not be being deleted, its run policy must allow users to request the
-#   operation, and it must be in a phase in which it can carry out the operation. The tables are data.parameters.runPolicies and
-#   data.parameters.phases. Only the first condition that is not met is reported.
+#   operation, nobody may have made its machine unusable on the runtime, and it must be in a phase in which it can carry out the
+#   operation. The tables are data.parameters.runPolicies and data.parameters.phases. Only the first condition that is not met is
+#   reported.
 package sallyport.operations.applicability
 
 import data.sallyport.lib.operations
@@ -116,6 +117,24 @@ warn contains $"run policy {_run_policy} will undo this: to keep it, {_to_manual
 }
 
 # METADATA
+# title: Somebody made the machine unusable on its runtime
+# custom:
+#   reason: InstanceUnusable
+#   remedyInMessage: Undo the change on the runtime, as the message and condition Ready say.
+deny contains {
+	"reason": "InstanceUnusable",
+	"code": 409,
+	"message": $"{_forbidden}",
+	"cause": cause,
+	"remedy": "undo that, and then request the operation again",
+	"details": _details,
+} if {
+	_usable
+	_run_policy_allows
+	some cause in _unusable
+}
+
+# METADATA
 # title: The VirtualMachine cannot carry out the operation in its phase
 # custom:
 #   reason: PhaseForbids
@@ -130,6 +149,7 @@ deny contains {
 } if {
 	_usable
 	_run_policy_allows
+	count(_unusable) == 0
 	not _phase_allows
 	_phase != "Failed"
 }
@@ -150,6 +170,7 @@ deny contains {
 } if {
 	_usable
 	_run_policy_allows
+	count(_unusable) == 0
 	not _phase_allows
 	_phase == "Failed"
 }
@@ -161,6 +182,14 @@ _deleted_at := input.facts.vm.metadata.deletionTimestamp
 _usable if {
 	input.facts.vm != null
 	not _deleted_at
+}
+
+# Why the machine cannot be used, according to its condition Ready.
+_unusable contains condition.message if {
+	some condition in input.facts.vm.status.conditions
+	condition.type == "Ready"
+	condition.status == "False"
+	condition.reason == "InstanceUnusable"
 }
 
 # Policy defaults sets a run policy. Without one, users may request what they may under both defaults.

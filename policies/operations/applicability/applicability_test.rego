@@ -70,6 +70,12 @@ _vm(run_policy, phase) := {
 	"status": {"phase": phase},
 }
 
+# A machine that somebody else changed on its runtime.
+_made_unusable(reason) := object.union(_vm("Manual", "Failed"), {"status": {"conditions": [
+	{"type": "Synced", "status": "False", "reason": "InstanceUnusable", "message": "of another condition"},
+	{"type": "Ready", "status": "False", "reason": reason, "message": "the machine is marked as a template: convert it"},
+]}})
+
 _input(key, vm) := {
 	"request": {"namespace": "team-a", "object": {"metadata": {"name": "new"}, "spec": _spec(key)}},
 	"facts": {"vm": vm},
@@ -221,6 +227,25 @@ test_deny[note] if {
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a machine that is lost": {"new": "Start", "vm": _vm("Manual", "Failed"), "denial": {
+			"reason": "InstanceLost",
+			"code": 409,
+			"message": "VirtualMachine web-1: start is not allowed",
+			"cause": "its machine does not exist on the runtime any more (phase Failed)",
+			"remedy": concat("", [
+				"allowed in phase Failed: stop, stop --force; ",
+				"restore the machine on the runtime, or delete the VirtualMachine and create it again",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a machine that is a template now": {"new": "Stop", "vm": _made_unusable("InstanceUnusable"), "denial": {
+			"reason": "InstanceUnusable",
+			"code": 409,
+			"message": "VirtualMachine web-1: stop is not allowed",
+			"cause": "the machine is marked as a template: convert it",
+			"remedy": "undo that, and then request the operation again",
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a machine that is not ready for another reason": {"new": "Start", "vm": _made_unusable("InstanceLost"), "denial": {
 			"reason": "InstanceLost",
 			"code": 409,
 			"message": "VirtualMachine web-1: start is not allowed",

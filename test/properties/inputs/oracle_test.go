@@ -28,6 +28,7 @@ const (
 	observed    = "MachineObserved"
 	badPhase    = "PhaseForbids"
 	lost        = "InstanceLost"
+	unusable    = "InstanceUnusable"
 	copiedFrom  = "OperationCopied"
 )
 
@@ -87,21 +88,35 @@ func (o *oracle) alsoRead(request object, spec, vm any, w *world, subject facts.
 		copies:    {{request, "object.spec.requestedBy", object{}}},
 		migration: {{request, "object.metadata", object{}}, {request, "object.metadata.name", ""}},
 	}
+	conditions := conditionsRead(vm)
+	for _, c := range conditionsOf(vm) {
+		conditions = append(conditions, value{c, "reason", ""}, value{c, "message", ""})
+	}
+	read[applicability] = conditions
 	if !moves(spec) {
 		return read
 	}
 	to, _ := text(spec, "migrate", "nodeName")
 	node := w.answer(aboutNode(to), subject)
 	more := []value{{vm, "metadata.namespace", ""}, {vm, "metadata.generation", 0}, {node, "status", object{}}}
-	for _, of := range []any{vm, node} {
-		more = append(more, value{of, "status.conditions", []any{}})
-		conditions, _ := dig(of, "status", "conditions")
-		list, _ := conditions.([]any)
-		for _, c := range list {
-			more = append(more, value{object{"condition": c}, "condition", object{}}, value{c, "type", ""}, value{c, "status", ""})
-		}
-	}
+	more = append(append(more, conditionsRead(vm)...), conditionsRead(node)...)
 	read[migration] = append(read[migration], more...)
+	return read
+}
+
+// conditionsOf gives the conditions of an object.
+func conditionsOf(of any) []any {
+	conditions, _ := dig(of, "status", "conditions")
+	list, _ := conditions.([]any)
+	return list
+}
+
+// conditionsRead are the values of a policy that looks at types and status of conditions.
+func conditionsRead(of any) []value {
+	read := []value{{of, "status.conditions", []any{}}}
+	for _, c := range conditionsOf(of) {
+		read = append(read, value{object{"condition": c}, "condition", object{}}, value{c, "type", ""}, value{c, "status", ""})
+	}
 	return read
 }
 
@@ -196,10 +211,22 @@ func (o *oracle) applies(wanted string, vm any) opinion {
 		return opinion{reason: observed}
 	case !slices.Contains(leaves, wanted):
 		return opinion{reason: badPolicy}
+	case slices.ContainsFunc(conditionsOf(vm), isUnusable):
+		return opinion{reason: unusable}
 	case !slices.Contains(can, wanted):
 		return opinion{reason: forbids(phase)}
 	}
 	return opinion{}
+}
+
+// isUnusable tells whether a condition says that somebody made the machine unusable. Without a message it is no reason.
+func isUnusable(condition any) bool {
+	is := map[string]string{}
+	for _, field := range []string{"type", "status", "reason"} {
+		is[field], _ = text(condition, field)
+	}
+	_, says := text(condition, "message")
+	return says && is["type"] == "Ready" && is["status"] == "False" && is["reason"] == "InstanceUnusable"
 }
 
 // forbids is the reason for which a phase does not let something be done.

@@ -4,6 +4,8 @@ package kubevirt
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +24,7 @@ func TestAdoption(t *testing.T) {
 	s.release(nil)
 	for name, f := range map[string]func(*site, string){
 		"between two instances": (*site).betweenInstances, "marks removed": (*site).marksRemoved, "a clone": (*site).cloneAdopted, "a restore": (*site).duringRestore,
+		"observed, adopted and given back": (*site).observedFirst,
 	} {
 		t.Run(name, func(t *testing.T) { in := s.in(t); f(in, in.namespace()) })
 	}
@@ -84,6 +87,43 @@ func (s *site) marksRemoved(namespace string) {
 	s.gone(vm)
 	if now := s.theirVM(namespace, "db"); *now.Spec.RunStrategy != virtv1.RunStrategyAlways || now.Labels[kubevirt.LabelMachine] != "" {
 		s.Errorf("released with run strategy %s, labels %v", *now.Spec.RunStrategy, now.Labels)
+	}
+}
+
+// observedFirst shows a machine that nothing is written to, adopts it, and gives it back: it has run all the time, and is as it was.
+func (s *site) observedFirst(namespace string) {
+	theirs := foreignVM(namespace, "erp")
+	theirs.Spec.RunStrategy = new(virtv1.RunStrategyAlways)
+	s.Must(s.Create(s.Context(), theirs))
+	observing := adopting()
+	observing.RunPolicy = v1alpha1.RunPolicyObserve
+	vm := s.virtualMachine(namespace, "erp", observing)
+	s.shows(vm, v1alpha1.VirtualMachineRunning)
+	instance := s.instance(types.NamespacedName{Namespace: namespace, Name: "erp"}).UID
+	asItWas := func() string {
+		now := s.theirVM(namespace, "erp")
+		return fmt.Sprintln(*now.Spec.RunStrategy, now.Labels, now.Finalizers, slices.Sorted(maps.Keys(now.Annotations)))
+	}
+	before := asItWas()
+	for _, entry := range s.theirVM(namespace, "erp").ManagedFields {
+		if strings.Contains(entry.Manager, "sallyport") {
+			s.Errorf("Sallyport has written %s", entry.FieldsV1)
+		}
+	}
+	become := func(policy v1alpha1.RunPolicy) {
+		patch := fmt.Appendf(nil, `{"spec":{"runPolicy":%q}}`, policy)
+		s.Must(s.Patch(s.Context(), vm, client.RawPatch(types.MergePatchType, patch)))
+	}
+	become(v1alpha1.RunPolicyManual)
+	s.Eventually("the machine is adopted", func() bool {
+		now := s.theirVM(namespace, "erp")
+		return now.Labels[kubevirt.LabelMachine] == string(vm.UID) && *now.Spec.RunStrategy == virtv1.RunStrategyManual
+	})
+	become(v1alpha1.RunPolicyObserve)
+	s.Eventually("it is given back: "+before, func() bool { return asItWas() == before })
+	s.shows(vm, v1alpha1.VirtualMachineRunning)
+	if now := s.instance(types.NamespacedName{Namespace: namespace, Name: "erp"}).UID; now != instance {
+		s.Errorf("the machine was started again: its instance is %s, and was %s", now, instance)
 	}
 }
 
