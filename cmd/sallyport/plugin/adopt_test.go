@@ -139,7 +139,7 @@ func adoptLabels(t *testing.T) {
 	tm.theirs("web", `, "labels": {"owner": "alice", "app.kubernetes.io/instance": "shop", "argocd.argoproj.io/instance": "shop",
 		"kubevirt.io/domain": "web", "vm.kubevirt.io/template": "rhel", "sallyport.dev/deletion-protected": "true"}`, `"runStrategy": "Halted"`)
 	tm.sallyport("adopt web --dry-run=client -o jsonpath={.metadata.labels}", 0, `{"owner":"alice"}`)
-	tm.sallyport("adopt web --labels owner", 1, `invalid --labels "owner": must be key=value,...`)
+	tm.sallyport("adopt web --labels owner", 1, `invalid --labels "owner": must be key=value`)
 	tm.sallyport("adopt web --labels owner=bob,tier=", 0)
 	if got := tm.get("svm/web", ".metadata.labels"); got != `{"owner":"bob","tier":""}` {
 		t.Errorf("the labels are %s", got)

@@ -100,7 +100,7 @@ func (o *adopt) args(command *cobra.Command, args []string) error {
 func (o *adopt) checkLabels() error {
 	for _, label := range o.labels {
 		if key, _, is := strings.Cut(label, "="); !is || key == "" {
-			return fmt.Errorf("invalid --labels %q: must be key=value,...", label)
+			return fmt.Errorf("invalid --labels %q: must be key=value", label)
 		}
 	}
 	return nil
