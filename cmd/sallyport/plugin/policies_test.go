@@ -222,6 +222,9 @@ func TestPoliciesReset(t *testing.T) {
 		t.Errorf("a dry run has changed something: %+v", got)
 	}
 	reader := w.userWith("resetter", "get,list regopolicies.sallyport.dev", "list configmaps")
+	editor := w.userWith("reset-editor", "get,list,patch regopolicies.sallyport.dev")
+	w.pluginAs(editor, "policies reset alpha", 1, `cannot list resource "configmaps"`,
+		"Without this right, Sallyport resets a policy on request: kubectl annotate --overwrite regopolicies.sallyport.dev NAME sallyport.dev/release=reset")
 	w.pluginAs(reader, "policies reset alpha", 1, "resetting alpha: ", `cannot patch resource "regopolicies" in API group "sallyport.dev"`)
 	if r := w.plugin("policies reset rego/alpha beta", 0); r.stdout != "regopolicy.sallyport.dev/alpha reset\n"+edits+
 		"regopolicy.sallyport.dev/beta unchanged: no field was edited\n" {

@@ -21,8 +21,8 @@ const Product = "sallyport"
 // Labels and annotations of objects that Helm and its charts create.
 const (
 	NameLabel               = "app.kubernetes.io/name"
-	helmNameAnnotation      = "meta.helm.sh/release-name"
-	helmNamespaceAnnotation = "meta.helm.sh/release-namespace"
+	HelmNameAnnotation      = "meta.helm.sh/release-name"
+	HelmNamespaceAnnotation = "meta.helm.sh/release-namespace"
 )
 
 // Installation is the part of an installation that `release` needs.
@@ -63,8 +63,8 @@ func (c *Cluster) FindInstallation(ctx context.Context, namespace string) (Insta
 		found.Replicas = ptr.Deref(found.Deployment.Spec.Replicas, 1)
 		marked = found.Deployment.ObjectMeta
 	}
-	found.HelmName = marked.Annotations[helmNameAnnotation]
-	found.HelmNamespace = cmp.Or(marked.Annotations[helmNamespaceAnnotation], marked.Namespace)
+	found.HelmName = marked.Annotations[HelmNameAnnotation]
+	found.HelmNamespace = cmp.Or(marked.Annotations[HelmNamespaceAnnotation], marked.Namespace)
 	return found, nil
 }
 

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
+	"sallyport.dev/sallyport/commands"
 	entries "sallyport.dev/sallyport/reconcilers/policy/registration"
 )
 
@@ -164,7 +166,20 @@ func openGate(ctx context.Context, p *cli.Plugin, reason string, lasts time.Dura
 	fmt.Fprintf(p.Out, "The gate is open until %s: requests about kinds that are not Sallyport's are admitted with a warning%s\n"+
 		"To close it: kubectl sallyport gate close\n", is.Until.UTC().Format(time.RFC3339), cli.DryRunSuffix[dryRun])
 	warnNoReplica(ctx, p, g, "requests are admitted without a warning, and the gate stays open until a replica runs")
+	g.warnFloor(ctx, p)
 	return nil
+}
+
+// warnFloor tells what still denies requests while the gate is open: policies that the API server evaluates itself. It says nothing if they
+// cannot be read.
+func (g *gate) warnFloor(ctx context.Context, p *cli.Plugin) {
+	floor := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+	if g.Get(ctx, client.ObjectKey{Name: cli.Product + "-scaling-guard"}, floor) != nil {
+		return
+	}
+	name, namespace := cmp.Or(floor.Annotations[cli.HelmNameAnnotation], "RELEASE"), cmp.Or(floor.Annotations[cli.HelmNamespaceAnnotation], "NAMESPACE")
+	fmt.Fprintf(p.ErrOut, "Warning: the floor stays closed: ValidatingAdmissionPolicies still enforce a part of the guards (docs/guards.md, The floor). "+
+		"To remove it: %s\n", commands.Line("helm", "upgrade", name, "charts/sallyport", "-n", namespace, "--reuse-values", "--set", "floor.enabled=false"))
 }
 
 func closeGate(ctx context.Context, p *cli.Plugin, dryRun string) error {

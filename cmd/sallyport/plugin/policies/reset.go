@@ -193,7 +193,12 @@ func shipped(ctx context.Context, c *cli.Cluster, namespace string) (*shippedPol
 	}
 	list := &corev1.ConfigMapList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{cli.NameLabel: name}); err != nil {
-		return nil, cli.SearchError("the ConfigMap with the shipped policies", namespace, err)
+		err = cli.SearchError("the ConfigMap with the shipped policies", namespace, err)
+		if apierrors.IsForbidden(err) {
+			err = fmt.Errorf("%w. Without this right, Sallyport resets a policy on request: kubectl annotate --overwrite regopolicies.%s NAME %s=%s",
+				err, v1alpha1.GroupName, shipping.ReleaseAnnotation, shipping.ResetAsked)
+		}
+		return nil, err
 	}
 	maps := slices.DeleteFunc(cli.Pointers(list.Items), func(m *corev1.ConfigMap) bool { return m.Annotations[shipping.ReleaseAnnotation] == "" })
 	if err := cli.OnlyOne("ConfigMaps with shipped policies", maps); err != nil {
