@@ -89,6 +89,7 @@ spec:
 	t.Run("a clone", adoptAClone) // here because the definition of KubeVirt's VirtualMachines is for all namespaces
 	t.Run("disks", adoptDisks)
 	t.Run("labels", adoptLabels)
+	t.Run("observed at first", adoptObserved)
 }
 
 // A clone has the label of the machine that it is a copy of: it is no machine of Sallyport, and the user reads how it becomes one.
@@ -144,6 +145,22 @@ func adoptLabels(t *testing.T) {
 	if got := tm.get("svm/web", ".metadata.labels"); got != `{"owner":"bob","tier":""}` {
 		t.Errorf("the labels are %s", got)
 	}
+}
+
+// If the policy has machines observed at first, adopt does not decide otherwise by the run strategy.
+func adoptObserved(t *testing.T) {
+	tm := newTeam(t)
+	tm.theirs("web", "", `"runStrategy": "Always"`)
+	parameters := func(adopted string) string {
+		return `{"spec":{"parameters":{"runPolicies":{"adopted":"` + adopted + `"}}}}`
+	}
+	tm.must("", "patch", "rego", "defaults", "--type=merge", "-p", parameters("Observe"))
+	defer tm.must("", "patch", "rego", "defaults", "--type=merge", "-p", parameters("Manual"))
+	tm.Until("policy defaults has machines observed", func() (string, bool) {
+		r := tm.kubectl("", "sallyport", "adopt", "web", "--dry-run=client", "-o", "jsonpath={.spec.runPolicy}")
+		return r.stdout + r.stderr, r.stdout == "Observe" && r.stderr == ""
+	})
+	tm.sallyport("adopt web --run-policy Manual --dry-run=server", 0, "web: run strategy changes from Always to Manual (server dry run)")
 }
 
 // The machines in a folder of a vCenter are adopted with what policies say about each, and none of it is written in a dry run.

@@ -24,6 +24,7 @@ type adopt struct {
 	vcenter   vcenter
 	runPolicy string
 	labels    []string
+	observed  *bool // what onlyObserved has learned
 	creation
 }
 
@@ -40,7 +41,7 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 			"  - Always: AlwaysOnUnlessStoppedManually. A machine that is off is started\n" +
 			"  - Halted: AlwaysOnUnlessStoppedManually. A machine that is off stays off until it is started\n" +
 			"  - others, such as RerunOnFailure: Manual\n" +
-			"The command prints each run strategy that changes: a tool that applies the machine from Git must apply runStrategy Manual first.\n" +
+			"If policy defaults has adopted machines only observed, it is Observe. The command prints each run strategy that changes: a tool that applies the machine from Git must apply runStrategy Manual first.\n" +
 			"spec.blockDeviceRefs names the VirtualDisks that the machine has and that are not attached to another machine.\n\n" +
 			"vCenter: the VirtualMachine has the name that the machine has there, in lower case and with - for other characters, and the run policy\n" +
 			"that policy defaults sets. Specify machines by inventory path, or all machines in a folder and below it. Only --folder logs in to\n" +
@@ -170,6 +171,9 @@ func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, found *candidate) err
 		return found.err
 	}
 	machine := found.as
+	if o.runPolicy == "" && machine.Spec.RunPolicy != "" && o.onlyObserved(ctx, c, machine) {
+		machine.Spec.RunPolicy = v1alpha1.RunPolicyObserve
+	}
 	machine.Spec.RunPolicy = cmp.Or(v1alpha1.RunPolicy(o.runPolicy), machine.Spec.RunPolicy)
 	if len(o.labels) > 0 {
 		machine.Labels = map[string]string{}
@@ -185,6 +189,17 @@ func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, found *candidate) err
 		fmt.Fprintf(o.ErrOut, "%s: %s%s\n", machine.Name, found.changes, cli.DryRunSuffix[o.dryRun])
 	}
 	return o.printer.PrintObj(machine, o.Raw)
+}
+
+// onlyObserved reports whether policy defaults has adopted machines only observed. It asks the API server once, in a dry run.
+func (o *adopt) onlyObserved(ctx context.Context, c *cli.Cluster, machine *v1alpha1.VirtualMachine) bool {
+	if o.observed == nil {
+		asked := machine.DeepCopy()
+		asked.Spec.RunPolicy = ""
+		err := cli.Writer(c, cli.DryRunServer).Create(ctx, asked)
+		o.observed = new(err == nil && asked.Spec.RunPolicy == v1alpha1.RunPolicyObserve)
+	}
+	return *o.observed
 }
 
 // labelsFor returns the labels of a machine that its VirtualMachine gets: all but those of Sallyport, of KubeVirt, and of deployment tools,
