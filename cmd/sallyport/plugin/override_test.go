@@ -29,6 +29,11 @@ func TestAnOverride(t *testing.T) {
 	if strings.Contains(r.stderr, "To override") {
 		t.Errorf("the user reads what the warning says already: %s", r.stderr)
 	}
+	tm.must(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": "seen"},
+		"spec": {"runPolicy": "Observe", "runtime": {"kubevirt": {"name": "seen"}}}}`, "create", "-f", "-")
+	if r = tm.sallyport("stop seen", 1, "[operations-applicability/MachineObserved]"); strings.Contains(r.stderr, "To override") {
+		t.Errorf("the user reads what does not help: %s", r.stderr)
+	}
 	tm.override("stop db-1 --dry-run=server", "operations-applicability: ticket 42", 0, "created (server dry run)")
 	r = tm.override("stop db-1", "operations-applicability: ticket 42; urgent", 0, "created", "Warning: ")
 	past, _ := v1alpha1.ParseOverride(tm.get("svmop/"+tm.created(r), ".spec.override"))

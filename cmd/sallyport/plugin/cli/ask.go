@@ -224,6 +224,12 @@ const (
 	LongestOverride = time.Hour
 )
 
+// Try asks the API server to create an object, in a dry run whose warnings are not printed. The object becomes what would be created.
+func (c *Cluster) Try(ctx context.Context, object client.Object) error {
+	ctx, _ = keepWarnings(ctx)
+	return c.Create(ctx, object, client.DryRunAll)
+}
+
 // MayOverride reports whether the user may override a policy, as far as the user can read.
 func (c *Cluster) MayOverride(ctx context.Context, name string) bool {
 	allowed, err := c.May(ctx, &authorizationv1.ResourceAttributes{

@@ -196,7 +196,7 @@ func (o *adopt) onlyObserved(ctx context.Context, c *cli.Cluster, machine *v1alp
 	if o.observed == nil {
 		asked := machine.DeepCopy()
 		asked.Spec.RunPolicy = ""
-		err := cli.Writer(c, cli.DryRunServer).Create(ctx, asked)
+		err := c.Try(ctx, asked)
 		o.observed = new(err == nil && asked.Spec.RunPolicy == v1alpha1.RunPolicyObserve)
 	}
 	return *o.observed

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 )
@@ -36,11 +34,11 @@ func wayOut(ctx context.Context, p *cli.Plugin, c *cli.Cluster, name string, err
 	fmt.Fprintf(p.ErrOut, "Allowed now by all policies: %s\n", cmp.Or(strings.Join(commands, ", "), "none"))
 }
 
-// wayPast prints how to override the only policy that denied an operation, if the user may override it. An override does not help if
-// the object does not exist or the request is invalid.
-func wayPast(ctx context.Context, p *cli.Plugin, c *cli.Cluster, err error) {
+// wayPast prints how to override the only policy that denied an operation, if the API server would admit that of this user: some denials
+// cannot be overridden.
+func wayPast(ctx context.Context, p *cli.Plugin, c *cli.Cluster, operation *v1alpha1.VirtualMachineOperation, err error) {
 	said, reasons := cli.ParseResponse(err)
-	if said != cli.Refused || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+	if said != cli.Refused || reasons[0].Policy == "" {
 		return
 	}
 	policy := reasons[0].Policy
@@ -49,7 +47,13 @@ func wayPast(ctx context.Context, p *cli.Plugin, c *cli.Cluster, err error) {
 			return // an override is for one
 		}
 	}
-	if policy != "" && c.MayOverride(ctx, policy) {
+	who, err := c.WhoAmI(ctx)
+	if err != nil {
+		return
+	}
+	past, tried := v1alpha1.Override{Policy: policy, By: who.Username, Until: p.Now().Add(cli.DefaultOverride), Reason: "REASON"}, operation.DeepCopy()
+	tried.Annotations = map[string]string{v1alpha1.AnnotationOverride: past.String()}
+	if c.Try(ctx, tried) == nil {
 		fmt.Fprintf(p.ErrOut, "To override %s once (recorded as an event): --override %q\n", policy, policy+": REASON")
 	}
 }

@@ -181,7 +181,7 @@ func (o *operate) createAll(
 		if err := o.create(ctx, c, operation); err != nil {
 			fmt.Fprintln(o.ErrOut, cli.Describe(fmt.Errorf("%s of %s: %w", cli.OperationText(spec.Type, spec.Force), name, err)))
 			if i-len(created) < adviceAtMost {
-				o.advise(ctx, c, name, err, past)
+				o.advise(ctx, c, operation, err, past)
 			}
 			continue
 		}
@@ -202,10 +202,10 @@ func (o *operate) show(operation *v1alpha1.VirtualMachineOperation) error {
 	return o.printer.PrintObj(operation, o.Raw)
 }
 
-func (o *operate) advise(ctx context.Context, c *cli.Cluster, name string, err error, past *v1alpha1.Override) {
-	wayOut(ctx, o.Plugin, c, name, err)
+func (o *operate) advise(ctx context.Context, c *cli.Cluster, operation *v1alpha1.VirtualMachineOperation, err error, past *v1alpha1.Override) {
+	wayOut(ctx, o.Plugin, c, operation.Spec.VirtualMachineName, err)
 	if past == nil {
-		wayPast(ctx, o.Plugin, c, err)
+		wayPast(ctx, o.Plugin, c, operation, err)
 	}
 	if said, _ := cli.ParseResponse(err); said == cli.Unknown {
 		o.WarnUnserved(ctx, c)
