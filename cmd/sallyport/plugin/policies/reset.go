@@ -17,6 +17,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -195,8 +196,8 @@ func shipped(ctx context.Context, c *cli.Cluster, namespace string) (*shippedPol
 	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{cli.NameLabel: name}); err != nil {
 		err = cli.SearchError("the ConfigMap with the shipped policies", namespace, err)
 		if apierrors.IsForbidden(err) {
-			err = fmt.Errorf("%w. Without this right, Sallyport resets a policy on request: kubectl annotate --overwrite regopolicies.%s NAME %s=%s",
-				err, v1alpha1.GroupName, shipping.ReleaseAnnotation, shipping.ResetAsked)
+			err = fmt.Errorf("%w. Without this right, Sallyport resets a policy on request: %s", err, commands.Line("kubectl", "annotate", "--overwrite",
+				"regopolicies."+v1alpha1.GroupName, "NAME", shipping.ReleaseAnnotation+"="+shipping.ResetAsked))
 		}
 		return nil, err
 	}
