@@ -24,7 +24,7 @@ type adopt struct {
 	vcenter   vcenter
 	runPolicy string
 	labels    []string
-	observed  *bool // what onlyObserved has learned
+	observed  *bool // what setRunPolicy has learned
 	creation
 }
 
@@ -171,16 +171,15 @@ func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, found *candidate) err
 		return found.err
 	}
 	machine := found.as
-	if o.runPolicy == "" && machine.Spec.RunPolicy != "" && o.onlyObserved(ctx, c, machine) {
-		machine.Spec.RunPolicy = v1alpha1.RunPolicyObserve
-	}
-	machine.Spec.RunPolicy = cmp.Or(v1alpha1.RunPolicy(o.runPolicy), machine.Spec.RunPolicy)
 	if len(o.labels) > 0 {
 		machine.Labels = map[string]string{}
 	}
 	for _, label := range o.labels {
 		key, value, _ := strings.Cut(label, "=")
 		machine.Labels[key] = value
+	}
+	if err := o.setRunPolicy(ctx, c, machine); err != nil {
+		return err
 	}
 	if err := o.create(ctx, c, machine); err != nil {
 		return err
@@ -191,15 +190,25 @@ func (o *adopt) adopt(ctx context.Context, c *cli.Cluster, found *candidate) err
 	return o.printer.PrintObj(machine, o.Raw)
 }
 
-// onlyObserved reports whether policy defaults has adopted machines only observed. It asks the API server once, in a dry run.
-func (o *adopt) onlyObserved(ctx context.Context, c *cli.Cluster, machine *v1alpha1.VirtualMachine) bool {
+// setRunPolicy sets the run policy of the flag, or Observe if policy defaults has adopted machines only observed. It asks the API server until
+// that is known, in a dry run: an error is returned, because a machine that is to be observed must not be adopted for lack of an answer.
+func (o *adopt) setRunPolicy(ctx context.Context, c *cli.Cluster, machine *v1alpha1.VirtualMachine) error {
+	if o.runPolicy != "" || machine.Spec.RunPolicy == "" {
+		machine.Spec.RunPolicy = v1alpha1.RunPolicy(o.runPolicy)
+		return nil
+	}
 	if o.observed == nil {
 		asked := machine.DeepCopy()
 		asked.Spec.RunPolicy = ""
-		err := c.Try(ctx, asked)
-		o.observed = new(err == nil && asked.Spec.RunPolicy == v1alpha1.RunPolicyObserve)
+		if err := c.Try(ctx, asked); err != nil {
+			return err
+		}
+		o.observed = new(asked.Spec.RunPolicy == v1alpha1.RunPolicyObserve)
 	}
-	return *o.observed
+	if *o.observed {
+		machine.Spec.RunPolicy = v1alpha1.RunPolicyObserve
+	}
+	return nil
 }
 
 // labelsFor returns the labels of a machine that its VirtualMachine gets: all but those of Sallyport, of KubeVirt, and of deployment tools,
