@@ -86,10 +86,10 @@ func (r *Replica) next() *coordinationv1.Lease {
 	spec.RenewTime = &now
 	spec.LeaseDurationSeconds = ptr.To(int32(r.options.Duration / time.Second))
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, Label, "true")
-	for _, annotation := range []string{VersionAnnotation, CertificateAnnotation, PoliciesAnnotation} {
+	for _, annotation := range []string{VersionAnnotation, CertificateAnnotation, PoliciesAnnotation, DenialsAnnotation} {
 		delete(lease.Annotations, annotation)
-		if hash := reports[annotation]; hash != "" {
-			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, annotation, hash)
+		if report := reports[annotation]; report != "" {
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, annotation, report)
 		}
 	}
 	lease.OwnerReferences = nil

@@ -28,6 +28,8 @@ const (
 	// PoliciesAnnotation has a hash of all active policies of a replica.
 	PoliciesAnnotation = "sallyport.dev/policies"
 
+	// DenialsAnnotation has the counts of [Replica.CountDenials], as of the last renewal.
+	DenialsAnnotation = "sallyport.dev/denials"
 	// VersionAnnotation has the version of a replica.
 	VersionAnnotation = "sallyport.dev/version"
 
@@ -104,6 +106,7 @@ type Replica struct {
 	mu      sync.Mutex
 	name    string            // of the Lease
 	reports map[string]string // by annotation
+	denials func() string
 	seen    map[types.UID]Sighting
 	renewed time.Time // last write of our Lease
 	resumed time.Time // first write after a time without
@@ -194,6 +197,13 @@ func (r *Replica) ReportPolicies(hash string) {
 	}
 }
 
+// CountDenials sets the function that returns what this replica has denied since it started, as JSON. Each renewal publishes it.
+func (r *Replica) CountDenials(count func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.denials = count
+}
+
 // setReport sets a report, and reports whether it has changed.
 func (r *Replica) setReport(annotation, hash string) bool {
 	r.mu.Lock()
@@ -206,7 +216,11 @@ func (r *Replica) setReport(annotation, hash string) bool {
 func (r *Replica) own() (name string, reports map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.name, maps.Clone(r.reports)
+	reports = maps.Clone(r.reports)
+	if r.denials != nil {
+		reports[DenialsAnnotation] = r.denials()
+	}
+	return r.name, reports
 }
 
 func (r *Replica) succeeded() {

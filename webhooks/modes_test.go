@@ -46,11 +46,12 @@ func TestModesByNamespace(t *testing.T) {
 		warnings int
 		verdict  string
 		mode     v1alpha1.PolicyMode
+		denials  string
 	}{
-		"production": {stage("production"), false, 0, "denied", v1alpha1.ModeEnforce},
-		"test":       {stage("test"), true, 1, "warned", v1alpha1.ModeWarn},
-		"lab":        {stage("lab"), true, 0, "audited", v1alpha1.ModeAudit},
-		"unknown":    {world{err: errors.New("gone")}, false, 0, "error_denied", v1alpha1.ModeEnforce},
+		"production": {stage("production"), false, 0, "denied", v1alpha1.ModeEnforce, `{"p":{"denied":1}}`},
+		"test":       {stage("test"), true, 1, "warned", v1alpha1.ModeWarn, `{"p":{"wouldDeny":1}}`},
+		"lab":        {stage("lab"), true, 0, "audited", v1alpha1.ModeAudit, `{"p":{"wouldDeny":1}}`},
+		"unknown":    {world{err: errors.New("gone")}, false, 0, "error_denied", v1alpha1.ModeEnforce, `{"p":{"denied":1}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tc.world, p)
@@ -67,6 +68,9 @@ func TestModesByNamespace(t *testing.T) {
 			}
 			if n := f.count(t, "sallyport_decisions_total", string(tc.mode), "p", reason, tc.verdict, decision.Validating); n != 1 {
 				t.Errorf("counted %v times in mode %s", n, tc.mode)
+			}
+			if got := f.recorder.Denials(); got != tc.denials {
+				t.Errorf("got the denials %s, want %s", got, tc.denials)
 			}
 			if p := f.only(t).Policies[0]; p.Mode != tc.mode || p.Verdict != tc.verdict {
 				t.Errorf("recorded as %+v", p)

@@ -26,6 +26,7 @@ const queued, queuedBytes = 256, 16 << 20
 // Recorder counts decisions and writes each as a line of JSON.
 type Recorder struct {
 	metrics *metrics
+	denials denials
 	events  *events.Writer // nil writes no events
 	evicted func(pod types.NamespacedName)
 	lost    func(cause error)
@@ -45,7 +46,7 @@ type line func() ([]byte, error)
 // requests. Close writes the remaining records.
 func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
 	r := &Recorder{
-		metrics: newMetrics(registry), denied: deniedOnly, out: out,
+		metrics: newMetrics(registry), denials: denials{of: map[string]Denials{}}, denied: deniedOnly, out: out,
 		queue: fair.NewBuffer[line](queued, queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
 		minute: rate.Sometimes{Interval: time.Minute},
 	}
@@ -99,11 +100,19 @@ func (r *Recorder) Checked(policy, difference string) {
 }
 
 // Forget implements decision.Recorder.
-func (r *Recorder) Forget(policy string) { r.metrics.forget(policy) }
+func (r *Recorder) Forget(policy string) {
+	r.metrics.forget(policy)
+	r.denials.forget(policy)
+}
 
 // Record implements decision.Recorder.
 func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionResponse) {
 	r.metrics.count(d)
+	if d.Endpoint == decision.Validating {
+		for _, v := range d.Verdicts() {
+			r.denials.count(&v)
+		}
+	}
 	if !d.Review.DryRun() {
 		if response.Allowed {
 			r.metrics.countOverrides(d)

@@ -117,6 +117,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		mgr.GetLogger().WithName("policies").Error(errors.New(difference), "a decision on a part of the input differs from that on the whole input", "policy", policy)
 	})
 	defer recorder.Close(recordsPatience)
+	served.replica.CountDenials(recorder.Denials)
 	if err := o.addDrains(mgr, recorder); err != nil {
 		return err
 	}

@@ -55,13 +55,13 @@ func TestPoliciesAreListed(t *testing.T) {
 	one, other := lease(ns, "sallyport-replica-a", "a", 15*time.Second), lease(ns, "sallyport-replica-b", "b", 15*time.Second)
 	gone := lease(ns, "sallyport-replica-c", "c", 15*time.Second)
 	gone.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
-	one.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
-	other.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	one.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa", replicas.DenialsAnnotation: `{"bad":{"wouldDeny":3}}`}
+	other.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa", replicas.DenialsAnnotation: `{"bad":{"denied":1,"wouldDeny":20},"no more":{"denied":1}}`}
 	w.make(good, bad, one, other, gone)
 	const table = "" +
-		"NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED\n" +
-		"bad   Warn     unknown  -           -           -\n" +
-		"good  Enforce  current  0123456789  3           -\n\n" +
+		"NAME  MODE     ACTIVE   REVISION    DENIED  WOULD DENY  VIOLATIONS  EDITED\n" +
+		"bad   Warn     unknown  -           1       23          -           -\n" +
+		"good  Enforce  current  0123456789  0       0           3           -\n\n" +
 		"bad:\n" +
 		"  CompileFailed for 0s: m.rego:1:1: rego_parse_error\n"
 	r := w.plugin("policies", 0)

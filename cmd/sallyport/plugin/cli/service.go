@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/replicas"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // overdue is how old the status of policies may be: Sallyport confirms it every five minutes.
@@ -27,6 +29,9 @@ type Service struct {
 	Policies map[string]string
 	// Versions is the version of each replica.
 	Versions map[string]string
+	// Denials are the denials of all running replicas since they started, by policy; nil if
+	// none has reported any.
+	Denials map[string]record.Denials
 	// Err is why the state is unknown.
 	Err error
 }
@@ -43,9 +48,32 @@ func (c *Cluster) Service(ctx context.Context, p *Plugin) Service {
 			name := lease.Namespace + "/" + lease.Name
 			s.Policies[name] = lease.Annotations[replicas.PoliciesAnnotation]
 			s.Versions[name] = cmp.Or(lease.Annotations[replicas.VersionAnnotation], "unknown")
+			s.addDenials(lease.Annotations[replicas.DenialsAnnotation])
 		}
 	}
 	return s
+}
+
+// addDenials adds the denials that a replica reports as JSON. Those of an older replica, which reports none, are left out.
+func (s *Service) addDenials(report string) {
+	var all map[string]record.Denials
+	if err := json.Unmarshal([]byte(report), &all); err != nil {
+		return
+	}
+	if s.Denials == nil {
+		s.Denials = map[string]record.Denials{}
+	}
+	for policy, more := range all {
+		s.Denials[policy] = s.Denials[policy].Plus(more)
+	}
+}
+
+// DenialsOf returns the denials of a policy, or nil if they are unknown.
+func (s *Service) DenialsOf(policy string) *record.Denials {
+	if s.Denials == nil {
+		return nil
+	}
+	return new(s.Denials[policy])
 }
 
 // None reports whether no replica is serving for certain. A replica without policies is starting.

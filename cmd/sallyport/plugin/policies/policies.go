@@ -106,9 +106,9 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 		fmt.Fprintln(l.ErrOut, "Note: cannot tell whether a replica of Sallyport is serving:", service.Err)
 	}
 	if name != "" {
-		return cli.Render(l.Out, &policyReport{policy: &list.Items[0], unserved: trouble}, l.Now())
+		return cli.Render(l.Out, &policyReport{policy: &list.Items[0], denials: service.DenialsOf(name), unserved: trouble}, l.Now())
 	}
-	return cli.Render(l.Out, &policiesReport{policies: list.Items, serving: service.Policies, unserved: trouble != ""}, l.Now())
+	return cli.Render(l.Out, &policiesReport{policies: list.Items, serving: service.Policies, denials: service.Denials, unserved: trouble != ""}, l.Now())
 }
 
 // whichPolicies returns the name of the requested policy, or list options for the selector.

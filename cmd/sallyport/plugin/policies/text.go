@@ -15,6 +15,7 @@ import (
 	"sallyport.dev/sallyport/commands"
 	pages "sallyport.dev/sallyport/policies/describe"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 // shortHash is how much of a revision a person can compare.
@@ -27,15 +28,18 @@ type policiesReport struct {
 	policies []v1alpha1.RegoPolicy
 	// serving is the hash of the policies of each replica.
 	serving map[string]string
+	// denials are those of all replicas, by policy; nil if they are unknown.
+	denials map[string]record.Denials
 	// unserved reports that no replica is serving.
 	unserved bool
 }
 
 func (r *policiesReport) Text(p *cli.Page) {
-	p.Row("NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED")
+	p.Row("NAME", "MODE", "ACTIVE", "REVISION", "DENIED", "WOULD DENY", "VIOLATIONS", "EDITED")
 	for i := range r.policies {
 		policy := &r.policies[i]
-		p.Row(policy.Name, mode(policy), r.active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), cmp.Or(cli.SomeOf(edited(policy), shownFields), "-"))
+		denied, would := r.denied(policy)
+		p.Row(policy.Name, mode(policy), r.active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), denied, would, violations(policy), cmp.Or(cli.SomeOf(edited(policy), shownFields), "-"))
 	}
 	for i := range r.policies {
 		policy := &r.policies[i]
@@ -73,6 +77,15 @@ func mode(policy *v1alpha1.RegoPolicy) string {
 		return string(policy.Spec.Mode) + ", others"
 	}
 	return string(policy.Spec.Mode)
+}
+
+// denied is how often a policy denied a request, and how often only its mode admitted one.
+func (r *policiesReport) denied(policy *v1alpha1.RegoPolicy) (denied, would string) {
+	if r.denials == nil || policy.Spec.Library {
+		return "-", "-"
+	}
+	n := r.denials[policy.Name]
+	return fmt.Sprint(n.Denied), fmt.Sprint(n.WouldDeny)
 }
 
 func violations(policy *v1alpha1.RegoPolicy) string {
@@ -157,6 +170,8 @@ func troubles(c *metav1.Condition) bool {
 
 type policyReport struct {
 	policy *v1alpha1.RegoPolicy
+	// denials are those of all replicas; nil if they are unknown.
+	denials *record.Denials
 	// unserved is why no policy is evaluated, or "".
 	unserved string
 }
@@ -180,6 +195,9 @@ func (r *policyReport) Text(p *cli.Page) {
 	}
 	p.Row("Revision:", o.Status.ActiveRevision)
 	p.Row("Tests:", r.tests())
+	if n := r.denials; n != nil {
+		p.Row("Requests:", fmt.Sprintf("%d denied, %d would be denied in mode Enforce, since the replicas started", n.Denied, n.WouldDeny))
+	}
 	p.Row("Violations:", r.violations(p))
 	switch release := o.Annotations[shipping.ReleaseAnnotation]; release {
 	case "":

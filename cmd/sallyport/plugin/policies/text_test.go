@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/test/support/pages"
+	"sallyport.dev/sallyport/webhooks/record"
 )
 
 var update = flag.Bool("update", false, "write testdata")
@@ -29,11 +30,12 @@ func TestPolicyTexts(t *testing.T) {
 	}
 	same := map[string]string{"ns/a": "0123456789ab", "ns/b": "0123456789ab"}
 	different := map[string]string{"ns/a": "0123456789ab", "ns/b": "ba9876543210", "ns/c": ""}
+	denials := map[string]record.Denials{"defaults": {Denied: 3}, "operations-supersede": {Denied: 2, WouldDeny: 141}}
 	for name, r := range map[string]cli.Report{
-		"policies":      &policiesReport{policies: policies, serving: same},
+		"policies":      &policiesReport{policies: policies, serving: same, denials: denials},
 		"policies-many": &policiesReport{policies: policies, serving: different},
 		"unserved":      &policiesReport{policies: policies, serving: map[string]string{}, unserved: true},
-		"policy":        &policyReport{policy: &policies[2]},
+		"policy":        &policyReport{policy: &policies[2], denials: &record.Denials{Denied: 2, WouldDeny: 141}},
 		"policy-good":   &policyReport{policy: &policies[0]},
 		"library":       &policyReport{policy: &policies[1]},
 	} {
