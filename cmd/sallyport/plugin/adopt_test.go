@@ -160,6 +160,9 @@ func adoptObserved(t *testing.T) {
 		r := tm.kubectl("", "sallyport", "adopt", "web", "--dry-run=client", "-o", "jsonpath={.spec.runPolicy}")
 		return r.stdout + r.stderr, r.stdout == "Observe" && r.stderr == ""
 	})
+	tm.must("", "create", "role", "reads", "--verb=get,list", "--resource=virtualmachines.sallyport.dev,virtualdisks.sallyport.dev,virtualmachines.kubevirt.io")
+	tm.must("", "create", "rolebinding", "reads", "--role=reads", "--user=reader")
+	tm.sallyport("adopt web --dry-run=client --as reader", 1, "adopting web: ", `cannot create resource "virtualmachines"`)
 	tm.sallyport("adopt web --run-policy Manual --dry-run=server", 0, "web: run strategy changes from Always to Manual (server dry run)")
 }
 
@@ -170,7 +173,8 @@ func TestAdoptFromAVCenter(t *testing.T) {
 	tm.Must(err)
 	t.Cleanup(v.Close)
 	v.AddFolder("/DC0/vm/team")
-	for name, folder := range map[string]string{"Web 1": "/DC0/vm/team", "web-1": "/DC0/vm/team", "db": "/DC0/vm/team", "marked": "/DC0/vm/team", "foreign": ""} {
+	v.AddFolder("/DC0/vm/elsewhere")
+	for name, folder := range map[string]string{"Web 1": "/DC0/vm/team", "web-1": "/DC0/vm/team", "db": "/DC0/vm/team", "marked": "/DC0/vm/team", "by-id": "/DC0/vm/team", "foreign": ""} {
 		path, err := v.AddMachine(name)
 		if tm.Must(err); folder != "" {
 			v.Move(path, folder)
@@ -206,12 +210,17 @@ func TestAdoptFromAVCenter(t *testing.T) {
 	if got := tm.must("", "get", "svm", "-o", "name"); got != "" {
 		t.Errorf("a dry run made\n%s", got)
 	}
-	tm.sallyport(of+" --folder /DC0/vm --run-policy Observe", 1, "adopting /DC0/vm/foreign: ", "[servers-tenancy/", "virtualmachine.sallyport.dev/db created\n", same)
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": "seen"}, "spec": {"runPolicy": "Observe",
+		"runtime": {"vsphere": {"serverRef": {"name": %q}, "instanceUUID": %q}}}}`, server, v.State("/DC0/vm/team/by-id").InstanceUUID), "create", "-f", "-")
+	tm.sallyport(of+" --folder /DC0/vm --run-policy Observe", 1, "/DC0/vm/team/by-id skipped: it belongs to VirtualMachine seen of Sallyport\n", "adopting /DC0/vm/foreign: ", "[servers-tenancy/", "virtualmachine.sallyport.dev/db created\n", same)
 	if got := tm.get("svm/web-1", ".spec.runPolicy") + tm.get("svm/web-1", ".spec.runtime.vsphere"); got != `Observe{"inventoryPath":"/DC0/vm/team/Web 1","serverRef":{"name":"`+server+`"}}` {
 		t.Errorf("the VirtualMachine is %s", got)
 	}
 	tm.sallyport(of+" --folder /DC0/vm/team", 1, "/DC0/vm/team/db skipped: it belongs to VirtualMachine db of Sallyport\n", same)
 	tm.sallyport(of+" /DC0/vm/team/db", 0, "skipped: it belongs to VirtualMachine db")
+	tm.status("svm/db", `{"instanceID": "`+v.State("/DC0/vm/team/db").InstanceUUID+`"}`)
+	v.Move("/DC0/vm/team/db", "/DC0/vm/elsewhere")
+	tm.sallyport(of+" --folder /DC0/vm/elsewhere", 0, "/DC0/vm/elsewhere/db skipped: it belongs to VirtualMachine db of Sallyport\n")
 	if n := v.Sessions(); n > 0 {
 		t.Errorf("the plugin left %d sessions", n)
 	}

@@ -41,13 +41,13 @@ func TestGate(t *testing.T) {
 	if got := tm.get("validatingwebhookconfiguration/sallyport", ".webhooks[*].failurePolicy"); got != "Fail Fail" {
 		t.Errorf("Sallyport's own kinds are not guarded: %s", got)
 	}
-	tm.must(`{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "sallyport-scaling-guard",
+	tm.must(`{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "sallyport-deletion-protected",
 		"annotations": {"meta.helm.sh/release-name": "gate", "meta.helm.sh/release-namespace": "sallyport-system"}},
 		"spec": {"failurePolicy": "Ignore", "matchConstraints": {"resourceRules": [
 			{"apiGroups": ["example.com"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["*"]}]}, "validations": [{"expression": "true"}]}}`, "create", "-f", "-")
 	tm.sallyport("gate open --for 2h --reason ticket-43", 0, "The gate was open until", "ticket-42", "Warning: the floor stays closed: ",
 		"helm upgrade gate charts/sallyport -n sallyport-system --reuse-values --set floor.enabled=false\n")
-	tm.must("", "delete", "validatingadmissionpolicy", "sallyport-scaling-guard")
+	tm.must("", "delete", "validatingadmissionpolicy", "sallyport-deletion-protected")
 	tm.sallyport("gate close", 0, "The gate is closed")
 	if got := annotations(); strings.Contains(got, "gate") {
 		t.Errorf("the annotations are %s", got)

@@ -22,6 +22,8 @@ import (
 type ListedMachine struct {
 	// Path is its inventory path.
 	Path string
+	// InstanceUUID is its instance UUID; "" if it is unknown.
+	InstanceUUID string
 	// Owner is the UID in its mark, and OwnerName the namespace and name, such as team-a/web-1. Both are unverified text, and "" without a mark.
 	Owner     kubetypes.UID
 	OwnerName string
@@ -85,7 +87,7 @@ func listed(path string, vm *mo.VirtualMachine) ListedMachine {
 		m.Obstacle = "vCenter's extension " + vm.Config.ManagedBy.ExtensionKey + " manages it"
 	}
 	keys := remembered(vm)
-	m.Owner, m.OwnerName = kubetypes.UID(keys[OwnerKey]), keys[NameKey]
+	m.InstanceUUID, m.Owner, m.OwnerName = vm.Config.InstanceUuid, kubetypes.UID(keys[OwnerKey]), keys[NameKey]
 	return m
 }
 

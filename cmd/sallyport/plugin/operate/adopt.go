@@ -41,7 +41,8 @@ func adoptCommand(p *cli.Plugin) *cobra.Command {
 			"  - Always: AlwaysOnUnlessStoppedManually. A machine that is off is started\n" +
 			"  - Halted: AlwaysOnUnlessStoppedManually. A machine that is off stays off until it is started\n" +
 			"  - others, such as RerunOnFailure: Manual\n" +
-			"If policy defaults has adopted machines only observed, it is Observe. The command prints each run strategy that changes: a tool that applies the machine from Git must apply runStrategy Manual first.\n" +
+			"If policy defaults has adopted machines only observed, it is Observe. The command prints each run strategy that changes: a tool that\n" +
+			"applies the machine from Git must apply runStrategy Manual first.\n" +
 			"spec.blockDeviceRefs names the VirtualDisks that the machine has and that are not attached to another machine.\n\n" +
 			"vCenter: the VirtualMachine has the name that the machine has there, in lower case and with - for other characters, and the run policy\n" +
 			"that policy defaults sets. Specify machines by inventory path, or all machines in a folder and below it. Only --folder logs in to\n" +

@@ -94,8 +94,7 @@ func (v *vcenter) adoptable(m *vsphere.ListedMachine, as *v1alpha1.VirtualMachin
 		return skipped{text: m.Obstacle}
 	}
 	for i := range ours {
-		vm, spec := &ours[i], ours[i].Spec.Runtime.VSphere
-		if m.Owner != "" && m.Owner == vm.UID || spec != nil && spec.ServerRef.Name == v.server && strings.EqualFold(spec.InventoryPath, m.Path) {
+		if vm := &ours[i]; v.belongs(m, vm) {
 			return skipped{text: "it belongs to VirtualMachine " + vm.Name + " of Sallyport", adopted: true}
 		}
 	}
@@ -110,6 +109,20 @@ func (v *vcenter) adoptable(m *vsphere.ListedMachine, as *v1alpha1.VirtualMachin
 			as.Name, m.Path)
 	}
 	return nil
+}
+
+// belongs reports whether a machine is that of a VirtualMachine: by its mark, which an observed machine does not have, or as it is specified.
+func (v *vcenter) belongs(m *vsphere.ListedMachine, vm *v1alpha1.VirtualMachine) bool {
+	spec := vm.Spec.Runtime.VSphere
+	switch {
+	case m.Owner != "" && m.Owner == vm.UID:
+		return true
+	case spec == nil || spec.ServerRef.Name != v.server:
+		return false
+	case m.InstanceUUID != "" && (strings.EqualFold(spec.InstanceUUID, m.InstanceUUID) || strings.EqualFold(vm.Status.InstanceID, m.InstanceUUID)):
+		return true
+	}
+	return strings.EqualFold(spec.InventoryPath, m.Path)
 }
 
 // notInNames are the characters that cannot be in the name of an object, and those that separate its parts.

@@ -174,7 +174,8 @@ func openGate(ctx context.Context, p *cli.Plugin, reason string, lasts time.Dura
 // cannot be read.
 func (g *gate) warnFloor(ctx context.Context, p *cli.Plugin) {
 	floor := &admissionregistrationv1.ValidatingAdmissionPolicy{}
-	if g.Get(ctx, client.ObjectKey{Name: cli.Product + "-scaling-guard"}, floor) != nil {
+	if g.Get(ctx, client.ObjectKey{Name: cli.Product + "-deletion-protected"}, floor) != nil &&
+		g.Get(ctx, client.ObjectKey{Name: cli.Product + "-scaling-guard"}, floor) != nil {
 		return
 	}
 	name, namespace := cmp.Or(floor.Annotations[cli.HelmNameAnnotation], "RELEASE"), cmp.Or(floor.Annotations[cli.HelmNamespaceAnnotation], "NAMESPACE")
