@@ -85,8 +85,11 @@ func growth(t *testing.T, p *v1alpha1.RegoPolicy, policies, withTests *ast.Compi
 	if understood == 0 {
 		t.Error("no input of its tests is understood with the shipped parameters")
 	}
+	longest := 300
+	if testing.Short() {
+		longest = 150
+	}
 	for _, list := range slices.Sorted(maps.Keys(byList)) {
-		const longest = 300
 		input := s.dearest(byList[list], list)
 		if input == nil {
 			continue // it cannot be longer, or what is longer is another request

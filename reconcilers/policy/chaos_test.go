@@ -135,7 +135,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			want := f.look()
 			every := 1
 			if testing.Short() {
-				every = 23
+				every = 41
 			}
 			for at, ended := 0, false; !ended; at += every {
 				for _, after := range []bool{false, true} {
@@ -192,7 +192,11 @@ func TestTwoLeaders(t *testing.T) {
 	f.happens(all())
 	f.settles()
 	want := f.look()
-	for range 2 {
+	times := 2
+	if testing.Short() {
+		times = 1
+	}
+	for range times {
 		f.reset()
 		f.happens(all())
 		var wg sync.WaitGroup

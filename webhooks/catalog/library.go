@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -173,12 +174,23 @@ func byObjectName(a, b v1alpha1.RegoPolicy) int { return strings.Compare(a.Name,
 
 // Compose converts RegoPolicies as Build compiles them: each with the libraries that it reaches and may import, and its tests; by
 // name.
-func Compose(objects []v1alpha1.RegoPolicy) map[string]Source {
-	c := &Catalog{}
-	libraries := c.collectLibraries(objects)
+func Compose(objects []v1alpha1.RegoPolicy) map[string]Source { return new(Composer).Compose(objects) }
+
+// Composer composes RegoPolicies many times, and does not parse again what it composed in the last call. It is safe for concurrent use.
+type Composer struct {
+	mu      sync.Mutex
+	catalog Catalog
+}
+
+// Compose is [Compose].
+func (c *Composer) Compose(objects []v1alpha1.RegoPolicy) map[string]Source {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.catalog.outlines.turn()
+	libraries := c.catalog.collectLibraries(objects)
 	sources := make(map[string]Source, len(objects))
 	for i := range objects {
-		b := libraries.imports(&objects[i], c.outlinesOf(&objects[i]))
+		b := libraries.imports(&objects[i], c.catalog.outlinesOf(&objects[i]))
 		var modules []engine.Module
 		for j := range b.libraries {
 			modules = append(modules, modulesOf(&b.libraries[j])...)

@@ -164,7 +164,11 @@ func picks(body ast.Body, bound ast.VarSet, gives ...*ast.Term) bool {
 func variables(node any) ast.VarSet {
 	v := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true, SkipRefCallHead: true})
 	v.Walk(node)
-	return v.Vars().Diff(ast.ReservedVars)
+	vars := v.Vars()
+	for document := range ast.ReservedVars { // VarSet.Diff would copy all others, for every expression
+		delete(vars, document)
+	}
+	return vars
 }
 
 // hasSeveralSolutions reports whether an expression can hold for several values of the variables that it names.

@@ -131,7 +131,7 @@ const withoutAcceleration = "SALLYPORT_TEST_PLAIN"
 var isPlain = os.Getenv(withoutAcceleration) != ""
 
 // The engine passes its tests without what only makes decisions fast. Those are left out that take long, make no decision, or are about
-// what is left out; and with -short those that wait for evaluations to end.
+// what is left out; and with -short those that wait for evaluations to end, or make large values.
 func TestWithoutAcceleration(t *testing.T) {
 	if isPlain {
 		t.Skip("this is it")
@@ -143,7 +143,7 @@ func TestWithoutAcceleration(t *testing.T) {
 	}
 	skipped := "EveryWay|RandomPolicies|ExplanationAgrees|Limit|Parser|WearOut|Compile|TestSuite|TestRun|Constant|WhatAPolicyReads|Unfollowed"
 	if testing.Short() {
-		skipped += "|Overrun|Impatient|Sandbox"
+		skipped += "|Overrun|Impatient|Sandbox|Grow|Comprehensions"
 	}
 	again := exec.CommandContext(t.Context(), program, "-test.run=^Test", "-test.skip="+skipped)
 	again.Env = append(os.Environ(), withoutAcceleration+"=1")

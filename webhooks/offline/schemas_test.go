@@ -95,9 +95,9 @@ func TestGoDecodesWhatSchemasAdmit(t *testing.T) {
 	for i := range v1alpha1.Kinds {
 		kind := &v1alpha1.Kinds[i]
 		t.Run(kind.Name, func(t *testing.T) {
-			seed := rand.Uint64()
+			seed, tries := rand.Uint64(), 1000
 			if testing.Short() {
-				seed = 1
+				seed, tries = 1, 200
 			}
 			f := &fuzz{
 				T: t, kinds: kinds, kind: kind, spec: map[string]*place{}, rand: rand.New(rand.NewPCG(seed, 0)), seen: map[string]bool{},
@@ -114,7 +114,6 @@ func TestGoDecodesWhatSchemasAdmit(t *testing.T) {
 			f.makeBases()
 			f.tryQuantitiesAndTimes()
 			admitted := 0
-			const tries = 1000
 			for range tries {
 				base := f.bases[f.rand.IntN(len(f.bases))]
 				if f.try(base, f.slots, func(p *place) any { return p.odd(f.rand) }) {

@@ -103,7 +103,7 @@ func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, erro
 	if err != nil {
 		return nil, err
 	}
-	is := catalog.Compose(world)[name]
+	is := composer.Compose(world)[name]
 	was, known := released[name]
 	same := known && is.Package == was.Package && is.Library == was.Library && slices.Equal(is.Modules, was.Modules) &&
 		slices.Equal(is.Tests, was.Tests) && slices.Equal(is.Libraries, was.Libraries)
@@ -112,6 +112,9 @@ func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, erro
 	}
 	return &is, nil
 }
+
+// composer is shared, because a new leader asks asReleased about all policies, one after the other.
+var composer catalog.Composer
 
 // releasedSources returns the composed policies of the release, by name.
 var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {

@@ -43,7 +43,7 @@ var (
 // trials returns how many broken requests a test validates.
 func trials() int {
 	if testing.Short() {
-		return cmp.Or(*count, 500)
+		return cmp.Or(*count, 250)
 	}
 	return cmp.Or(*count, 2000)
 }

@@ -196,7 +196,7 @@ func (f fleet) holes(t *testing.T, set *catalog.Set, request object) (holes [][]
 	singles := changesAt(sites)
 	every := 3
 	if testing.Short() {
-		every = 20
+		every = 40
 	}
 	for i := 0; i < len(singles); i += every {
 		for _, changes := range [][]change{{singles[i]}, {singles[i], singles[(i*7919+13)%len(singles)]}} {

@@ -209,7 +209,7 @@ func (a *adoptionTrial) holes(t *testing.T, set *catalog.Set) (holes [][]change)
 	singles := everyChange(a.request, a.estate)
 	every := 3
 	if testing.Short() {
-		every = 20
+		every = 40
 	}
 	for i := 0; i < len(singles); i += every {
 		c := singles[i]

@@ -89,7 +89,7 @@ func TestChangesAtEveryCallOfMoves(t *testing.T) {
 	plain := aMove(wanted("node-2"))
 	stride := 2
 	if testing.Short() {
-		stride = 5
+		stride = 9
 	}
 	calls := plain.tell(t, options{hibernates: true}, nothing, 0).calls
 	for name, tc := range changesOfMoves {

@@ -267,7 +267,7 @@ func (s *scenario) atEveryCall(t *testing.T, o options) {
 	cases, calls := 0, m.calls
 	stride := 1
 	if testing.Short() {
-		stride = 5 // those of each kind of disturbance at other calls
+		stride = 9 // those of each kind of disturbance at other calls
 	}
 	for how := crashBefore; how <= suspendedAtOnce; how++ {
 		for at := 1 + int(how)%stride; at <= calls; at += stride {

@@ -23,7 +23,7 @@ const atOnce = 8
 func TestFaultSweep(t *testing.T) {
 	every := 5
 	if testing.Short() {
-		every = 17
+		every = 29
 	}
 	sweep(t, inMemory, every)
 }

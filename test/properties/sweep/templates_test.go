@@ -64,7 +64,7 @@ func TestTemplates(t *testing.T) {
 	}
 	fewer := 6
 	if testing.Short() {
-		fewer = 18
+		fewer = 31
 	}
 	sweepRows(t, rows, max(1, *every*fewer))
 	var text strings.Builder
