@@ -61,6 +61,7 @@ func TestRightsOfWhatIsDisabled(t *testing.T) {
 		{"", "runtimes: {vsphere: {enabled: false}}", vsphere, named("sallyport-certificate", "sallyport-webhook-tls")[:6], "--vsphere-runtime=false"},
 		{"", "templates: {enabled: false}", templates, nil, "--templates=false"},
 		{"", "pools: {enabled: false}", pools, nil, "--pools=false"},
+		{pods + "}}", pods + "}}\npools: {enabled: false}", slices.DeleteFunc(slices.Clone(pools), func(right string) bool { return right == "create virtualdisks"+ours }), nil, "--pools=false"},
 		{pods + "}}", pods + ", drains: {enabled: false}}}", []string{"create virtualmachineoperations" + ours}, nil, "--pod-drains=false"},
 	} {
 		before, after := granted(t, tc.enabled), granted(t, tc.disabled)
@@ -83,6 +84,21 @@ func TestRightsOfWhatIsDisabled(t *testing.T) {
 		}
 		if was, is := slices.Contains(managerArgs(t, render(t, tc.enabled)), tc.flag), slices.Contains(managerArgs(t, render(t, tc.disabled)), tc.flag); was || !is {
 			t.Errorf("with %q the manager has %s: %v; with %q: %v", tc.enabled, tc.flag, was, tc.disabled, is)
+		}
+	}
+}
+
+// Whatever else is disabled, a machine that is a Pod or of KubeVirt gets its boot disk, which it owns (cluster-api#4880).
+func TestRightsForBootDisks(t *testing.T) {
+	for _, values := range []string{
+		"runtimes: {pod: {enabled: true}}", "runtimes: {kubevirt: {enabled: true}}",
+		"{runtimes: {pod: {enabled: true}}, pools: {enabled: false}}", "{runtimes: {kubevirt: {enabled: true}, vsphere: {enabled: false}}, pools: {enabled: false}, templates: {enabled: false}}",
+	} {
+		has := granted(t, values)
+		for _, right := range []string{"create virtualdisks.sallyport.dev", "update virtualmachines/finalizers.sallyport.dev"} {
+			if !has[right] {
+				t.Errorf("with %s there is no right to %s", values, right)
+			}
 		}
 	}
 }

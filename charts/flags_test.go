@@ -1,6 +1,9 @@
 package charts_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +33,25 @@ func TestFlagsAreTheManagers(t *testing.T) {
 				t.Errorf("%s: %v", arg, err)
 			}
 		}
+	}
+}
+
+// The commands that messages suggest set the values of the chart where it is a part of another one.
+func TestSubchart(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "platform")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(parent, "charts"), 0o700),
+		os.WriteFile(filepath.Join(parent, "Chart.yaml"), []byte("{apiVersion: v2, name: platform, version: 0.1.0}"), 0o600),
+		os.Rename(chart(t), filepath.Join(parent, "charts", "sallyport")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	out, err := template(t, release, parent, "sallyport: {pools: {enabled: false}}")
+	if err != nil || !strings.Contains(out, "- --helm-values=sallyport.\n") || !strings.Contains(out, "with the chart value sallyport.pools.enabled=true") {
+		t.Errorf("in a subchart: %v\n%s", err, out)
+	}
+	if args := managerArgs(t, render(t, "")); slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--helm-values") }) {
+		t.Errorf("in a chart of its own, %v", args)
 	}
 }
 

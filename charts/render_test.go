@@ -181,6 +181,25 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// Replicas that use the ports of nodes cannot be two on one, and nodes may be as many as replicas (openkruise, nri-kubernetes#356).
+func TestStrategy(t *testing.T) {
+	for values, want := range map[string]string{
+		"":                  "RollingUpdate 0 1",
+		"hostNetwork: true": "RollingUpdate 1 0",
+		"{hostNetwork: true, strategy: {type: Recreate}}":                                    "Recreate",
+		"strategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 50%, maxSurge: 0}}": "RollingUpdate 50% 0",
+	} {
+		strategy := rendered[appsv1.Deployment](t, render(t, values), "Deployment", "sallyport").Spec.Strategy
+		got := string(strategy.Type)
+		if r := strategy.RollingUpdate; r != nil {
+			got += " " + r.MaxUnavailable.String() + " " + r.MaxSurge.String()
+		}
+		if got != want {
+			t.Errorf("%q: strategy %s, want %s", values, got, want)
+		}
+	}
+}
+
 func TestDefinitionsAreTheGenerated(t *testing.T) {
 	all := render(t, "")
 	want := definitions(t)

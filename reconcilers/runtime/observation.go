@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -89,6 +90,22 @@ type Guest struct {
 	Hostname string
 	// Tools is the state of the agent. It is empty if the runtime does not report it.
 	Tools v1alpha1.ToolsState
+}
+
+// AddressOf parses an address that a guest reports, without its zone. It returns false for text that is no address, and for one that other
+// machines cannot use: loopback, link-local (capk#265, kubevirt#3241), multicast and unspecified.
+func AddressOf(text string) (netip.Addr, bool) {
+	address, err := netip.ParseAddr(text)
+	address = address.Unmap().WithZone("")
+	return address, err == nil && address.IsGlobalUnicast()
+}
+
+// Add appends an address that [AddressOf] accepts, unless it is known or there are [MaxAddresses].
+func (g *Guest) Add(text string) {
+	address, is := AddressOf(text)
+	if is && len(g.Addresses) < MaxAddresses && !slices.Contains(g.Addresses, address.String()) {
+		g.Addresses = append(g.Addresses, address.String())
+	}
 }
 
 // MaxAddresses limits the addresses in the status of a VirtualMachine; the schema has the same limit.

@@ -422,3 +422,27 @@ func TestReads(t *testing.T) {
 		t.Errorf("the set reads %v", got)
 	}
 }
+
+// A Composer that is used again knows the modules of the last call, and not those that were edited.
+func TestComposerFollowsEdits(t *testing.T) {
+	one, two := lib("one", "sallyport.lib.one", "f(_) := \"1\"", 0), lib("two", "sallyport.lib.two", "f(_) := \"2\"", 0)
+	p := importing("p", "sallyport.lib.one.f")
+	onTwo := edited(p, "\nwarn contains data.sallyport.lib.two.f(1) if true\n")
+	c := &Composer{}
+	for i, world := range [][]v1alpha1.RegoPolicy{{one, two, p}, {one, two, p}, {one, two, onTwo}, {two, onTwo}, {edited(one, nonsense), two, p}, {one, two, p}} {
+		module := modulesOf(&two)[0]
+		before, _ := c.catalog.outlines.get(module)
+		got, want := c.Compose(world), Compose(world)
+		for name := range want {
+			if diff := cmp.Diff(want[name].Libraries, got[name].Libraries); diff != "" || len(got) != len(want) {
+				t.Errorf("world %d, %s: (-want +got)\n%s", i, name, diff)
+			}
+		}
+		if after, _ := c.catalog.outlines.get(module); after == nil || before != nil && before != after {
+			t.Errorf("world %d: a module that did not change was parsed again", i)
+		}
+	}
+	if libraries := c.Compose([]v1alpha1.RegoPolicy{one, two, onTwo})["p"].Libraries; len(libraries) != 2 {
+		t.Errorf("an edit that imports another library has the libraries %v", libraries)
+	}
+}

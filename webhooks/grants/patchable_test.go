@@ -20,7 +20,7 @@ func TestWhatPoliciesMayPatch(t *testing.T) {
 	}
 	more := grants.Patchable{
 		Kinds: grants.Kinds{"configmaps": grants.All, "secrets": grants.All, "deployments.apps/scale": grants.All},
-		By:    grants.Release{Name: "gate", Namespace: "sys"},
+		By:    grants.Release{Name: "gate", Namespace: "sys", Within: "sallyport."},
 	}
 	all := grants.Patchable{Kinds: grants.Kinds{"virtualmachines.sallyport.dev": grants.All}}
 	for name, tc := range map[string]struct {
@@ -53,7 +53,7 @@ func TestWhatPoliciesMayPatch(t *testing.T) {
 		"the finalizer of a machine":         {more, "sallyport.dev", "virtualmachines", with(`"name":"x"`, `"name":"x","finalizers":["sallyport.dev/virtual-machine"]`), ""},
 		"the requester of an operation":      {more, "sallyport.dev", "virtualmachineoperations", with(`"n":1`, `"n":1,"requestedBy":{}`), ""},
 		"the type of an operation":           {more, "sallyport.dev", "virtualmachineoperations", with(`"n":1`, `"n":1,"type":"Stop"`), "it patches spec.type of"},
-		"what is not granted":                {more, "apps", "deployments", with(`"a":"b"`, `"a":"c"`), `it patches deployments.apps: policies may not patch it; to grant its labels and annotations, run: helm upgrade gate CHART --namespace sys --reuse-values --set-json 'patchable={"deployments.apps":"Metadata"}'`},
+		"what is not granted":                {more, "apps", "deployments", with(`"a":"b"`, `"a":"c"`), `it patches deployments.apps: policies may not patch it; to grant its labels and annotations, run: helm upgrade gate CHART --namespace sys --reuse-values --set-json 'sallyport.patchable={"deployments.apps":"Metadata"}'`},
 		"a subresource that is granted":      {more, "apps", "deployments/scale", with(`"n":1`, `"n":2`), ""},
 		"a subresource that is not":          {grants.Patchable{}, "", "pods/ephemeralcontainers", with(`"a":"b"`, `"a":"c"`), "it patches pods/ephemeralcontainers: policies may not"},
 		"Secrets, whatever is granted":       {more, "", "secrets", with(`"a":"b"`, `"a":"c"`), "it patches secrets: no policy may patch it: it holds credentials"},

@@ -35,6 +35,9 @@
 - --health-probe-bind-address=:{{ .Values.health.port }}
 - --shutdown-delay={{ .Values.shutdownDelaySeconds }}s
 - --helm-release={{ .Release.Name }}
+{{- with include "sallyport.within" . }}
+- --helm-values={{ . }}
+{{- end }}
 {{- $patchable := list }}
 {{- range $resource, $extent := .Values.patchable }}
 {{- with $extent }}

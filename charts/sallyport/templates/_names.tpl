@@ -196,6 +196,11 @@ What is disabled, as JSON: a map from the name of a runtime, or the plural of a 
 {{- toJson $disabled -}}
 {{- end -}}
 
+{{/* What precedes the names of values in a command: the name of this chart, or its alias, in the chart that it is a part of. */}}
+{{- define "sallyport.within" -}}
+{{- if not .Chart.IsRoot }}{{ .Chart.Name }}.{{ end -}}
+{{- end -}}
+
 {{/* Whether machines of kind kubevirt are enabled; empty if not. */}}
 {{- define "sallyport.kubevirt" -}}
 {{- $value := (.Values.runtimes.kubevirt).enabled -}}

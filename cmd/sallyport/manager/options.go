@@ -38,7 +38,7 @@ type Options struct {
 	RecordsDeniedOnly                                     bool
 	TestRunTimeout                                        time.Duration
 	TestRunMemory                                         resource.QuantityValue
-	HelmRelease                                           string
+	HelmRelease, HelmValues                               string
 	Patchable                                             grants.Kinds
 	AuditInterval                                         time.Duration
 	AuditReports                                          bool
@@ -99,6 +99,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	o.TestRunMemory.Quantity = *resource.NewQuantity(testrun.DefaultMemory, resource.BinarySI)
 	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
 	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, used in commands that messages suggest")
+	flags.StringVar(&o.HelmValues, "helm-values", "", "`prefix` of the chart's values in commands that messages suggest, such as \"sallyport.\" if the chart is a subchart of that name")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())
 	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "interval between audits of existing objects for RegoPolicies with spec.backgroundAudit: Enabled; 0 audits only when the policy changes and on request")
 	flags.BoolVar(&o.AuditNames, "audit-names", true, "list the first violating objects in the status of RegoPolicies; disable it if users can read RegoPolicies but not the objects of all namespaces")
@@ -149,7 +150,7 @@ func (o *Options) forbidden() (all []netip.Prefix) {
 }
 
 func (o *Options) patchable(namespace string) grants.Patchable {
-	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace}}
+	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace, Within: o.HelmValues}}
 }
 
 // retryJitter is the factor by which leader election lengthens the retry period at most.

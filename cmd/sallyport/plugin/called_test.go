@@ -1,6 +1,9 @@
 package plugin
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,4 +31,14 @@ func TestNamesOfThePlugin(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", command, diff)
 		}
 	}
+}
+
+// A kubeconfig with an auth-provider, which kubectl knows, is one of the plugin (tilt#1081): the API server decides about the token.
+func TestAuthProviderOfAKubeconfig(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	w.Must(os.WriteFile(file, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+		clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {auth-provider: {name: oidc, config: {
+		client-id: kubernetes, idp-issuer-url: "https://127.0.0.1:1", id-token: "eyJhbGciOiJub25lIn0.eyJleHAiOjQxMDI0NDQ4MDB9."}}}}]}`, w.plane.Config.Host), 0o600))
+	w.pluginAs(file, "policies", 1, "error: You must be logged in to the server")
 }

@@ -31,6 +31,8 @@ const (
 type entry struct {
 	admissionregistrationv1.ValidatingWebhook
 	policy string
+	// wanted is the entry without what other clients have added; nil if it is not derived from the policy.
+	wanted *admissionregistrationv1.ValidatingWebhook
 }
 
 // suffixes are those of a policy's entries.

@@ -55,6 +55,9 @@ func (r *report) finding(behind []string, registered bool, open *Opening) Findin
 			open, asked, commands.Line("kubectl", "sallyport", "gate", "close"))
 	case asked != "":
 		f.Reason, f.Message = v1alpha1.ReasonRegistered, fmt.Sprintf("Registered for %s.", asked)
+		if len(r.narrowed) > 0 {
+			f.Message += fmt.Sprintf(" Another client excludes namespaces from its webhooks by: %s.", strings.Join(unique(r.narrowed), "; "))
+		}
 	}
 	return f
 }

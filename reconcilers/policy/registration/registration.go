@@ -88,6 +88,8 @@ type Reconciler struct {
 	since       time.Time // when that wait began
 	// changing has the policies with complete mutating entries, with the time at which these were first seen.
 	changing map[string]time.Time
+	// written has the entries as this process wrote them, by kind and name.
+	written map[string]*written
 
 	mu       sync.Mutex
 	findings map[string]Finding // nil until the first pass
@@ -113,6 +115,8 @@ type pass struct {
 	open *Opening
 	// behind are the replicas that do not serve these policies yet.
 	behind []string
+	// contended is set if an entry is left to another client for some time.
+	contended bool
 	// reports are by policy name.
 	reports map[string]*report
 }
@@ -126,13 +130,14 @@ type report struct {
 	waiting    bool     // for replicas
 	settling   bool     // until API servers use the mutating entry
 	failed     []string
-	broken     bool // and therefore not registered
+	narrowed   []string // what other clients have added to namespaceSelectors
+	broken     bool     // and therefore not registered
 }
 
 // Reconcile updates the entries to match the policies.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if r.changing == nil {
-		r.changing = map[string]time.Time{}
+		r.changing, r.written = map[string]time.Time{}, map[string]*written{}
 	}
 	there, err := r.there(ctx)
 	if err != nil {
@@ -335,7 +340,7 @@ func (l *pass) want(s *side, p *Policy, targets []target) []*entry {
 			e.FailurePolicy = ptr.To(ignore)
 		}
 	}
-	return all
+	return l.share(s, all)
 }
 
 // changes reports whether API servers already use the mutating entries of a policy, or it needs none. Its validating entries wait for
@@ -409,6 +414,8 @@ func (l *pass) wait(hash string) time.Duration {
 	}
 	l.awaited = ""
 	switch {
+	case l.contended:
+		return contentionPeriod
 	case settling:
 		return propagation
 	case lacking:

@@ -218,6 +218,7 @@ func TestDrift(t *testing.T) {
 			edited := f.validating("-policies")
 			edit(edited)
 			f.Must(f.api.Update(t.Context(), edited))
+			f.now = f.now.Add(contentionPeriod)
 			f.reconcile()
 			f.has(want...)
 			if now := f.validating("-policies"); !equality.Semantic.DeepEqual(now.Webhooks, good.Webhooks) {

@@ -185,12 +185,14 @@ func (s *side) with(entries map[string]*entry) client.Object {
 func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*entry) error {
 	after := s.with(entries)
 	if equality.Semantic.DeepEqual(after, s.own) {
+		r.remember(s, entries)
 		return nil
 	}
 	patch := client.MergeFromWithOptions(s.own, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, after, patch, client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("writing %s %s: %w", s.kind(), r.Configuration, err)
 	}
+	r.remember(s, entries)
 	s.own = after
 	return nil
 }

@@ -64,7 +64,7 @@ func instance() *virtv1.VirtualMachineInstance {
 	}}}
 	vmi.Status.Phase, vmi.Status.NodeName = virtv1.Running, "node-1"
 	vmi.Status.Conditions = []virtv1.VirtualMachineInstanceCondition{{Type: virtv1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}}
-	vmi.Status.Interfaces = []virtv1.VirtualMachineInstanceNetworkInterface{{IPs: []string{"10.0.0.7", "fd00::7"}}, {IPs: []string{"10.0.0.7"}}}
+	vmi.Status.Interfaces = []virtv1.VirtualMachineInstanceNetworkInterface{{IPs: []string{"fe80::7", "10.0.0.7", "fd00::7"}}, {IPs: []string{"10.0.0.7", "127.0.0.1", "::1"}}}
 	return vmi
 }
 

@@ -222,9 +222,7 @@ func (s *sight) failure() string {
 func (s *sight) guest() (g runtime.Guest) {
 	for _, i := range s.vmi.Status.Interfaces {
 		for _, ip := range i.IPs {
-			if len(g.Addresses) < runtime.MaxAddresses && ip != "" && !slices.Contains(g.Addresses, ip) {
-				g.Addresses = append(g.Addresses, ip)
-			}
+			g.Add(ip)
 		}
 	}
 	if s.is(virtv1.VirtualMachineInstanceAgentConnected) {

@@ -146,9 +146,7 @@ func (s *sight) observation(m runtime.Machine) (seen runtime.Observation) {
 
 func (s *sight) guest() (g runtime.Guest) {
 	for _, ip := range s.pod.Status.PodIPs {
-		if len(g.Addresses) < runtime.MaxAddresses {
-			g.Addresses = append(g.Addresses, ip.IP)
-		}
+		g.Add(ip.IP)
 	}
 	switch s.report.Tools {
 	case agent.ToolsRunning:

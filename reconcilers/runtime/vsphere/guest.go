@@ -29,7 +29,10 @@ func (s *sighting) guest() runtime.Guest {
 	if guest == nil || s.power() != v1alpha1.PowerRunning {
 		return runtime.Guest{}
 	}
-	said := runtime.Guest{Addresses: addresses(guest), Tools: tools(guest)}
+	said := runtime.Guest{Tools: tools(guest)}
+	for _, address := range addresses(guest) {
+		said.Add(address)
+	}
 	if hostnames.MatchString(guest.HostName) {
 		said.Hostname = guest.HostName
 	}
@@ -59,12 +62,7 @@ func addresses(guest *types.GuestInfo) []string {
 	}
 	var all []found
 	add := func(text string, rank int) {
-		address, err := netip.ParseAddr(text)
-		if err != nil {
-			return
-		}
-		address = address.Unmap().WithZone("")
-		if address.IsGlobalUnicast() { // not loopback, link-local, multicast or unspecified
+		if address, is := runtime.AddressOf(text); is {
 			all = append(all, found{address, rank})
 		}
 	}
@@ -79,13 +77,11 @@ func addresses(guest *types.GuestInfo) []string {
 		}
 	}
 	slices.SortFunc(all, func(a, b found) int { return cmp.Or(cmp.Compare(a.rank, b.rank), a.address.Compare(b.address)) })
-	var shown []string
-	for _, f := range all {
-		if text := f.address.String(); !slices.Contains(shown, text) && len(shown) < runtime.MaxAddresses {
-			shown = append(shown, text)
-		}
+	sorted := make([]string, len(all))
+	for i, f := range all {
+		sorted[i] = f.address.String()
 	}
-	return shown
+	return sorted
 }
 
 // question returns vCenter's pending question. Its text begins with a message ID, so the messages are shown first.

@@ -54,6 +54,9 @@ func TestMachinesOfAFolder(t *testing.T) {
 		{Path: "/DC0/vm/team-a/vCLS", Obstacle: "vCenter's extension com.vmware.vim.eam manages it"},
 		{Path: "/DC0/vm/team-a/web"},
 	}
+	for i := range want {
+		want[i].InstanceUUID = w.State(want[i].Path).InstanceUUID
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("listed are (-want +got):\n%s", diff)
 	}

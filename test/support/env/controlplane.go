@@ -186,6 +186,8 @@ func (cp *ControlPlane) startAPIServer(opts Options) error {
 		Set("authorization-mode", "RBAC").
 		Set("service-cluster-ip-range", cp.ServiceRange).
 		Set("token-auth-file", tokens).
+		// As on OpenShift: who makes an object whose owner is to be deleted after it needs a right for that.
+		Set("enable-admission-plugins", "OwnerReferencesPermissionEnforcement").
 		// Without a node there is no address to offer the API at inside the cluster; the default would look for one on a
 		// network device, and fails on a machine that has none.
 		Set("advertise-address", "127.0.0.1").

@@ -42,7 +42,6 @@ func newLocalSite(t *testing.T) *localSite {
 	}
 	s.plane, err = env.Start(t.Context(), env.Options{
 		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), AuditLog: s.audit,
-		APIServerFlags: map[string]string{"enable-admission-plugins": "OwnerReferencesPermissionEnforcement"}, // as OpenShift has it
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,104 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/commands"
+)
+
+const (
+	// contention is how often within contentionPeriod an entry is written again because another client has changed it. Then Sallyport leaves
+	// the other client's entry for contentionPeriod, because two clients would go on for ever.
+	contention       = 3
+	contentionPeriod = time.Minute
+)
+
+// written is an entry as this process wrote it last.
+type written struct {
+	admissionregistrationv1.ValidatingWebhook
+	// again has the times of writes that only undid a change by another client.
+	again []time.Time
+}
+
+// share keeps what another client has added to the namespaceSelector of entries since this process wrote them: the admissions enforcer of
+// AKS adds expressions to all webhooks, and adds them again whenever they are removed (kyverno#6539). They exclude namespaces and nothing
+// else, and the policy's condition lists them. Until this process has written an entry, an addition cannot be told from what an earlier
+// version of the policy needed. All other changes are undone, but not without end: see contention.
+func (l *pass) share(s *side, all []*entry) (shared []*entry) {
+	for _, e := range all {
+		e.wanted = e.DeepCopy()
+		w, have := l.written[s.kind()+e.Name], s.have[e.Name]
+		if w == nil || !equality.Semantic.DeepEqual(w.ValidatingWebhook, e.ValidatingWebhook) {
+			shared = append(shared, e)
+			continue
+		}
+		if have != nil {
+			l.report(e.policy).narrowed = append(l.report(e.policy).narrowed, keep(&e.NamespaceSelector, have.NamespaceSelector)...)
+		}
+		if !e.same(have) && w.contended(l.Now()) {
+			l.leave(s, e)
+			e = have
+		}
+		if e != nil {
+			shared = append(shared, e)
+		}
+	}
+	return shared
+}
+
+// leave reports that an entry is left to another client for some time.
+func (l *pass) leave(s *side, e *entry) {
+	l.contended = true
+	l.report(e.policy).failed = append(l.report(e.policy).failed, fmt.Sprintf(
+		"another client changes webhook %s each time Sallyport restores it; Sallyport tries again within a minute. To see which client: %s", e.Name,
+		commands.Line("kubectl", "get", strings.ToLower(s.kind()), l.Configuration, "-o", "yaml", "--show-managed-fields")))
+}
+
+// keep replaces a selector by one that has the same requirements and more, and returns these as text.
+func keep(want **metav1.LabelSelector, have *metav1.LabelSelector) (added []string) {
+	wanted, all := requirementsOf(*want), requirementsOf(have)
+	has := func(in []metav1.LabelSelectorRequirement, r metav1.LabelSelectorRequirement) bool {
+		return slices.ContainsFunc(in, func(other metav1.LabelSelectorRequirement) bool { return equality.Semantic.DeepEqual(r, other) })
+	}
+	for _, r := range wanted {
+		if !has(all, r) {
+			return nil
+		}
+	}
+	for _, r := range all {
+		if !has(wanted, r) {
+			added = append(added, metav1.FormatLabelSelector(selectorOf([]metav1.LabelSelectorRequirement{r})))
+		}
+	}
+	*want = have
+	return added
+}
+
+// remember records what this process has written, or found as it would have written it.
+func (r *Reconciler) remember(s *side, entries map[string]*entry) {
+	for name, e := range entries {
+		if e.wanted == nil {
+			continue
+		}
+		key := s.kind() + name
+		w := r.written[key]
+		if w == nil || !equality.Semantic.DeepEqual(w.ValidatingWebhook, *e.wanted) {
+			r.written[key] = &written{ValidatingWebhook: *e.wanted}
+		} else if !e.same(s.have[name]) {
+			w.again = append(w.again, r.Now())
+		}
+	}
+}
+
+// contended reports whether the entry was restored so often lately that it is left to the other client.
+func (w *written) contended(now time.Time) bool {
+	w.again = slices.DeleteFunc(w.again, func(at time.Time) bool { return now.Sub(at) >= contentionPeriod })
+	return len(w.again) >= contention
+}
