@@ -1,17 +1,21 @@
 package tools
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
+	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -84,10 +88,12 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
-	for _, source := range collection.Sources() {
-		r := &tested{policy: source.Name}
-		if r.TestRun, err = engine.RunNamedTests(command.Context(), source.Source, names); err != nil {
-			r.broken = collection.Explain(source, err)
+	sources := collection.Sources()
+	for i, result := range testAll(command.Context(), sources, names) {
+		done := <-result
+		r := &tested{policy: sources[i].Name, TestRun: done.run}
+		if done.err != nil {
+			r.broken = collection.Explain(sources[i], done.err)
 		}
 		o.count(r)
 		show.policy(r)
@@ -96,6 +102,32 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 		return err
 	}
 	return o.verdict()
+}
+
+// ran is how the tests of a policy ended.
+type ran struct {
+	run *engine.TestRun
+	err error
+}
+
+// testAll runs the tests of the policies, as many at a time as there are processors. Each channel receives the result of one policy.
+func testAll(ctx context.Context, sources []catalog.Source, names *regexp.Regexp) []chan ran {
+	results := make([]chan ran, len(sources))
+	for i := range results {
+		results[i] = make(chan ran, 1)
+	}
+	go func() {
+		var running errgroup.Group
+		running.SetLimit(runtime.GOMAXPROCS(0))
+		for i := range sources {
+			running.Go(func() error {
+				run, err := engine.RunNamedTests(ctx, sources[i].Source, names)
+				results[i] <- ran{run, err}
+				return nil
+			})
+		}
+	}()
+	return results
 }
 
 func (o *policyTestOptions) count(r *tested) {
