@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,8 +38,9 @@ func TestNamesOfThePlugin(t *testing.T) {
 func TestAuthProviderOfAKubeconfig(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
+	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) + "." }
 	w.Must(os.WriteFile(file, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 		clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {auth-provider: {name: oidc, config: {
-		client-id: kubernetes, idp-issuer-url: "https://127.0.0.1:1", id-token: "eyJhbGciOiJub25lIn0.eyJleHAiOjQxMDI0NDQ4MDB9."}}}}]}`, w.plane.Config.Host), 0o600))
+		client-id: kubernetes, idp-issuer-url: "https://127.0.0.1:1", id-token: %q}}}}]}`, w.plane.Config.Host, part(`{"alg":"none"}`)+part(`{"exp":4102444800}`)), 0o600))
 	w.pluginAs(file, "policies", 1, "error: You must be logged in to the server")
 }

@@ -20,6 +20,11 @@
 // cluster needs to recover, or for which the API server calls no webhook, are rejected with a condition of the policy: see never.
 // Terminating objects, the API server's own writes, and updates of only the status or finalizers are excluded by matchConditions.
 //
+// # Other writers
+//
+// What another client adds to a namespaceSelector stays, as it only excludes namespaces. Other changes are undone, and deletions too, unless
+// another client makes them each time: see share.
+//
 // # No state
 //
 // Each pass depends only on the policies, the reports and the configurations, so that the next leader continues where the last one
