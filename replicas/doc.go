@@ -1,8 +1,8 @@
 // Package replicas tracks the processes that serve the webhooks.
 //
 // Each renews a Lease ([Replica.Start]), which shows that it is live and has its reports: the certificate that it serves, the hash of
-// its active policies, and what these have denied. [Replica.Serving] and [Replica.Policies] list the Leases without a cache, for changes that must wait for all
-// replicas.
+// its active policies, and what these have denied. [Replica.Serving] and [Replica.Policies] list the Leases without a cache, for changes
+// that must wait for all replicas.
 //
 // # Liveness
 //

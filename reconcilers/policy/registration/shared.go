@@ -29,8 +29,8 @@ type written struct {
 
 // share keeps what another client has added to the namespaceSelector of entries since this process wrote them: the admissions enforcer of
 // AKS adds expressions to all webhooks, and adds them again whenever they are removed (kyverno#6539). They exclude namespaces and nothing
-// else, and the policy's condition lists them. Until this process has written an entry, an addition cannot be told from what an earlier
-// version of the policy needed. All other changes are undone, but not without end: see contention.
+// else, and the policy's condition lists them. Until this process has written an entry, an addition cannot be distinguished from what an
+// earlier version of the policy needed. All other changes are undone, but not without end: see contention.
 func (l *pass) share(s *side, all []*entry) (shared []*entry) {
 	for _, e := range all {
 		e.wanted = e.DeepCopy()

@@ -126,6 +126,9 @@ func TestTwoWritersInTurn(t *testing.T) {
 			}
 			f.finds("a", v1alpha1.ReasonRegistrationFailed, "another client changes webhook a.policies.sallyport.dev each time Sallyport restores it; ",
 				"kubectl get validatingwebhookconfiguration "+f.Configuration+" -o yaml --show-managed-fields")
+			f.replicas["behind_1"] = "0" // which the registration waits for
+			f.reconcile()
+			delete(f.replicas, "behind_1")
 			f.now = f.now.Add(contentionPeriod)
 			f.reconcile()
 			f.has("a Fail: CREATE of pods")
