@@ -2,7 +2,8 @@
 # title: Sources of VMDiskImages
 # description: >-
 #   The source of a VMDiskImage must be on a host in allowedHosts. It must not be on a host in forbiddenHosts, on a host without a
-#   dot in its name, on a loopback or link-local address, or on an address in forbiddenRanges. The URL must not contain a user or a password. A checksum
+#   dot in its name, on a Service of the cluster that Pods know as SERVICE.NAMESPACE, on a loopback or link-local address, or on an address in
+#   forbiddenRanges. The URL must not contain a user or a password. A checksum
 #   must use an algorithm in checksumAlgorithms. The requester must be allowed to get the Secret with the credentials, whether or not it
 #   exists. The source cannot change, so only creations are evaluated.
 package sallyport.images.sources
@@ -25,12 +26,20 @@ facts["readable"] := {"access": {
 
 facts["readable"] := null if _secret == null
 
+# METADATA
+# title: The Service of the cluster that has the name in the URL
+# description: Read live, because images are rarely created and Services are many.
+facts["service"] := object.union(hosts.service(_spec.url), {"apiVersion": "v1", "kind": "Service", "freshness": "live"})
+
+facts["service"] := null if not hosts.service(_spec.url)
+
 valid_input if {
 	input.request.operation == "CREATE"
 	_spec.url != ""
 	_spec.sourceType in {"http", "s3", "registry"}
 	object.get(_spec, "checksum", "none") != ""
 	_known_secret
+	_known_service
 	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
 }
 
@@ -189,6 +198,12 @@ _forbidden contains "has no dot in its name, as Services of the cluster do" if {
 	not _address
 }
 
+_forbidden contains $"is Service {service.name} of namespace {service.namespace}" if {
+	input.facts.service != null
+	not _is_listed
+	service := hosts.service(_spec.url)
+}
+
 _allowed := _list(data.parameters.allowedHosts)
 
 # Long lists are cut to keep messages short.
@@ -204,3 +219,8 @@ _list(entries) := $"{concat(", ", array.slice(sort(entries), 0, 10))} and {count
 _known_secret if not _spec.secretRef
 
 _known_secret if not _secret in {null, ""}
+
+# A Service that does not exist is null.
+_known_service if is_object(input.facts.service)
+
+_known_service if input.facts.service == null

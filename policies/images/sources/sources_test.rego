@@ -25,7 +25,9 @@ _parameters(more) := object.union(
 	more,
 )
 
-_world(request) := {"request": request, "facts": {"readable": null}}
+_world(request) := {"request": request, "facts": {"readable": null, "service": null}}
+
+_of_service(request) := {"request": request, "facts": {"readable": null, "service": {"metadata": {"name": "vault"}}}}
 
 _verdict := "not understood" if not policy.valid_input
 
@@ -55,7 +57,7 @@ test_local[url] if {
 		"http://127.0.0.1/a": "SourceAddressForbidden", "http://127.1.2.3:80/": "SourceAddressForbidden", "http://0.0.0.0/": "SourceAddressForbidden",
 		"http://169.254.169.254/latest": "SourceAddressForbidden", "http://169.254.169.254./": "SourceAddressForbidden",
 		"http://[::1]/": "SourceAddressForbidden", "http://[::ffff:127.0.0.1]/": "SourceAddressForbidden",
-		"http://[::FFFF:A9FE:A9FE]/": "SourceAddressForbidden", "http://[fe80::1]/": "SourceAddressForbidden",
+		"http://[::FFFF:A9FE:A9FE]/": "SourceAddressForbidden", "http://[64:ff9b::a9fe:a9fe]/": "SourceAddressForbidden", "http://[fe80::1]/": "SourceAddressForbidden",
 		"http://10.96.0.10/": "SourceAddressForbidden", "http://[::ffff:10.96.0.10]/": "SourceAddressForbidden",
 		"http://LOCALHOST/": "SourceAddressForbidden", "http://localhost./": "SourceAddressForbidden",
 		"http://minio/": "SourceAddressForbidden", "http://minio.store.svc:9000/": "SourceAddressForbidden",
@@ -113,17 +115,47 @@ test_checksums[note] if {
 _named := _create({"secretRef": {"name": "images"}})
 
 test_secrets if {
-	policy.facts == {"readable": {"access": {
+	policy.facts.readable == {"access": {
 		"verb": "get", "group": "", "resource": "secrets", "namespace": "farm", "name": "images",
-	}}} with input.request as _named
-	policy.facts == {"readable": null} with input.request as _create({})
-	_verdict == "allow" with input as {"request": _named, "facts": {"readable": true}} with data.parameters as _parameters({})
-	_verdict == "SecretNotAllowed" with input as {"request": _named, "facts": {"readable": false}} with data.parameters as _parameters({})
-	some denial in policy.deny with input as {"request": _named, "facts": {"readable": false}} with data.parameters as _parameters({})
+	}} with input.request as _named
+	policy.facts.readable == null with input.request as _create({})
+	readable := {"request": _named, "facts": {"readable": true, "service": null}}
+	unreadable := {"request": _named, "facts": {"readable": false, "service": null}}
+	_verdict == "allow" with input as readable with data.parameters as _parameters({})
+	_verdict == "SecretNotAllowed" with input as unreadable with data.parameters as _parameters({})
+	some denial in policy.deny with input as unreadable with data.parameters as _parameters({})
 	_text(denial) == concat("", [
 		"spec.secretRef.name: cannot use Secret images because ann may not get it in namespace farm; ",
 		"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n farm",
 	])
+}
+
+# What a Pod of the cluster resolves to a Service, with or without the name of one of its Pods.
+test_services[url] if {
+	some url, of in {
+		"http://vault.prod/a": {"name": "vault", "namespace": "prod"}, "http://vault/": null,
+	}
+	_facts_of(url) == of
+}
+
+_facts_of(url) := json.remove(fact, ["apiVersion", "kind", "freshness"]) if {
+	fact := policy.facts.service with input.request as _create({"url": url})
+	fact != null
+}
+
+_facts_of(url) := null if {
+	fact := policy.facts.service with input.request as _create({"url": url})
+	fact == null
+}
+
+test_service_message if {
+	message := "spec.url: imports from db-0.vault.prod are not allowed because it is Service vault of namespace prod"
+	[message] == [_text(denial) | some denial in policy.deny] with input as _of_service(_create({"url": "http://db-0.vault.prod/a"}))
+		with data.parameters as _parameters({})
+}
+
+test_not_understood_service if {
+	_verdict == "not understood" with input as {"request": _create({}), "facts": {"readable": null}} with data.parameters as _parameters({})
 }
 
 test_not_understood[note] if {

@@ -36,6 +36,19 @@ address(url) := found if {
 
 # METADATA
 # description: >-
+#   The Service that the host of a URL can be a name of in a Pod, whose resolver first adds the domain of Services to it: SERVICE.NAMESPACE,
+#   or HOSTNAME.SERVICE.NAMESPACE. Undefined if it cannot.
+service(url) := {"namespace": labels[count(labels) - 1], "name": labels[count(labels) - 2]} if {
+	not address(url)
+	labels := split(host(url), ".")
+	every label in array.slice(labels, count(labels) - 2, count(labels)) {
+		regex.match(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`, label)
+	}
+	count(labels) > 1
+}
+
+# METADATA
+# description: >-
 #   Whether the host of a URL is an address of loopback, link-local or multicast, or in one of the ranges.
 forbidden(url, ranges) if {
 	some range in array.concat(local, ranges)
@@ -43,10 +56,12 @@ forbidden(url, ranges) if {
 }
 
 # METADATA
-# description: Address ranges that lead to a node itself or to its neighbours, where clouds serve credentials.
+# description: >-
+#   Address ranges that lead to a node itself or to its neighbours, where clouds serve credentials, and the prefixes under which networks
+#   with IPv6 only reach every IPv4 address (RFC 6052, RFC 8215).
 local := [
 	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
-	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128",
+	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128", "64:ff9b::/96", "64:ff9b:1::/48",
 ]
 
 # METADATA

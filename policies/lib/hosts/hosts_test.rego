@@ -20,10 +20,18 @@ test_addresses[url] if {
 	[hosts.address(url) | hosts.address(url)] == want
 }
 
+test_services[url] if {
+	some url, want in {
+		"http://a.b/": ["a of b"], "http://x.a.b.:80/": ["a of b"], "http://a/": [], "http://a.b_/": [], "http://1.2.3.4/": [], "http://[::1]/": [],
+	}
+	[$"{found.name} of {found.namespace}" | found := hosts.service(url)] == want
+}
+
 test_forbidden[url] if {
 	some url, want in {
 		"http://127.0.0.1/": true, "http://169.254.169.254/": true, "http://[::ffff:169.254.169.254]/": true, "http://[::1]/": true,
 		"http://10.96.0.1/": true, "http://10.112.0.1/": false, "http://example.org/": false,
+		"http://[64:ff9b::192.0.2.1]/": true, "http://[64:ff9b:1::1]/": true,
 	}
 	[true | hosts.forbidden(url, ["10.96.0.0/12"])] == [true | want]
 }
