@@ -122,11 +122,30 @@ func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
 	}
 }
 
+// Two networks can have one path, and vCenter returns either.
+func TestNetworksAtOnePath(t *testing.T) {
+	for _, other := range []string{"DistributedVirtualPortgroup", "Network"} {
+		j := newJudging(t)
+		j.vcenter.RenamePlace("DistributedVirtualPortgroup", "DC0_DVPG0", "VM Network")
+		clone := cloneOf(j.machine)
+		clone.Networks = clone.Networks[:1]
+		want := "spec.runtime.vsphere.clone.networks: vCenter lab has several networks at /DC0/network/VM Network, and the cluster or host has 2 of them: " +
+			"rename the one that is meant, or move it to another folder"
+		if _, err := j.parts(t.Context(), j.machine); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
+			t.Errorf("got error %v", err)
+		}
+		j.vcenter.DisconnectClusters(other)
+		if p, err := j.parts(t.Context(), j.machine); err != nil || p.connected[0].Type == other {
+			t.Errorf("only the cluster's: got error %v, %v", err, p)
+		}
+	}
+}
+
 // A part that moves between the look for it and the request to make the machine keeps the machine from being made.
 func TestPartsThatMoveAreNotUsed(t *testing.T) {
 	j := newJudging(t)
 	j.answer = runtime.NewPermission(nil, "not there")
-	for range 4 {
+	for range 5 {
 		j.faults.Before(func() {}, "FindByInventoryPath")
 	}
 	j.faults.Before(func() { j.vcenter.RenamePlace("DistributedVirtualPortgroup", "DC0_DVPG0", "moved") }, "FindByInventoryPath")

@@ -46,15 +46,15 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 	if p.folder, err = r.folder(ctx, ofClone, clone.Folder); err != nil {
 		return nil, err
 	}
+	if p.pooled, err = r.pool(ctx, ofClone, clone.ResourcePool); err != nil {
+		return nil, err
+	}
 	for _, path := range clone.Networks {
-		network, backing, err := r.network(ctx, ofClone, "networks", path)
+		network, backing, err := r.connection(ctx, ofClone, "networks", path, p.compute)
 		if err != nil {
 			return nil, err
 		}
 		p.connected, p.networks = append(p.connected, network), append(p.networks, backing)
-	}
-	if p.pooled, err = r.pool(ctx, ofClone, clone.ResourcePool); err != nil {
-		return nil, err
 	}
 	if err := r.place(ctx, m, p); err != nil {
 		return nil, err
@@ -140,10 +140,58 @@ func inMaintenance(of types.DatastoreSummary) bool {
 	return of.MaintenanceMode != "" && of.MaintenanceMode != string(types.DatastoreSummaryMaintenanceModeStateNormal)
 }
 
-func (r *Runtime) network(ctx context.Context, in section, field string, path v1alpha1.InventoryPath) (
-	ref types.ManagedObjectReference, backing types.BaseVirtualDeviceBackingInfo, err error,
-) {
-	ref, err = r.at(ctx, in, field, path, "network", networkTypes...)
+// network returns the network at an inventory path. Networks are the only objects that can share one: a port group of a host with one of a
+// distributed switch, or those that NSX creates for a segment on several switches (vmware/govmomi#266). Of them it returns the one that the
+// cluster or host has.
+func (r *Runtime) network(
+	ctx context.Context, in section, field string, path v1alpha1.InventoryPath, compute types.ManagedObjectReference,
+) (types.ManagedObjectReference, error) {
+	ref, err := r.at(ctx, in, field, path, "network", networkTypes...)
+	if err != nil {
+		return ref, err
+	}
+	all, err := r.networksNamedAs(ctx, ref)
+	if err != nil || len(all) < 2 {
+		return ref, err
+	}
+	var of mo.ComputeResource
+	if err := r.read(ctx, compute, &of, "network"); err != nil {
+		return ref, err
+	}
+	has := slices.DeleteFunc(all, func(n types.ManagedObjectReference) bool { return !slices.Contains(of.Network, n) })
+	if len(has) != 1 {
+		return ref, in.invalid(field, "vCenter %s has several networks at %s, and the cluster or host has %d of them: rename the one that is meant, or move it to another folder",
+			r.server.Config.Name, path, len(has))
+	}
+	return has[0], nil
+}
+
+// networksNamedAs returns the networks with the name of the given one in its folder, the given one among them.
+func (r *Runtime) networksNamedAs(ctx context.Context, network types.ManagedObjectReference) (all []types.ManagedObjectReference, err error) {
+	names := map[types.ManagedObjectReference]string{}
+	err = r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: network, SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{
+			Type: "ManagedEntity", Path: "parent", Skip: new(true),
+			SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: "Folder", Path: "childEntity"}},
+		}}}},
+		PropSet: []types.PropertySpec{{Type: "Network", PathSet: []string{"name"}}},
+	}, func(object any) {
+		entity := entityOf(object)
+		names[entity.Self] = entity.Name
+	})
+	for ref, name := range names {
+		if name == names[network] {
+			all = append(all, ref)
+		}
+	}
+	return all, err
+}
+
+// connection returns a network, and how an adapter is connected to it.
+func (r *Runtime) connection(
+	ctx context.Context, in section, field string, path v1alpha1.InventoryPath, compute types.ManagedObjectReference,
+) (ref types.ManagedObjectReference, backing types.BaseVirtualDeviceBackingInfo, err error) {
+	ref, err = r.network(ctx, in, field, path, compute)
 	if err != nil {
 		return ref, nil, err
 	}

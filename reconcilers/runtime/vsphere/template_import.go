@@ -40,10 +40,10 @@ func (s *templateStore) places(ctx context.Context, d template.Domain) (*templat
 	if err := s.datastore(ctx, in, d.Domain.Datastore, &at.datastore); err != nil {
 		return nil, err
 	}
-	if at.network, err = s.at(ctx, in, "network", d.Domain.Network, "network", networkTypes...); err != nil {
+	if at.pooled, err = s.pool(ctx, in, d.Domain.ResourcePool); err != nil {
 		return nil, err
 	}
-	if at.pooled, err = s.pool(ctx, in, d.Domain.ResourcePool); err != nil {
+	if at.network, err = s.network(ctx, in, "network", d.Domain.Network, at.compute); err != nil {
 		return nil, err
 	}
 	if err := s.mayImport(ctx, d, at); err != nil {

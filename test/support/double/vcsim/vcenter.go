@@ -283,6 +283,17 @@ func (v *VCenter) RenamePlace(kind, from, to string) {
 	panic("vcsim: there is no " + kind + " " + from)
 }
 
+// DisconnectClusters takes the networks of a kind from all clusters, as if no host were connected to their switch.
+func (v *VCenter) DisconnectClusters(kind string) {
+	for _, place := range v.service.Map.All("ClusterComputeResource") {
+		cluster, ctx := place.(*simulator.ClusterComputeResource), v.context()
+		ctx.WithLock(place, func() {
+			left := slices.DeleteFunc(slices.Clone(cluster.Network), func(n types.ManagedObjectReference) bool { return n.Type == kind })
+			ctx.Update(place, []types.PropertyChange{{Name: "network", Val: left}})
+		})
+	}
+}
+
 // AddMachine makes a machine of that name, off, on the first host, with VMware Tools, whose guest heeds requests to shut
 // down. It gives its inventory path.
 func (v *VCenter) AddMachine(name string) (path string, err error) { return v.add(name, nil) }
