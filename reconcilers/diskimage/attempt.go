@@ -119,24 +119,28 @@ func (r *Reconciler) attempt(ctx context.Context, l *view) error {
 	case !l.unaltered(volume):
 	default:
 		a.DataVolumeUID = volume.UID
-		l.follow(volume, r.claimWarning(ctx, of(l, l.claims)))
+		l.follow(volume, r.warning(ctx, volume, of(l, l.claims)))
 	}
 	return nil
 }
 
-// claimWarning returns the message of the latest Warning event of a claim that is not bound. CDI reports some causes
-// only there, such as a quota that its second claim would exceed. The import does not depend on it: any editor of the
-// namespace can write events.
-func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentVolumeClaim) string {
-	if claim == nil || claim.Status.Phase == corev1.ClaimBound {
+// warning returns the latest Warning event of a claim that is not bound, or of a DataVolume without a claim. CDI reports some causes only
+// there, such as a quota that its second claim would exceed, or a StorageClass for which it knows no access mode. The import does not depend
+// on it: any editor of the namespace can write events.
+func (r *Reconciler) warning(ctx context.Context, volume *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) string {
+	about := client.Object(claim)
+	switch {
+	case claim == nil:
+		about = volume
+	case claim.Status.Phase == corev1.ClaimBound:
 		return ""
 	}
 	var latest *corev1.Event
-	options := client.ListOptions{Namespace: claim.Namespace, FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(claim.UID)), Limit: eventPage}
+	options := client.ListOptions{Namespace: about.GetNamespace(), FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(about.GetUID())), Limit: eventPage}
 	for range eventPages {
 		var events corev1.EventList
 		if err := r.Live.List(ctx, &events, &options); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "listing the events of a PersistentVolumeClaim", "PersistentVolumeClaim", claim.Name)
+			ctrl.LoggerFrom(ctx).Error(err, "listing the events of an import", "kind", kindOf(about), "name", about.GetName())
 			return ""
 		}
 		for i := range events.Items {
@@ -151,7 +155,7 @@ func (r *Reconciler) claimWarning(ctx context.Context, claim *corev1.PersistentV
 	if latest == nil {
 		return ""
 	}
-	return v1alpha1.Cut(public(latest.Reason+" "+latest.Message), 1024)
+	return kindOf(about) + ": " + v1alpha1.Cut(public(latest.Reason+" "+latest.Message), 1024)
 }
 
 // wanted returns the DataVolume of the current attempt.
@@ -242,7 +246,7 @@ func (l *view) unaltered(volume *cdiv1.DataVolume) bool {
 }
 
 // follow reports the progress of CDI, and ends the attempt where CDI would retry for ever. The warning is about the
-// claim.
+// claim or the DataVolume.
 func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
 	a := l.Status.Attempt
 	// Users who may edit DataVolumes can write it too: avoid an overflow.
@@ -270,8 +274,8 @@ func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
 	if a.LastError = cmp.Or(importerError(volume), a.LastError); a.LastError != "" && !strings.Contains(text, a.LastError) {
 		text += ", last error: " + a.LastError
 	}
-	if warning != "" && !strings.Contains(text, warning) {
-		text += ", PersistentVolumeClaim: " + warning
+	if _, said, _ := strings.Cut(warning, ": "); warning != "" && !strings.Contains(text, said) {
+		text += ", " + warning
 	}
 	switch {
 	case claim != nil && claim.Annotations[podPhase] == string(corev1.PodFailed) && claim.Annotations[fatalError] == "" &&

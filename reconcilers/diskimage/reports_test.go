@@ -186,6 +186,18 @@ func TestQuotaIsReported(t *testing.T) {
 	w.shows(v1alpha1.VMDiskImagePending, v1alpha1.ReasonImportDeadlineExceeded)
 }
 
+// CDI says only in an event of the DataVolume why it creates no claim (kubevirt/containerized-data-importer#735).
+func TestNoAccessModeIsReported(t *testing.T) {
+	w := newImage(t, nil)
+	w.settle()
+	w.make(&corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}, Type: corev1.EventTypeWarning, Reason: "ErrClaimNotValid",
+		Message: "no accessMode specified in StorageProfile local", InvolvedObject: corev1.ObjectReference{UID: w.volumes()[0].UID},
+	})
+	w.settle()
+	w.says("DataVolume: ErrClaimNotValid no accessMode specified in StorageProfile local")
+}
+
 // An attempt goes on, and ends in time, while the events of its claim cannot be read. Anybody who can create events can create any number of
 // them: only the first pages are read.
 func TestEventsCannotBeRead(t *testing.T) {

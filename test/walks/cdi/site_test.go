@@ -38,9 +38,9 @@ import (
 	"sallyport.dev/sallyport/test/support/step"
 )
 
-// The StorageClasses of the driver: the default one, which is the name of the VolumeSnapshotClass, too, one of block devices, and one whose
-// volumes are created when a Pod that uses them is scheduled.
-const class, blockClass, lateClass = "folder", "device", "late"
+// The StorageClasses of the driver: the default one, which is the name of the VolumeSnapshotClass, too, one of block devices, one whose
+// volumes are created when a Pod that uses them is scheduled, and one of which CDI knows no access mode.
+const class, blockClass, lateClass, plainClass = "folder", "device", "late", "plain"
 
 // trustedHost is the host that the administrator allows all credentials to be sent to.
 const trustedHost = "trusted.test"
@@ -168,6 +168,7 @@ func (s *site) storage() {
 	for _, o := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: blockClass}, Provisioner: driverName, ReclaimPolicy: &reclaim},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: plainClass}, Provisioner: driverName, ReclaimPolicy: &reclaim},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: lateClass}, Provisioner: driverName, ReclaimPolicy: &reclaim, VolumeBindingMode: &late},
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(false)}},
 		&storagev1.StorageClass{

@@ -116,6 +116,9 @@ func endings() []ending {
 		{name: "quota-of-no-claim", change: hurried, prepare: quota("0"), phase: isFailed, reason: exceeded, says: "exceeded quota"},
 		{name: "quota-of-one-claim", change: hurried, prepare: quota("1"), phase: isFailed, reason: exceeded, says: "exceeded quota"},
 		{name: "quota-of-two-claims", change: hurried, prepare: quota("2"), phase: isFailed, reason: exceeded, says: "exceeded quota"},
+		// CDI does not create a claim, and says so in an event of the DataVolume only.
+		{name: "no-access-mode", change: func(i *v1alpha1.VMDiskImage) { hurried(i); i.Spec.StorageClass = plainClass }, phase: isFailed, reason: exceeded,
+			says: "DataVolume: ErrClaimNotValid"},
 		{name: "without-the-importer", fate: noImage, change: hurried, phase: isFailed, reason: exceeded, says: "ImagePullFailed"},
 	}
 }
