@@ -287,6 +287,9 @@ const (
 	// ReasonInsufficientReadyReplicas (Available false): fewer members run than
 	// spec.replicas says.
 	ReasonInsufficientReadyReplicas ConditionReason = "InsufficientReadyReplicas"
+	// ReasonMembersStopped (Available false): fewer members run than spec.replicas
+	// says, but the others are off as they should be. The pool is Ready nevertheless.
+	ReasonMembersStopped ConditionReason = "MembersStopped"
 	// ReasonReplicasProgressing (Progressing true): the number of members differs from
 	// spec.replicas.
 	ReasonReplicasProgressing ConditionReason = "ReplicasProgressing"

@@ -262,6 +262,13 @@ type VirtualMachinePoolStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadyReplicas int32 `json:"readyReplicas"`
 
+	// The number of members that are off as their run policy or the last request wants
+	// it: phase Stopped, condition Ready true. Members that are being deleted do not
+	// count.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StoppedReplicas int32 `json:"stoppedReplicas"`
+
 	// The number of members that have the current template and, if
 	// spec.rollout.followTemplate is true, no other release than the ready one. Members
 	// that are being deleted do not count.
@@ -295,8 +302,8 @@ type VirtualMachinePoolStatus struct {
 	Removing []ScaleDownTarget `json:"removing,omitempty"`
 
 	// The state of the pool in detail. Ready is true when the number of members is
-	// spec.replicas, and all of them run and have the current template; Available when
-	// enough members run; Progressing while members are created or removed; Synced
+	// spec.replicas, and all of them run, or are off as they should be, and have the
+	// current template; Available when enough members run; Progressing while members are created or removed; Synced
 	// when all have the current template; ScaleDownBlocked when members should be
 	// removed but cannot be.
 	// +optional
@@ -304,6 +311,19 @@ type VirtualMachinePoolStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PoolAsWanted reports whether a condition of a pool, other than Ready, says that nothing is left to do.
+func PoolAsWanted(c metav1.Condition) bool {
+	switch ConditionType(c.Type) {
+	case ConditionScaleDownBlocked:
+		return c.Status != metav1.ConditionTrue
+	case ConditionProgressing:
+		return c.Reason == string(ReasonSteady)
+	case ConditionAvailable:
+		return c.Status == metav1.ConditionTrue || c.Reason == string(ReasonMembersStopped)
+	}
+	return c.Status == metav1.ConditionTrue
 }
 
 // VirtualMachinePool maintains a number of VirtualMachines of one template. A member is named after the pool and the lowest free

@@ -79,6 +79,7 @@ var knownConditionReasons = map[ConditionReason]bool{
 	"LoginRefused":              true,
 	"MachinesKnown":             true,
 	"MembersBusy":               true,
+	"MembersStopped":            true,
 	"Migrating":                 true,
 	"MigrationNeeded":           true,
 	"MoveNotDecided":            true,

@@ -74,7 +74,7 @@ var rows = []row{
 	{"What is stuck", 8, []panel{
 		{bars, "Unfinished operations", "short", "kubectl get svmop -A", "{{type}} {{phase}}", `max by (type, phase) (sallyport_operations_unfinished)`, "", nil},
 		{lines, "Oldest unfinished operation", "suffix:min", "kubectl get svmop -A --sort-by .metadata.creationTimestamp", "{{type}} {{phase}}", `(time() - max by (type, phase) (sallyport_operations_unfinished_since_timestamp_seconds)) / 60`, "", bad(180)},
-		{bars, "Members that pools lack", "short", "kubectl sallyport why svmpool NAME -n NAMESPACE", "{{pool_namespace}}/{{pool}}", `max by (pool_namespace, pool) (sallyport_pool_replicas{state="wanted"}) - max by (pool_namespace, pool) (sallyport_pool_replicas{state="ready"}) > 0`, "", nil},
+		{bars, "Members that pools lack", "short", "kubectl sallyport why svmpool NAME -n NAMESPACE", "{{pool_namespace}}/{{pool}}", `max by (pool_namespace, pool) (sallyport_pool_replicas{state="wanted"}) - sum by (pool_namespace, pool) (max by (pool_namespace, pool, state) (sallyport_pool_replicas{state=~"ready|stopped"})) > 0`, "", nil},
 	}},
 	{"What the runtimes do", 8, []panel{
 		{bars, "Operations per minute", "short", "Finished operations, by result.", "{{type}} {{result}}", `60 * sum by (type, result) (rate(sallyport_operations_total[$__rate_interval])) > 0`, "", nil},

@@ -12,14 +12,14 @@ import (
 	"sallyport.dev/sallyport/reconcilers/gauge"
 )
 
-// maxMeasured limits the pools with metrics of their own: each has up to five.
+// maxMeasured limits the pools with metrics of their own: each has up to six.
 const maxMeasured = 500
 
 var (
 	poolsDesc = prometheus.NewDesc("sallyport_pools",
 		"Number of VirtualMachinePools. At most 500 have metrics of their own; namespaces take turns, by name.", nil, nil)
 	replicasDesc = prometheus.NewDesc("sallyport_pool_replicas",
-		"Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.",
+		"Number of members of a VirtualMachinePool, by state: wanted, present, ready, stopped as they should be, and updated to the current template and, if the pool follows one, release.",
 		[]string{"pool_namespace", "pool", "state"}, nil)
 	blockedDesc = prometheus.NewDesc("sallyport_pool_scale_down_blocked",
 		"1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.",
@@ -40,6 +40,7 @@ func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Report) {
 		report(replicasDesc, l.desired(), p.Namespace, p.Name, "wanted")
 		report(replicasDesc, int(p.Status.Replicas), p.Namespace, p.Name, "present")
 		report(replicasDesc, int(p.Status.ReadyReplicas), p.Namespace, p.Name, "ready")
+		report(replicasDesc, int(p.Status.StoppedReplicas), p.Namespace, p.Name, "stopped")
 		report(replicasDesc, int(p.Status.UpdatedReplicas), p.Namespace, p.Name, "updated")
 		if meta.IsStatusConditionTrue(p.Status.Conditions, string(v1alpha1.ConditionScaleDownBlocked)) {
 			report(blockedDesc, 1, p.Namespace, p.Name, v1alpha1.ConditionScaleDownBlocked.In(p.Status.Conditions).Reason)

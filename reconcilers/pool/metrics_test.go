@@ -41,15 +41,16 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	blocked := []metav1.Condition{v1alpha1.ConditionScaleDownBlocked.Condition(metav1.ConditionTrue, v1alpha1.ReasonMembersBusy, 1, "ci-1 is busy")}
-	s.measured(t, "ci", new(int32(3)), v1alpha1.VirtualMachinePoolStatus{Replicas: 5, ReadyReplicas: 4, UpdatedReplicas: 2, Conditions: blocked})
+	s.measured(t, "ci", new(int32(3)), v1alpha1.VirtualMachinePoolStatus{Replicas: 5, ReadyReplicas: 4, StoppedReplicas: 1, UpdatedReplicas: 2, Conditions: blocked})
 	free := []metav1.Condition{v1alpha1.ConditionScaleDownBlocked.Condition(metav1.ConditionFalse, v1alpha1.ReasonNotBlocked, 1, "")}
 	gone := s.measured(t, "gone", nil, v1alpha1.VirtualMachinePoolStatus{Replicas: 1, Conditions: free})
 	told("") // by another replica, which leads
 	close(elected)
-	const help = `# HELP sallyport_pool_replicas Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.
+	const help = `# HELP sallyport_pool_replicas Number of members of a VirtualMachinePool, by state: wanted, present, ready, stopped as they should be, and updated to the current template and, if the pool follows one, release.
 # TYPE sallyport_pool_replicas gauge
 sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="present"} 5
 sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="ready"} 4
+sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="stopped"} 1
 sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="updated"} 2
 sallyport_pool_replicas{pool="ci",pool_namespace="team-a",state="wanted"} 3
 %s# HELP sallyport_pool_scale_down_blocked 1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.
@@ -61,6 +62,7 @@ sallyport_pools %d
 `
 	told(fmt.Sprintf(help, `sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="present"} 1
 sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="ready"} 0
+sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="stopped"} 0
 sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="updated"} 0
 sallyport_pool_replicas{pool="gone",pool_namespace="team-a",state="wanted"} 0
 `, 2))
@@ -86,7 +88,7 @@ func TestMetricsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := collector(s, elected)
-	if got := testutil.CollectAndCount(all, "sallyport_pool_replicas"); got != 4*maxMeasured {
+	if got := testutil.CollectAndCount(all, "sallyport_pool_replicas"); got != 5*maxMeasured {
 		t.Errorf("%d metrics of %d pools, want those of %d", got, maxMeasured+3, maxMeasured)
 	}
 	text, err := testutil.CollectAndFormat(all, expfmt.TypeTextPlain, "sallyport_pool_replicas")

@@ -331,6 +331,26 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
+// A pool whose members are off because somebody wants it is as it should be, and does not say that enough of them run.
+func TestStoppedOnPurpose(t *testing.T) {
+	f := newFixture(t, 2, v1alpha1.ScaleDownExplicit)
+	stop := func(status metav1.ConditionStatus, reason v1alpha1.ConditionReason) {
+		f.change("web-1", func(vm *v1alpha1.VirtualMachine) {
+			vm.Status.Phase = v1alpha1.VirtualMachineStopped
+			vm.Status.Conditions = []metav1.Condition{v1alpha1.ConditionReady.Condition(status, reason, vm.Generation, "")}
+		})
+	}
+	stop(metav1.ConditionTrue, v1alpha1.ReasonAsWanted)
+	status := f.settle()
+	f.is(status, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonAsWanted, "")
+	f.is(status, v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonMembersStopped, "1 of 2 members are off, as their run policy or the last request wants it")
+	if status.ReadyReplicas != 1 || status.StoppedReplicas != 1 {
+		t.Errorf("%+v", status)
+	}
+	stop(metav1.ConditionFalse, v1alpha1.ReasonPowerStateDiffers)
+	f.is(f.settle(), v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInsufficientReadyReplicas, "1 of 2 members are ready")
+}
+
 // A quota that is used up costs a few requests, and is told once for each.
 func TestCreationIsRefused(t *testing.T) {
 	f := newFixture(t, 1, v1alpha1.ScaleDownExplicit)

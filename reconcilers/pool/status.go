@@ -32,10 +32,13 @@ func (l *view) updateStatus() {
 	status.ObservedGeneration = l.pool.Generation
 	status.DesiredTemplateHash = l.hash
 	status.Selector = v1alpha1.LabelPoolUID + "=" + string(l.pool.UID)
-	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas, status.RestartPendingReplicas = int32(len(l.members)), 0, 0, 0
+	status.Replicas, status.ReadyReplicas, status.StoppedReplicas, status.UpdatedReplicas, status.RestartPendingReplicas = int32(len(l.members)), 0, 0, 0, 0
 	for _, m := range l.remaining() {
 		if m.ready() {
 			status.ReadyReplicas++
+		}
+		if m.stopped() {
+			status.StoppedReplicas++
 		}
 		if m.Labels[v1alpha1.LabelTemplateHash] == l.hash {
 			if !l.otherRelease(m) {
@@ -61,9 +64,13 @@ func (l *view) condition(t v1alpha1.ConditionType, is bool, reason v1alpha1.Cond
 }
 
 func (l *view) available() metav1.Condition {
-	ready, t := int(l.pool.Status.ReadyReplicas), v1alpha1.ConditionAvailable
-	if ready >= l.desired() {
+	ready, stopped, t := int(l.pool.Status.ReadyReplicas), int(l.pool.Status.StoppedReplicas), v1alpha1.ConditionAvailable
+	switch {
+	case ready >= l.desired():
 		return l.condition(t, true, v1alpha1.ReasonAllReplicasReady, "")
+	case ready+stopped >= l.desired():
+		return l.condition(t, false, v1alpha1.ReasonMembersStopped,
+			fmt.Sprintf("%d of %d members are off, as their run policy or the last request wants it", stopped, len(l.members)))
 	}
 	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired())+l.needHelp())
 }
@@ -160,14 +167,10 @@ func (l *view) ready(conditions []metav1.Condition) metav1.Condition {
 		return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonReadOnly, runtime.Message(l.halt))
 	}
 	for _, c := range conditions {
-		good := c.Status == metav1.ConditionTrue
 		if l.decodeErr != nil && c.Type != string(v1alpha1.ConditionProgressing) {
 			continue // the other conditions do not count the member
 		}
-		if c.Type == string(v1alpha1.ConditionProgressing) {
-			good = c.Reason == string(v1alpha1.ReasonSteady)
-		}
-		if !good {
+		if !v1alpha1.PoolAsWanted(c) {
 			return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ConditionReason(c.Reason), c.Message)
 		}
 	}

@@ -34,6 +34,12 @@ func (m member) ready() bool {
 	return m.Status.Phase == v1alpha1.VirtualMachineRunning || m.Status.Phase == v1alpha1.VirtualMachineMigrating
 }
 
+// stopped reports whether the member is off as it should be.
+func (m member) stopped() bool {
+	c := v1alpha1.ConditionReady.In(m.Status.Conditions)
+	return m.Status.Phase == v1alpha1.VirtualMachineStopped && c != nil && c.Status == metav1.ConditionTrue
+}
+
 // lost reports whether the runtime no longer has the member.
 func (m member) lost() bool { return m.Status.Phase == v1alpha1.VirtualMachineFailed }
 

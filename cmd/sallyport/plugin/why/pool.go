@@ -89,18 +89,11 @@ func (r *poolReport) waits() (waits []*metav1.Condition) {
 		v1alpha1.ConditionScaleDownBlocked, v1alpha1.ConditionProgressing, v1alpha1.ConditionSynced, v1alpha1.ConditionAvailable,
 	} {
 		c := t.In(r.Status.Conditions)
-		if c == nil {
+		if c == nil || v1alpha1.PoolAsWanted(*c) {
 			continue
 		}
-		good := c.Status == metav1.ConditionTrue
-		switch t {
-		case v1alpha1.ConditionScaleDownBlocked:
-			good = !good
-		case v1alpha1.ConditionProgressing:
-			good = c.Reason == string(v1alpha1.ReasonSteady)
-		}
 		said := func(other *metav1.Condition) bool { return other.Reason == c.Reason }
-		if !good && !slices.ContainsFunc(waits, said) {
+		if !slices.ContainsFunc(waits, said) {
 			waits = append(waits, c)
 		}
 	}
@@ -112,7 +105,11 @@ const shownMembers = 10
 
 func (r *poolReport) Text(p *cli.Page) {
 	s := &r.Status
-	p.Row("Members:", fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))
+	members := fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas)
+	if s.StoppedReplicas > 0 {
+		members += fmt.Sprintf("; off as wanted: %d", s.StoppedReplicas)
+	}
+	p.Row("Members:", members)
 	var waits, going, busy []string
 	for _, c := range r.waits() {
 		waits = append(waits, cli.OneLine(c.Type+" "+p.Condition(c)))
