@@ -2,7 +2,7 @@
 // machines-eviction puts it off (HTTP 429), and this reconciler creates an Evict operation instead. The client, such as kubectl drain,
 // tries again until the Pod is gone. The reconciler keeps no state between two attempts.
 //
-// Every client that reaches the port of the webhooks can forge the review of an eviction. A cordon alone does not say that machines should
+// Every client that reaches the port of the webhooks can forge the review of an eviction. A cordon or taint alone does not say that machines should
 // leave the node. So a machine is moved only if callers are verified, or if its node has the label [v1alpha1.LabelDrain], which users who
 // may write Nodes set.
 package drain
@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -87,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("creating an Evict operation of VirtualMachine %s: %w", request, err)
 	}
 	r.Events.Eventf(vm, o, corev1.EventTypeNormal, "SuccessfulCreate", "Evict",
-		"created Evict operation %s because node %s is cordoned and the eviction of Pod %s was requested", o.Name, pod.Spec.NodeName, pod.Name)
+		"created Evict operation %s because node %s takes no more machines and the eviction of Pod %s was requested", o.Name, pod.Spec.NodeName, pod.Name)
 	return reconcile.Result{}, nil
 }
 
@@ -101,7 +102,7 @@ func (r *Reconciler) drainedMachine(ctx context.Context, key types.NamespacedNam
 		return nil, nil
 	}
 	node := &corev1.Node{}
-	if err := r.Live.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil || !r.drained(node) {
+	if err := r.Live.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil || !r.drained(node, pod) {
 		return nil, client.IgnoreNotFound(err)
 	}
 	vm := &v1alpha1.VirtualMachine{}
@@ -114,9 +115,18 @@ func (r *Reconciler) drainedMachine(ctx context.Context, key types.NamespacedNam
 	return vm, nil
 }
 
-// drained reports whether the machines of a node should leave it once their eviction is requested.
-func (r *Reconciler) drained(node *corev1.Node) bool {
-	return node.Spec.Unschedulable && (r.Verified || node.Labels[v1alpha1.LabelDrain] == v1alpha1.DrainEnabled)
+// drained reports whether a machine should leave its node once the eviction of its Pod is requested.
+func (r *Reconciler) drained(node *corev1.Node, pod *corev1.Pod) bool {
+	return (node.Spec.Unschedulable || repels(node, pod)) && (r.Verified || node.Labels[v1alpha1.LabelDrain] == v1alpha1.DrainEnabled)
+}
+
+// repels reports whether the node has a taint that keeps the Pod away. The cluster autoscaler and Karpenter taint a node that they empty, and
+// need not cordon it (kubernetes/autoscaler: cordon-node-before-terminating). Taints of Kubernetes itself are about the state of the node.
+func repels(node *corev1.Node, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		tolerated := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &taint, true) })
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") && !tolerated
+	})
 }
 
 // listMoves returns the Migrate and Evict operations of the machine.

@@ -100,6 +100,14 @@ func operations(t *testing.T, r *Reconciler) (names []string) {
 	return names
 }
 
+// taint puts a taint on the node in place of the cordon. The Pod tolerates those with the key dedicated.
+func taint(key string, effect corev1.TaintEffect) func(*world) {
+	return func(w *world) {
+		w.node.Spec = corev1.NodeSpec{Taints: []corev1.Taint{{Key: key, Effect: effect}}}
+		w.pod.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	}
+}
+
 // A review can be made up, and the world has gone on since one that is true: nothing is moved that is not on a cordoned node now.
 func TestWhoIsMoved(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -108,6 +116,10 @@ func TestWhoIsMoved(t *testing.T) {
 	}{
 		"a machine on a cordoned node": {func(*world) {}, true},
 		"a node that takes Pods":       {func(w *world) { w.node.Spec.Unschedulable = false }, false},
+		"a node that an autoscaler empties":  {taint("ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule), true},
+		"a taint that the Pod tolerates":     {taint("dedicated", corev1.TaintEffectNoSchedule), false},
+		"a taint that only advises":          {taint("busy", corev1.TaintEffectPreferNoSchedule), false},
+		"a node that is not heard of":        {taint(corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule), false},
 		"a cordon that is for something else, and a review that may be forged": {func(w *world) { w.node.Labels = nil }, false},
 		"a label of another value":           {func(w *world) { w.node.Labels[v1alpha1.LabelDrain] = "disabled" }, false},
 		"a node that is gone":                {func(w *world) { w.pod.Spec.NodeName = "node-b" }, false},

@@ -2,8 +2,8 @@
 # title: Sallyport moves machines instead of evicting their Pods
 # description: >-
 #   An eviction deletes a Pod, and with the Pod of a machine it would delete the machine. The policy denies the eviction with code
-#   429, so that kubectl drain retries it. If the node of the Pod is cordoned, Sallyport creates an Evict operation. After the move
-#   the Pod does not exist any more, and the drain can continue. Unless API servers identify themselves to the webhook with a client
+#   429, so that kubectl drain retries it. If the node of the Pod is cordoned, or has a taint that the Pod does not tolerate, Sallyport
+#   creates an Evict operation. After the move the Pod does not exist any more, and the drain can continue. Unless API servers identify themselves to the webhook with a client
 #   certificate, the node must also have the label sallyport.dev/drain=enabled, because others could request moves in their name.
 package sallyport.machines.eviction
 
@@ -42,7 +42,7 @@ deny contains {
 	"message": $"Pod {input.request.name}: cannot be evicted",
 	"cause": $"that would delete VirtualMachine {_name} ({_phase}{_progress})",
 	"remedy": concat("", [
-		$"if node {_node} is cordoned, Sallyport moves the machine to another node; ",
+		$"if node {_node} is cordoned or tainted, Sallyport moves the machine to another node; ",
 		$"without the chart value webhook.clientCA, this also needs: kubectl label node {shell.word(_node)} sallyport.dev/drain=enabled. ",
 		"Retry until the Pod is gone, as kubectl drain does.",
 	]),

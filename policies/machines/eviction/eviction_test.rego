@@ -51,7 +51,7 @@ test_on if {
 		"code": 429,
 		"message": concat("", [
 			$"Pod {_pod}: cannot be evicted because that would delete VirtualMachine web-1 (Running); ",
-			"if node node-a is cordoned, Sallyport moves the machine to another node; ",
+			"if node node-a is cordoned or tainted, Sallyport moves the machine to another node; ",
 			"without the chart value webhook.clientCA, this also needs: kubectl label node node-a sallyport.dev/drain=enabled. ",
 			"Retry until the Pod is gone, as kubectl drain does.",
 		]),
@@ -77,7 +77,7 @@ test_new[what] if {
 	}
 	[said] := _said(_of(tc.vms))
 	said.reason == "MachineIsMoved"
-	contains(_text(said), $"VirtualMachine web-1 ({tc.phase}); if node node-a is cordoned")
+	contains(_text(said), $"VirtualMachine web-1 ({tc.phase}); if node node-a is cordoned or tainted")
 }
 
 test_off[phase] if {
