@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,9 +14,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -84,21 +87,35 @@ func (s *stack) start(ctx context.Context) (err error) {
 	if s.sallyport, err = install.Start(ctx, s.plane, o); err != nil {
 		return err
 	}
+	c, err := client.New(s.plane.Config, client.Options{})
+	if err != nil {
+		return err
+	}
+	if err := registered(ctx, c); err != nil {
+		return err
+	}
 	if err := s.sallyport.Stop(); err != nil {
 		return err
 	}
-	if err := s.lead(ctx); err != nil {
+	if err := lead(ctx, c); err != nil {
 		return err
 	}
 	return s.sallyport.Resume(ctx, o)
 }
 
+// registered waits until the leader has registered the policies: nobody leads later.
+func registered(ctx context.Context, c client.Client) error {
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var of admissionregistrationv1.ValidatingWebhookConfiguration
+		err := c.Get(ctx, types.NamespacedName{Name: "sallyport-policies"}, &of)
+		return slices.ContainsFunc(of.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+			return strings.HasPrefix(w.Name, "deletion-protected.own.")
+		}), err
+	})
+}
+
 // lead takes the lease of Sallyport's leader, which has ended, so that the next manager runs no reconcilers.
-func (s *stack) lead(ctx context.Context) error {
-	c, err := client.New(s.plane.Config, client.Options{})
-	if err != nil {
-		return err
-	}
+func lead(ctx context.Context, c client.Client) error {
 	lease := &coordinationv1.Lease{}
 	if err := c.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: "sallyport-manager"}, lease); err != nil {
 		return err

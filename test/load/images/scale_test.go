@@ -56,8 +56,9 @@ const namespace = "farm"
 // samples is how many times each cost is measured.
 const samples = 4
 
-// spare is how many requests more a sample may have, because of reconciles that happened to be repeated.
-const spare = 6
+// How many requests and writes more a sample may have, because of reconciles that happened to be repeated, or that saw a state between two
+// writes of others.
+const spare, spareWrites = 6, 2
 
 // fleet is an API server with machines that boot from images, all in one namespace and at rest. The reconcilers run in this process, with a
 // runtime that costs nothing.
@@ -99,7 +100,7 @@ func TestScale(t *testing.T) {
 		what      string
 		few, many sum
 	}{{"a deletion of a machine", few.deletion, many.deletion}, {"a reconcile of an image", few.image, many.image}} {
-		if c.many.requests > c.few.requests+spare || c.many.writes != c.few.writes {
+		if c.many.requests > c.few.requests+spare || c.many.writes > c.few.writes+spareWrites {
 			t.Errorf("%s takes %d requests with %d writes, but %d with %d beside few others:\n%s\n%s",
 				c.what, c.many.requests, c.many.writes, c.few.requests, c.few.writes, c.many.by, c.few.by)
 		}
