@@ -93,6 +93,9 @@ var openers = []*regexp.Regexp{
 	regexp.MustCompile(`^VirtualMachine\[status phase\] (deleted|= "")$`),
 	// Idle.
 	regexp.MustCompile(`^VirtualMachine\[status activeOperation\] deleted$`),
+	// No run policy, which is like Manual.
+	regexp.MustCompile(`^VirtualMachine\[spec\] = \{\}$`),
+	regexp.MustCompile(`^VirtualMachine\[spec runPolicy\] deleted$`),
 }
 
 func (c change) opens() bool {
