@@ -15,7 +15,8 @@ import (
 const (
 	// LabelMachine is the label with the UID of the VirtualMachine. All Pods with it are machines.
 	LabelMachine = "sallyport.dev/virtual-machine-uid"
-	// Container is the name of the one container of a Pod. Its image is what the machine boots, and its requests are the size.
+	// Container is the name of the one container of a Pod. Its image is what the machine boots, and its requests are the size. A CPU
+	// request of less than one CPU is none that a VirtualMachine can have: the agent chooses.
 	Container = "machine"
 	// DefaultImage is the image of a machine whose VirtualMachine names none: the agent boots what it is configured to.
 	DefaultImage = "agent-default"

@@ -188,7 +188,7 @@ func complete(m runtime.Machine, disks []held) error {
 
 // mount adds a volume to the Pod: a block device, or a file system in which the agent keeps the disk.
 func mount(pod *corev1.Pod, d held) {
-	volume, machine := "disk-"+strings.ToLower(string(d.UID)), &pod.Spec.Containers[0]
+	volume, machine := "disk-"+strings.ToLower(string(d.UID)), machineIn(pod)
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim.Name},
 	}})

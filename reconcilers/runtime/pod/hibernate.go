@@ -229,7 +229,10 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 	if err := r.alone(ctx, m); err != nil {
 		return err
 	}
-	pod := r.restored(m)
+	pod, err := r.restored(m)
+	if err != nil {
+		return err
+	}
 	disks, err := r.disksFor(ctx, m, m.Migration.Disks)
 	if err != nil {
 		return err
@@ -281,25 +284,25 @@ func (r *Runtime) Discard(ctx context.Context, m runtime.Machine) error {
 }
 
 // restored returns the Pod that restores a machine from the snapshot of its move.
-func (r *Runtime) restored(m runtime.Machine) *corev1.Pod {
-	pod, to := r.podOf(m), m.Migration.To
-	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, agent.AnnotationRestoreFrom, r.restoresFrom(m))
-	pod.Spec.NodeSelector = r.nodeSelector(to.NodeSelector, m.Spec.NodeSelector)
+func (r *Runtime) restored(m runtime.Machine) (*corev1.Pod, error) {
+	to, affinity := m.Migration.To, onNode(corev1.NodeSelectorOpNotIn, m.Migration.Was.NodeName)
 	switch {
 	case m.Migration.Back:
-		pod.Spec.Affinity = atBest(m.Migration.Was.NodeName)
+		affinity = atBest(m.Migration.Was.NodeName)
 	case to.NodeName != "":
-		pod.Spec.Affinity = onNode(corev1.NodeSelectorOpIn, to.NodeName)
-	default:
-		pod.Spec.Affinity = onNode(corev1.NodeSelectorOpNotIn, m.Migration.Was.NodeName)
+		affinity = onNode(corev1.NodeSelectorOpIn, to.NodeName)
 	}
-	return pod
+	pod, err := r.podOf(m, affinity, to.NodeSelector)
+	if err == nil {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, agent.AnnotationRestoreFrom, r.restoresFrom(m))
+	}
+	return pod, err
 }
 
 // fits reports whether the target of a Pod is that of the move.
 func (r *Runtime) fits(pod *corev1.Pod, m runtime.Machine) bool {
-	want := r.restored(m).Spec
-	return equality.Semantic.DeepEqual(pod.Spec.Affinity, want.Affinity) && maps.Equal(pod.Spec.NodeSelector, want.NodeSelector)
+	want, err := r.restored(m)
+	return err == nil && equality.Semantic.DeepEqual(pod.Spec.Affinity, want.Spec.Affinity) && maps.Equal(pod.Spec.NodeSelector, want.Spec.NodeSelector)
 }
 
 func (r *Runtime) restoresFrom(m runtime.Machine) string {

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,12 @@ func nameOf(m runtime.Machine) string {
 	return strings.TrimRight(m.Name[:min(len(m.Name), maxName-len(id))], "-.") + id
 }
 
-func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
+// podOf returns the Pod of the machine, on the nodes of the affinity and the labels, in addition to those of the spec.
+func (r *Runtime) podOf(m runtime.Machine, affinity *corev1.Affinity, nodes map[string]v1alpha1.LabelValue) (*corev1.Pod, error) {
+	template, err := templateOf(m)
+	if err != nil {
+		return nil, err
+	}
 	labels := r.Uncopied.Rest(m.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -45,17 +51,17 @@ func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 	if image == "" {
 		image = agent.DefaultImage
 	}
-	return &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: m.Namespace, Name: nameOf(m), Labels: labels, OwnerReferences: ownedBy(m),
 			Annotations: map[string]string{agent.AnnotationRound: "0", agent.AnnotationRequest: string(agent.None)},
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
-				Name: agent.Container, Image: image, Resources: corev1.ResourceRequirements{Requests: requests(m)},
+				Name: agent.Container, Image: image, Resources: corev1.ResourceRequirements{Requests: firstRequests(m)},
 			}},
-			NodeSelector:                  r.nodeSelector(m.Spec.NodeSelector),
-			Affinity:                      onNode(corev1.NodeSelectorOpIn, m.Spec.NodeName),
+			NodeSelector:                  r.nodeSelector(template.Spec.NodeSelector, nodes, m.Spec.NodeSelector),
+			Affinity:                      template.onNodes(affinity),
 			ImagePullSecrets:              pullSecrets(m),
 			Tolerations:                   tolerations(),
 			TerminationGracePeriodSeconds: new(int64(grace)),
@@ -64,10 +70,30 @@ func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 			EnableServiceLinks:           new(false),
 		},
 	}
+	template.fill(pod)
+	return pod, nil
 }
 
-// requests returns the resource requests for the size in the spec. There are no limits, so that the quality of
-// service is always Burstable: it cannot change later.
+// machineIn returns the container of the machine. Mutating webhooks of others may have put containers before it.
+func machineIn(pod *corev1.Pod) *corev1.Container {
+	all := pod.Spec.Containers
+	return &all[max(slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == agent.Container }), 0)]
+}
+
+// noSize is the CPU request of a machine without a size.
+var noSize = resource.MustParse("1m")
+
+// firstRequests returns the requests with which a Pod is created: never none, and limits only where the template has some, so that its
+// quality of service is Burstable. It cannot change later, so a Pod without requests could not be given a size.
+func firstRequests(m runtime.Machine) corev1.ResourceList {
+	list := requests(m)
+	if len(list) == 0 {
+		list[corev1.ResourceCPU] = noSize
+	}
+	return list
+}
+
+// requests returns the resource requests for the size in the spec.
 func requests(m runtime.Machine) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if cpu := m.Spec.CPU; cpu != nil {
@@ -80,8 +106,9 @@ func requests(m runtime.Machine) corev1.ResourceList {
 }
 
 // nodeSelector returns a selector with all those labels and those of NodeSelector, which users cannot override.
-func (r *Runtime) nodeSelector(lists ...map[string]v1alpha1.LabelValue) map[string]string {
+func (r *Runtime) nodeSelector(template map[string]string, lists ...map[string]v1alpha1.LabelValue) map[string]string {
 	selector := map[string]string{}
+	maps.Copy(selector, template)
 	for _, labels := range lists {
 		for key, value := range labels {
 			selector[key] = string(value)

@@ -149,7 +149,11 @@ func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 	if err := r.asleep(ctx, m, disks); err != nil {
 		return err
 	}
-	return r.create(ctx, withDisks(r.podOf(m), disks))
+	pod, err := r.podOf(m, onNode(corev1.NodeSelectorOpIn, m.Spec.NodeName), nil)
+	if err != nil {
+		return err
+	}
+	return r.create(ctx, withDisks(pod, disks))
 }
 
 func (r *Runtime) create(ctx context.Context, pod *corev1.Pod) error {
@@ -173,6 +177,10 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 		return s.conflict(task)
 	}
 	if differ := s.differences(m); len(differ) > 0 {
+		if s.pod.Status.QOSClass == corev1.PodQOSBestEffort {
+			return runtime.NewInvalidSpec(nil, "%s: Pod %s was created without a size, and Kubernetes gives it none later: remove the size, "+
+				"or delete VirtualMachine %s and create it again", differ[0].Field, s.pod.Name, m.Name)
+		}
 		if err := r.resize(ctx, s, m); err != nil {
 			if apierrors.IsForbidden(err) { // also if the node lacks resources
 				return runtime.NewInvalidSpec(err, "%s: Pod %s cannot be resized: %s", differ[0].Field, s.pod.Name, err)
@@ -268,10 +276,21 @@ func (r *Runtime) order(ctx context.Context, s *sight, order agent.Order) error 
 	return nil
 }
 
-// resize changes the container with a strategic merge patch: another one would replace all containers with what these types know of them.
+// resize changes what the spec sets of the container. Its other requests stay, which cannot be removed. A limit, such as of a LimitRange,
+// follows the request where it was equal or would be lower: requests cannot exceed limits, and the quality of service cannot change. The
+// strategic merge patch leaves what these types do not know.
 func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error {
 	changed := s.pod.DeepCopy()
-	changed.Spec.Containers[0].Resources.Requests = requests(m)
+	resources := &machineIn(changed).Resources
+	if resources.Requests == nil {
+		resources.Requests = corev1.ResourceList{}
+	}
+	for name, want := range requests(m) {
+		if limit, is := resources.Limits[name]; is && (limit.Cmp(want) < 0 || limit.Cmp(resources.Requests[name]) == 0) {
+			resources.Limits[name] = want
+		}
+		resources.Requests[name] = want
+	}
 	if err := r.Client.SubResource("resize").Patch(ctx, changed, client.StrategicMergeFrom(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func (s *sight) guest() (g runtime.Guest) {
 // differences returns the differences in size between the Pod and the spec. Fields that the spec does not set are
 // ignored.
 func (s *sight) differences(m runtime.Machine) (all []runtime.Difference) {
-	has := s.pod.Spec.Containers[0].Resources.Requests
+	has := machineIn(s.pod).Resources.Requests
 	for _, of := range []struct {
 		name  corev1.ResourceName
 		field string
@@ -174,7 +174,7 @@ func (s *sight) differences(m runtime.Machine) (all []runtime.Difference) {
 }
 
 func shown(q resource.Quantity) string {
-	if q.IsZero() {
+	if q.IsZero() || q.Equal(noSize) {
 		return "the default of its node"
 	}
 	return q.String()

@@ -154,6 +154,56 @@ func TestPower(t *testing.T) {
 	})
 }
 
+// A machine without a size can be given one, also where a LimitRange has filled in what its Pod lacks: only what the spec names changes. The
+// real API server decides whether a Pod can be resized.
+func TestSizes(t *testing.T) {
+	s := newSite(t, "sizes")
+	restarted := func(vm *v1alpha1.VirtualMachine, change func(*v1alpha1.VirtualMachineSpec), cpu, memory string) {
+		was := vm.Status.Incarnation
+		s.Until("the spec is changed", func() (string, bool) {
+			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+			change(&vm.Spec)
+			err := stack.Client.Update(s.Context(), vm)
+			return fmt.Sprint(err), err == nil
+		})
+		s.Until("the machine was restarted", func() (string, bool) {
+			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+			return fmt.Sprintf("%+v", vm.Status), vm.Status.Incarnation != was
+		})
+		s.shows(vm, v1alpha1.VirtualMachineRunning)
+		if has := s.pod(vm).Spec.Containers[0].Resources.Requests; has.Cpu().String() != cpu || has.Memory().String() != memory {
+			t.Errorf("the Pod of %s requests %v, want %s and %s", vm.Name, has, cpu, memory)
+		}
+	}
+	sizeless := func(name string) *v1alpha1.VirtualMachine {
+		vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSpec{
+			RestartApprovalMode: v1alpha1.RestartAutomatic, Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
+		}}
+		s.create(vm)
+		s.shows(vm, v1alpha1.VirtualMachineRunning)
+		return vm
+	}
+	vm := sizeless("plain")
+	restarted(vm, func(spec *v1alpha1.VirtualMachineSpec) {
+		spec.CPU, spec.Memory = new(int32(2)), new(resource.MustParse("4Gi"))
+	}, "2", "4Gi")
+	restarted(vm, func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU, spec.Memory = nil, new(resource.MustParse("8Gi")) }, "2", "8Gi")
+
+	s.create(&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "defaults"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type:           corev1.LimitTypeContainer,
+		DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+		Default:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("16Gi")},
+	}}}})
+	var limited *v1alpha1.VirtualMachine
+	for i := 0; ; i++ { // the API server may not know the LimitRange yet
+		limited = sizeless(fmt.Sprintf("limited-%d", i))
+		if len(s.pod(limited).Spec.Containers[0].Resources.Limits) > 0 {
+			break
+		}
+	}
+	restarted(limited, func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU = new(int32(2)) }, "2", "128Mi")
+}
+
 // Who deletes a Pod deletes a machine, which is not made again unasked. A VirtualMachine whose Pod no node takes says why, and can go.
 func TestPodsAreLost(t *testing.T) {
 	s := newSite(t, "lost")

@@ -3,11 +3,14 @@
 package pods
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,4 +90,26 @@ func TestServiceAccountWritesPodsOfMachinesOnly(t *testing.T) {
 		}
 	}
 	s.Must(stack.Client.Delete(t.Context(), foreign, client.GracePeriodSeconds(0)))
+}
+
+// A namespace with the Pod Security level restricted takes the Pods of machines whose template restricts them, and says what others lack.
+func TestRestrictedNamespace(t *testing.T) {
+	s := newSite(t, "restricted")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.Must(stack.Client.Patch(t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}`))))
+	template := `{"spec": {"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+		"containers": [{"name": "machine", "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}`
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "with"}, Spec: v1alpha1.VirtualMachineSpec{
+		Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{Template: &runtime.RawExtension{Raw: []byte(template)}}},
+	}}
+	without := vm.DeepCopy()
+	without.Name, without.Spec.Runtime.Pod.Template = "without", nil
+	s.create(vm)
+	s.create(without)
+	s.shows(vm, v1alpha1.VirtualMachineRunning)
+	s.Until("it is said why", func() (string, bool) {
+		s.Must(stack.Client.Get(t.Context(), client.ObjectKeyFromObject(without), without))
+		ready := v1alpha1.ConditionReady.In(without.Status.Conditions)
+		return fmt.Sprint(ready), ready != nil && strings.Contains(ready.Message, "violates PodSecurity")
+	})
 }
