@@ -88,21 +88,6 @@ func TestRightsOfWhatIsDisabled(t *testing.T) {
 	}
 }
 
-// Whatever else is disabled, a machine that is a Pod or of KubeVirt gets its boot disk, which it owns (cluster-api#4880).
-func TestRightsForBootDisks(t *testing.T) {
-	for _, values := range []string{
-		"runtimes: {pod: {enabled: true}}", "runtimes: {kubevirt: {enabled: true}}",
-		"{runtimes: {pod: {enabled: true}}, pools: {enabled: false}}", "{runtimes: {kubevirt: {enabled: true}, vsphere: {enabled: false}}, pools: {enabled: false}, templates: {enabled: false}}",
-	} {
-		has := granted(t, values)
-		for _, right := range []string{"create virtualdisks.sallyport.dev", "update virtualmachines/finalizers.sallyport.dev"} {
-			if !has[right] {
-				t.Errorf("with %s there is no right to %s", values, right)
-			}
-		}
-	}
-}
-
 // What is disabled is not created, and its author learns what enables it.
 func TestWhatIsDisabledIsNotCreated(t *testing.T) {
 	spec := runtimeOf("pod", map[string]any{})

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind declares a kind of this package for the scheme, the chart's webhooks and roles, the references and the plugin. Apart from
-// this, a kind is declared only by its types and their markers.
+// Kind declares a kind of this package for the scheme, the chart's webhooks and roles of people, the references and the plugin. Apart from
+// this, a kind is declared only by its types and their markers, and what the manager may do with it by files/rights.yaml of the chart.
 //
 // +kubebuilder:object:generate=false
 type Kind struct {
@@ -26,8 +26,6 @@ type Kind struct {
 	Mutating, Validating []string
 	// Scale says that the kind has the subresource scale: the webhooks cover it, too, and users have it with the kind.
 	Scale bool
-	// Verbs are what the manager may do with the objects. It may also update their status.
-	Verbs []string
 	// People says that the roles view and edit of a namespace include the objects.
 	People bool
 }
@@ -39,41 +37,33 @@ var Kinds = []Kind{
 	{
 		Name: "VirtualMachine", ShortName: "svm", Object: &VirtualMachine{}, List: &VirtualMachineList{},
 		Mutating: written, Validating: written, People: true,
-		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; members of pools
 	},
 	{
 		Name: "VirtualMachineOperation", ShortName: "svmop", Object: &VirtualMachineOperation{}, List: &VirtualMachineOperationList{},
 		Mutating: written, Validating: written, People: true,
-		Verbs: []string{"get", "list", "watch", "patch", "delete"}, // of those that have had their time
 	},
 	{
 		Name: "VirtualMachinePool", ShortName: "svmpool", Object: &VirtualMachinePool{}, List: &VirtualMachinePoolList{},
 		Validating: written, Scale: true, People: true,
-		Verbs: []string{"get", "list", "watch"},
 	},
 	{
 		Name: "VirtualDisk", ShortName: "svd", Object: &VirtualDisk{}, List: &VirtualDiskList{},
 		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
-		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; disks of pools
 	},
 	{
 		Name: "VMDiskImage", ShortName: "vmdi", Object: &VMDiskImage{}, List: &VMDiskImageList{},
 		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
-		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
 	},
 	{
 		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},
 		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
-		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
 	},
 	{
 		Name: "VSphereServer", ShortName: "svsrv", Cluster: true, Object: &VSphereServer{}, List: &VSphereServerList{},
-		Verbs: []string{"get", "list", "watch"},
 	},
 	{
 		Name: "RegoPolicy", ShortName: "rego", Cluster: true, Object: &RegoPolicy{}, List: &RegoPolicyList{},
 		Validating: []string{"CREATE", "UPDATE", "DELETE"},
-		Verbs:      []string{"get", "list", "watch", "create", "patch", "delete"}, // the leader ships them
 	},
 }
 

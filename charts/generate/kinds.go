@@ -160,18 +160,17 @@ func rules(operations func(*v1alpha1.Kind) []string) (all []admissionregistratio
 	return all
 }
 
-// roles are the kinds as the roles of the chart name them.
+// roles are the kinds as the roles of people name them.
 func roles() ([]byte, error) {
 	type role struct {
-		Resource string   `json:"resource"`
-		Verbs    []string `json:"verbs"`
-		People   bool     `json:"people"`
-		Scale    bool     `json:"scale,omitempty"`
+		Resource string `json:"resource"`
+		People   bool   `json:"people"`
+		Scale    bool   `json:"scale,omitempty"`
 	}
 	var all []role
 	for i := range v1alpha1.Kinds {
 		kind := &v1alpha1.Kinds[i]
-		all = append(all, role{kind.Resource(), kind.Verbs, kind.People, kind.Scale})
+		all = append(all, role{kind.Resource(), kind.People, kind.Scale})
 	}
 	return yaml.Marshal(all)
 }

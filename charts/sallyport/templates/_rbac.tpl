@@ -1,3 +1,14 @@
+{{/* Which abilities of files/rights.yaml are enabled, as JSON. */}}
+{{- define "sallyport.abilities" -}}
+{{- $disabled := include "sallyport.disabled" . | fromJson -}}
+{{- $enabled := dict "images" .Values.diskImages.enabled "reports" .Values.audits.reports -}}
+{{- range $ability, $part := dict "vsphere" "vsphere" "templates" "vspheretemplates" "pod" "pod" "kubevirt" "kubevirt" "pools" "virtualmachinepools" -}}
+{{- $_ := set $enabled $ability (not (hasKey $disabled $part)) -}}
+{{- end -}}
+{{- $_ := set $enabled "drains" (and $enabled.pod (not (hasKey $disabled "drains"))) -}}
+{{- toJson $enabled -}}
+{{- end -}}
+
 {{/*
 What is read beyond our own kinds, as JSON: a map from API groups to resources to whether they are watched, and by which policies. It
 follows from the reads of the shipped policies, and from whether they select by the labels of namespaces. A policy that somebody edits

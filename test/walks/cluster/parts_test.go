@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,6 +49,9 @@ func TestReleaseWithoutSomeParts(t *testing.T) {
 			for _, kind := range slices.Sorted(maps.Keys(machines)) {
 				notSupported(step.T{T: t}, s.Client, kind, machines[kind])
 			}
+			if machines["pod"].Pod == nil {
+				comesAndGoes(step.T{T: t}, s.Client)
+			}
 			clientset, err := kubernetes.NewForConfig(s.Plane.Config)
 			must := step.T{T: t}.Must
 			must(err)
@@ -64,6 +69,32 @@ func TestReleaseWithoutSomeParts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// comesAndGoes has a machine and its disk created, as a Pod without a node and a claim, and deletes the machine. Its Pod is left to the garbage
+// collector, which is not here.
+func comesAndGoes(s step.T, api client.Client) {
+	s.Helper()
+	disk := &v1alpha1.VirtualDisk{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "data"},
+		Spec:       v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}}},
+	}
+	vm := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "made"},
+		Spec: v1alpha1.VirtualMachineSpec{
+			Runtime:         v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
+			BlockDeviceRefs: []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: disk.Name}},
+		},
+	}
+	s.Must(api.Create(s.Context(), disk))
+	s.Must(api.Create(s.Context(), vm))
+	var pods corev1.PodList
+	s.Eventually("the Pod exists", func() bool {
+		s.Must(api.List(s.Context(), &pods, client.InNamespace(metav1.NamespaceDefault)))
+		return len(pods.Items) == 1
+	})
+	s.Must(api.Delete(s.Context(), vm))
+	s.Eventually("the machine is deleted", func() bool { return apierrors.IsNotFound(api.Get(s.Context(), client.ObjectKeyFromObject(vm), vm)) })
 }
 
 // notSupported creates and deletes a machine whose runtime is disabled.
