@@ -187,6 +187,7 @@ type Certificates struct {
 	taken     lasting            // every live replica serves the preferred certificate
 	preferred Mode               // the source of the preferred certificate
 	warnings  map[string]warning // by object
+	wrote     map[string]*wroteBundle
 }
 
 // New prepares the certificate, and sets the defaults of its options. Nothing happens before SetupWithManager and the start of the manager.
@@ -195,7 +196,7 @@ func New(o *Options) (*Certificates, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c, metrics := &Certificates{Options: o, from: o.sources(), warnings: map[string]warning{}}, promauto.With(o.Metrics)
+	c, metrics := &Certificates{Options: o, from: o.sources(), warnings: map[string]warning{}, wrote: map[string]*wroteBundle{}}, promauto.With(o.Metrics)
 	c.expiry = metrics.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sallyport_certificate_expiry_timestamp_seconds",
 		Help: "Expiry time, in seconds since the epoch, of the certificate that this replica serves (serving) and of the authority that signed it (ca).",

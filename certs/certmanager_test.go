@@ -91,7 +91,7 @@ func TestWritersOfTheBundle(t *testing.T) {
 			t.Errorf("writes %v, people are told %q, want %q", f.written(), got[len(got)-1], want)
 		}
 	}
-	look("annotation cert-manager.io/inject-ca-from has cainjector write the caBundle, so Sallyport does not")
+	look("annotation cert-manager.io/inject-ca-from has another client write the caBundle, so Sallyport does not")
 	f.take(f.replicas...)
 	if f.replicas[0].ready() == nil {
 		t.Error("a replica that is not trusted is ready")

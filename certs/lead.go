@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
@@ -16,6 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/commands"
+	"sallyport.dev/sallyport/fair"
 )
 
 // Reasons of the events.
@@ -26,7 +30,7 @@ const (
 	reasonBundleWritten    = "CABundleWritten"             // the caBundle of a webhook configuration was written
 	reasonUnusable         = "CertificateUnusable"         // a source has had no usable certificate for some time
 	reasonSourceChanged    = "CertificateSourceChanged"    // the certificate comes from another source
-	reasonTwoWriters       = "CABundleWriters"             // cainjector and Sallyport would both write the caBundle, or neither would
+	reasonTwoWriters       = "CABundleWriters"             // another client and Sallyport write the caBundle, or neither would
 )
 
 const fieldOwner = "sallyport-certificates"
@@ -56,18 +60,19 @@ func (c *Certificates) lead(ctx context.Context, v *view) (time.Duration, error)
 	if !taken {
 		trusted = slices.Concat(want.roots, older)
 	}
-	wrote := false
+	wrote, bundle := false, encoded(trusted...)
 	for _, configuration := range v.configurations {
 		writes, contradiction := c.writes(configuration)
 		if c.warn(configuration, reasonTwoWriters, contradiction, v.now); !writes {
 			continue
 		}
-		written, err := writeBundle(ctx, c.writer, configuration, encoded(trusted...))
+		written, err := writeBundle(ctx, c.writer, configuration, bundle)
 		if err != nil {
 			return 0, err
 		}
 		if written {
 			wrote = true
+			c.undone(configuration, string(bundle), v.now)
 			c.events.Eventf(configuration, nil, normal, reasonBundleWritten, "Announce",
 				"The caBundle has the authorities of Secret %s, and %d older", want.secret, len(trusted)-len(want.roots))
 		}
@@ -81,6 +86,30 @@ func (c *Certificates) lead(ctx context.Context, v *view) (time.Duration, error)
 			"Every replica serves the new certificate: older authorities (%d) are no longer trusted", len(older))
 	}
 	return next(v.all), nil
+}
+
+// undone counts that a caBundle was written, and records an event if it was written before and another client changes it each time. It is
+// written all the same: until then API servers do not trust the webhooks.
+func (c *Certificates) undone(configuration client.Object, bundle string, now time.Time) {
+	key := keyOf(configuration)
+	if c.wrote[key] == nil || c.wrote[key].bundle != bundle {
+		c.wrote[key] = &wroteBundle{bundle: bundle}
+		return
+	}
+	w := c.wrote[key]
+	was := w.Lasts(now)
+	if w.Undone(now); w.Lasts(now) && !was {
+		kind := reflect.TypeOf(configuration).Elem().Name()
+		c.events.Eventf(configuration, nil, corev1.EventTypeWarning, reasonTwoWriters, "Check",
+			"Another client changes the caBundle each time Sallyport writes it. To see which: %s",
+			commands.Line("kubectl", "get", strings.ToLower(kind), configuration.GetName(), "-o", "yaml", "--show-managed-fields"))
+	}
+}
+
+// wroteBundle is a caBundle as it was written last.
+type wroteBundle struct {
+	bundle string
+	fair.Contention
 }
 
 // older returns the CAs that webhook configurations trust beside those of the preferred certificate, first Sallyport's own that replicas
@@ -159,16 +188,21 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 	return all
 }
 
-// writes reports whether the leader writes the caBundle of a webhook configuration. It is an error if cainjector writes
+// injectors are the annotations by which cainjector of cert-manager, or the service CA operator of OpenShift, writes the caBundle.
+var injectors = []string{
+	certmanagerv1.WantInjectAnnotation, certmanagerv1.WantInjectFromSecretAnnotation, certmanagerv1.WantInjectAPIServerCAAnnotation,
+	"service.beta.openshift.io/inject-cabundle",
+}
+
+// writes reports whether the leader writes the caBundle of a webhook configuration. It is an error if an injector writes
 // it, too, or if neither does.
 func (o *Options) writes(configuration client.Object) (bool, error) {
-	marks := []string{certmanagerv1.WantInjectAnnotation, certmanagerv1.WantInjectFromSecretAnnotation, certmanagerv1.WantInjectAPIServerCAAnnotation}
-	i := slices.IndexFunc(marks, func(mark string) bool { return configuration.GetAnnotations()[mark] != "" })
+	i := slices.IndexFunc(injectors, func(mark string) bool { return configuration.GetAnnotations()[mark] != "" })
 	switch {
 	case o.Injected && i < 0:
-		return false, errors.New("nobody writes the caBundle: certs.caBundle is cainjector, but there is no annotation " + marks[0])
+		return false, errors.New("nobody writes the caBundle: certs.caBundle is cainjector, but there is no annotation " + injectors[0])
 	case !o.Injected && i >= 0:
-		return false, fmt.Errorf("annotation %s has cainjector write the caBundle, so Sallyport does not: remove the annotation, or set certs.caBundle to cainjector", marks[i])
+		return false, fmt.Errorf("annotation %s has another client write the caBundle, so Sallyport does not: remove the annotation, or set certs.caBundle to cainjector", injectors[i])
 	}
 	return !o.Injected, nil
 }

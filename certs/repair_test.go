@@ -133,6 +133,32 @@ func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
 	}
 }
 
+// A client that changes the caBundle each time is told of once. Until the caBundle is written again, no request is admitted.
+func TestBundleThatIsContended(t *testing.T) {
+	f, l := running(t, "a")
+	told := func() (n int) {
+		for _, text := range f.toldEvents.all {
+			if strings.HasPrefix(text, reasonTwoWriters+": Another client changes the caBundle each time") {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 6 {
+		configurations, err := f.live(t.Context())
+		f.Must(err)
+		before := configurations[0].DeepCopyObject().(client.Object)
+		endpoints(configurations[0])[0].CABundle = nil
+		f.Must(f.api.Patch(t.Context(), configurations[0], client.MergeFrom(before)))
+		f.writes = nil
+		f.lead(l)
+		if got := told(); len(f.written()) != 1 || got > 1 || (got == 1) != (i >= 2) {
+			t.Errorf("change %d: it writes %v and tells %d times", i, f.written(), got)
+		}
+		f.add(time.Second)
+	}
+}
+
 // A replica that serves goes on, whatever becomes of the Secret, and is trusted until it serves what comes instead.
 func TestSecretThatIsBroken(t *testing.T) {
 	other := newFixture(t).newAuthority()

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
 )
 
 const (
@@ -415,7 +416,7 @@ func (l *pass) wait(hash string) time.Duration {
 	l.awaited = ""
 	switch {
 	case l.contended:
-		return contentionPeriod
+		return fair.ContentionPeriod
 	case settling:
 		return propagation
 	case lacking:

@@ -4,33 +4,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/commands"
-)
-
-const (
-	// contention is how often within contentionPeriod an entry is written again because another client has changed it. Then Sallyport leaves
-	// the other client's entry for contentionPeriod, because two clients would go on for ever.
-	contention       = 3
-	contentionPeriod = time.Minute
+	"sallyport.dev/sallyport/fair"
 )
 
 // written is an entry as this process wrote it last.
 type written struct {
 	admissionregistrationv1.ValidatingWebhook
-	// again has the times of writes that only undid a change by another client.
-	again []time.Time
+	fair.Contention
 }
 
 // share keeps what another client has added to the namespaceSelector of entries since this process wrote them: the admissions enforcer of
 // AKS adds expressions to all webhooks, and adds them again whenever they are removed (kyverno#6539). They exclude namespaces and nothing
 // else, and the policy's condition lists them. Until this process has written an entry, an addition cannot be distinguished from what an
-// earlier version of the policy needed. All other changes are undone, but not without end: see contention.
+// earlier version of the policy needed. All other changes are undone, but while that is contended, the other client's entry is left.
 func (l *pass) share(s *side, all []*entry) (shared []*entry) {
 	for _, e := range all {
 		e.wanted = e.DeepCopy()
@@ -42,7 +34,7 @@ func (l *pass) share(s *side, all []*entry) (shared []*entry) {
 		if have != nil {
 			l.report(e.policy).narrowed = append(l.report(e.policy).narrowed, keep(&e.NamespaceSelector, have.NamespaceSelector)...)
 		}
-		if !e.same(have) && w.contended(l.Now()) {
+		if !e.same(have) && w.Lasts(l.Now()) {
 			l.leave(s, e)
 			e = have
 		}
@@ -92,13 +84,7 @@ func (r *Reconciler) remember(s *side, entries map[string]*entry) {
 		if w == nil || !equality.Semantic.DeepEqual(w.ValidatingWebhook, *e.wanted) {
 			r.written[key] = &written{ValidatingWebhook: *e.wanted}
 		} else if !e.same(s.have[name]) {
-			w.again = append(w.again, r.Now())
+			w.Undone(r.Now())
 		}
 	}
-}
-
-// contended reports whether the entry was restored so often lately that it is left to the other client.
-func (w *written) contended(now time.Time) bool {
-	w.again = slices.DeleteFunc(w.again, func(at time.Time) bool { return now.Sub(at) >= contentionPeriod })
-	return len(w.again) >= contention
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
 )
 
 // enforced is what the admissions enforcer of AKS adds.
@@ -114,22 +115,22 @@ func TestTwoWritersInTurn(t *testing.T) {
 				edit(c)
 				f.Must(f.api.Update(t.Context(), c))
 			}
-			for range contention {
+			for range 3 {
 				undo()
 				f.reconcile()
 				f.has("a Fail: CREATE of pods")
 			}
 			undo()
 			before := f.versions()
-			if wait := f.reconcile(); wait != contentionPeriod || f.versions() != before {
-				t.Errorf("after %d times it is written again, or after %v", contention, wait)
+			if wait := f.reconcile(); wait != fair.ContentionPeriod || f.versions() != before {
+				t.Errorf("after three times it is written again, or after %v", wait)
 			}
 			f.finds("a", v1alpha1.ReasonRegistrationFailed, "another client changes webhook a.policies.sallyport.dev each time Sallyport restores it; ",
 				"kubectl get validatingwebhookconfiguration "+f.Configuration+" -o yaml --show-managed-fields")
 			f.replicas["behind_1"] = "0" // which the registration waits for
 			f.reconcile()
 			delete(f.replicas, "behind_1")
-			f.now = f.now.Add(contentionPeriod)
+			f.now = f.now.Add(fair.ContentionPeriod)
 			f.reconcile()
 			f.has("a Fail: CREATE of pods")
 			f.finds("a", v1alpha1.ReasonRegistered)
