@@ -284,14 +284,12 @@ const (
 const (
 	// ReasonAllReplicasReady (Available true): enough members run.
 	ReasonAllReplicasReady ConditionReason = "AllReplicasReady"
-	// ReasonInsufficientReadyReplicas (Available false): fewer members run than
-	// spec.replicas says.
+	// ReasonInsufficientReadyReplicas (Available false): fewer members run than spec.replicas says.
 	ReasonInsufficientReadyReplicas ConditionReason = "InsufficientReadyReplicas"
 	// ReasonMembersStopped (Available false): fewer members run than spec.replicas
 	// says, but the others are off as they should be. The pool is Ready nevertheless.
 	ReasonMembersStopped ConditionReason = "MembersStopped"
-	// ReasonReplicasProgressing (Progressing true): the number of members differs from
-	// spec.replicas.
+	// ReasonReplicasProgressing (Progressing true): the number of members differs from spec.replicas.
 	ReasonReplicasProgressing ConditionReason = "ReplicasProgressing"
 	// ReasonSteady (Progressing false): the number of members is spec.replicas.
 	ReasonSteady ConditionReason = "Steady"
@@ -318,8 +316,7 @@ const (
 	// ReasonNobodyNamed (ScaleDownBlocked true, Progressing false): there are more members than
 	// spec.replicas says, and scaleDownPolicy Explicit removes only those that are named.
 	ReasonNobodyNamed ConditionReason = "NobodyNamed"
-	// ReasonNotBlocked (ScaleDownBlocked false): no member that should be removed is
-	// kept.
+	// ReasonNotBlocked (ScaleDownBlocked false): no member that should be removed is kept.
 	ReasonNotBlocked ConditionReason = "NotBlocked"
 )
 
