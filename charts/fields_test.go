@@ -47,6 +47,7 @@ var judges = map[string]string{
 	"VirtualMachine spec.runtime.vsphere.clone.cloudInit.secretRef":             "machines-secrets",
 	"VirtualMachine spec.runtime.pod.image":                                     "none: the agent runs it as a machine, and the Pod is admitted like any other",
 	"VirtualMachine spec.runtime.pod.snapshotSecretRef":                         "machines-secrets",
+	"VirtualMachine spec.runtime.pod.template":                                  "none: it has only fields that give a Pod no more than it has without them",
 	"VirtualMachine spec.runtime.kubevirt.name":                                 "machines-access",
 	"VirtualMachine spec.runtime.kubevirt.create":                               "none: who may create VirtualMachines of KubeVirt, for which machines-access asks, may set all of it",
 	"VirtualMachine spec.runtime.kubevirt.create.cloudInit":                     "machines-secrets",

@@ -49,20 +49,21 @@ service(url) := {"namespace": labels[count(labels) - 1], "name": labels[count(la
 
 # METADATA
 # description: >-
-#   Whether the host of a URL is an address of loopback, link-local or multicast, or in one of the ranges.
+#   Whether the host of a URL is an address of loopback, link-local or multicast, one that is translated to IPv4, or in one of the ranges.
 forbidden(url, ranges) if {
-	some range in array.concat(local, ranges)
+	some range in array.concat(array.concat(local, _nat64), ranges)
 	net.cidr_contains(range, address(url))
 }
 
 # METADATA
-# description: >-
-#   Address ranges that lead to a node itself or to its neighbours, where clouds serve credentials, and the prefixes under which networks
-#   with IPv6 only reach every IPv4 address (RFC 6052, RFC 8215).
+# description: Address ranges that lead to a node itself or to its neighbours, where clouds serve credentials.
 local := [
 	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
-	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128", "64:ff9b::/96", "64:ff9b:1::/48",
+	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128",
 ]
+
+# Under these prefixes, networks with IPv6 only reach every IPv4 address (RFC 6052, RFC 8215).
+_nat64 := ["64:ff9b::/96", "64:ff9b:1::/48"]
 
 # METADATA
 # description: >-

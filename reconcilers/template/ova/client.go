@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -122,7 +123,7 @@ func (o *Downloader) control(_ context.Context, _, address string, _ syscall.Raw
 func (o *Downloader) forbids(address netip.Addr) bool {
 	address = address.WithZone("") // A prefix contains no address with a zone.
 	forms := []netip.Addr{address, address.Unmap(), netip.AddrFrom16(address.As16())}
-	if nat64.Contains(address) {
+	if slices.ContainsFunc(nat64, func(p netip.Prefix) bool { return p.Contains(address) }) {
 		embedded := address.As16()
 		forms = append(forms, netip.AddrFrom4([4]byte(embedded[12:])))
 	}
@@ -136,8 +137,8 @@ func (o *Downloader) forbids(address netip.Addr) bool {
 	return false
 }
 
-// nat64 is the prefix under which IPv6-only networks reach IPv4 addresses.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+// nat64 are the prefixes under which IPv6-only networks reach IPv4 addresses (RFC 6052, RFC 8215).
+var nat64 = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
 
 // LocalAddresses returns the prefixes that lead only to the node and its neighbors: loopback, link-local (which
 // includes cloud metadata) and multicast.

@@ -28,7 +28,7 @@ func TestForbids(t *testing.T) {
 	c := &Downloader{Forbidden: append(LocalAddresses(), netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("::ffff:192.0.2.0/120"))}
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "::": true, "0.0.0.0": true, "169.254.169.254": true, "fe80::1": true,
-		"fe80::1%eth0": true, "::ffff:127.0.0.1": true, "::ffff:10.97.0.1": true, "10.111.255.255": true, "64:ff9b::7f00:1": true,
+		"fe80::1%eth0": true, "::ffff:127.0.0.1": true, "::ffff:10.97.0.1": true, "10.111.255.255": true, "64:ff9b::7f00:1": true, "64:ff9b:1::7f00:1": true,
 		"64:ff9b::a60:1": true, "224.0.0.1": true, "255.255.255.255": true, "fd00:ec2::254": true, "192.0.2.7": true,
 		"10.95.255.255": false, "10.112.0.0": false, "198.51.100.7": false, "2001:db8::1": false, "64:ff9b::c633:6407": false,
 		"::ffff:198.51.100.7": false,
