@@ -40,9 +40,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Whether the test run of a policy ends in time is not to depend on the machine.
-	patient := []string{"webhook.timeoutSeconds=30"}
-	return stack.Main(m, site.Options{Plane: o, Values: patient, Flags: []string{"--poll-interval", "200ms"}, Simulated: true, After: replays})
+	return stack.Main(m, site.Options{Plane: o, Flags: []string{"--poll-interval", "200ms"}, Simulated: true, After: replays})
 }
 
 // onOld reports whether the tests run on the API server of an older Kubernetes, as with make test-old.
