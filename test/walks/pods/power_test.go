@@ -130,22 +130,9 @@ func TestPower(t *testing.T) {
 	s.Step("another size", func(step.T) {
 		s.nodes.SetGuest(vm.UID, nodeagent.Guest{})
 		s.ends(s.operate(vm, "again", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStart}), false)
-		was := vm.Status.Incarnation
-		s.Until("the spec is changed", func() (string, bool) {
-			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
-			was = vm.Status.Incarnation
-			vm.Spec.CPU, vm.Spec.Memory = new(int32(4)), new(resource.MustParse("8Gi"))
-			err := stack.Client.Update(s.Context(), vm)
-			return fmt.Sprint(err), err == nil
-		})
-		s.Until("the machine was restarted", func() (string, bool) {
-			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
-			return fmt.Sprintf("%+v", vm.Status), vm.Status.Incarnation != was
-		})
-		s.shows(vm, v1alpha1.VirtualMachineRunning)
-		if has := s.pod(vm).Spec.Containers[0].Resources.Requests; has.Cpu().Value() != 4 || has.Memory().String() != "8Gi" {
-			t.Errorf("the Pod requests %v", has)
-		}
+		s.resized(vm, func(spec *v1alpha1.VirtualMachineSpec) {
+			spec.CPU, spec.Memory = new(int32(4)), new(resource.MustParse("8Gi"))
+		}, "4", "8Gi")
 	})
 	s.Step("deletion", func(step.T) {
 		s.Must(stack.Client.Delete(s.Context(), vm))
@@ -154,27 +141,31 @@ func TestPower(t *testing.T) {
 	})
 }
 
+// resized changes the spec of a machine that is restarted for it, and checks what its Pod requests then.
+func (s *site) resized(vm *v1alpha1.VirtualMachine, change func(*v1alpha1.VirtualMachineSpec), cpu, memory string) {
+	s.Helper()
+	var was string
+	s.Until("the spec is changed", func() (string, bool) {
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		was = vm.Status.Incarnation
+		change(&vm.Spec)
+		err := stack.Client.Update(s.Context(), vm)
+		return fmt.Sprint(err), err == nil
+	})
+	s.Until("the machine was restarted", func() (string, bool) {
+		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		return fmt.Sprintf("%+v", vm.Status), vm.Status.Incarnation != was
+	})
+	s.shows(vm, v1alpha1.VirtualMachineRunning)
+	if has := s.pod(vm).Spec.Containers[0].Resources.Requests; has.Cpu().String() != cpu || has.Memory().String() != memory {
+		s.Errorf("the Pod of %s requests %v, want %s and %s", vm.Name, has, cpu, memory)
+	}
+}
+
 // A machine without a size can be given one, also where a LimitRange has filled in what its Pod lacks: only what the spec names changes. The
 // real API server decides whether a Pod can be resized.
 func TestSizes(t *testing.T) {
 	s := newSite(t, "sizes")
-	restarted := func(vm *v1alpha1.VirtualMachine, change func(*v1alpha1.VirtualMachineSpec), cpu, memory string) {
-		was := vm.Status.Incarnation
-		s.Until("the spec is changed", func() (string, bool) {
-			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
-			change(&vm.Spec)
-			err := stack.Client.Update(s.Context(), vm)
-			return fmt.Sprint(err), err == nil
-		})
-		s.Until("the machine was restarted", func() (string, bool) {
-			s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
-			return fmt.Sprintf("%+v", vm.Status), vm.Status.Incarnation != was
-		})
-		s.shows(vm, v1alpha1.VirtualMachineRunning)
-		if has := s.pod(vm).Spec.Containers[0].Resources.Requests; has.Cpu().String() != cpu || has.Memory().String() != memory {
-			t.Errorf("the Pod of %s requests %v, want %s and %s", vm.Name, has, cpu, memory)
-		}
-	}
 	sizeless := func(name string) *v1alpha1.VirtualMachine {
 		vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSpec{
 			RestartApprovalMode: v1alpha1.RestartAutomatic, Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
@@ -184,10 +175,10 @@ func TestSizes(t *testing.T) {
 		return vm
 	}
 	vm := sizeless("plain")
-	restarted(vm, func(spec *v1alpha1.VirtualMachineSpec) {
+	s.resized(vm, func(spec *v1alpha1.VirtualMachineSpec) {
 		spec.CPU, spec.Memory = new(int32(2)), new(resource.MustParse("4Gi"))
 	}, "2", "4Gi")
-	restarted(vm, func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU, spec.Memory = nil, new(resource.MustParse("8Gi")) }, "2", "8Gi")
+	s.resized(vm, func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU, spec.Memory = nil, new(resource.MustParse("8Gi")) }, "2", "8Gi")
 
 	s.create(&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "defaults"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 		Type:           corev1.LimitTypeContainer,
@@ -201,7 +192,7 @@ func TestSizes(t *testing.T) {
 			break
 		}
 	}
-	restarted(limited, func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU = new(int32(2)) }, "2", "128Mi")
+	s.resized(limited, func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU = new(int32(2)) }, "2", "128Mi")
 }
 
 // Who deletes a Pod deletes a machine, which is not made again unasked. A VirtualMachine whose Pod no node takes says why, and can go.
