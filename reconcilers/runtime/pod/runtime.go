@@ -10,6 +10,7 @@ package pod
 import (
 	"context"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -157,10 +158,14 @@ func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 }
 
 func (r *Runtime) create(ctx context.Context, pod *corev1.Pod) error {
-	if err := r.Client.Create(ctx, pod); err != nil {
-		return failed(err, "creating Pod %s", pod.Name)
+	err := r.Client.Create(ctx, pod)
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "violates PodSecurity"):
+		return runtime.NewInvalidSpec(err, "%s: the namespace does not admit Pod %s without more: %s", templateField, pod.Name, err)
 	}
-	return nil
+	return failed(err, "creating Pod %s", pod.Name)
 }
 
 // PowerOn requests a power-on from the agent.

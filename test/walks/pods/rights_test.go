@@ -110,6 +110,6 @@ func TestRestrictedNamespace(t *testing.T) {
 	s.Until("it is said why", func() (string, bool) {
 		s.Must(stack.Client.Get(t.Context(), client.ObjectKeyFromObject(without), without))
 		ready := v1alpha1.ConditionReady.In(without.Status.Conditions)
-		return fmt.Sprint(ready), ready != nil && strings.Contains(ready.Message, "violates PodSecurity")
+		return fmt.Sprint(ready), ready != nil && strings.HasPrefix(ready.Message, "spec.runtime.pod.template: ") && strings.Contains(ready.Message, "violates PodSecurity")
 	})
 }
