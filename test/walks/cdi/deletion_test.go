@@ -68,7 +68,7 @@ func deletions() []deletion {
 		}, becomes: untouched},
 		{name: "namespace-held", used: true, do: func(s *site, i *v1alpha1.VMDiskImage) { s.held(i) }, becomes: gone},
 		{name: "definition", do: func(s *site, _ *v1alpha1.VMDiskImage) {
-			s.denied("deletion-cascade", "delete", "crd", "vmdiskimages.sallyport.dev")
+			s.denied("deletion-definitions", "delete", "crd", "vmdiskimages.sallyport.dev")
 		}, becomes: untouched},
 		{name: "owner", do: func(s *site, i *v1alpha1.VMDiskImage) { s.owned(i) }, becomes: gone},
 		{name: "children", do: func(s *site, i *v1alpha1.VMDiskImage) {
