@@ -3,10 +3,12 @@ package pod
 import (
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/json"
 
 	"sallyport.dev/sallyport/api/agent"
@@ -35,9 +37,25 @@ type template struct {
 type container struct {
 	Name      string `json:"name"`
 	Resources struct {
-		Limits corev1.ResourceList `json:"limits"`
+		Limits struct {
+			CPU    *amount `json:"cpu"`
+			Memory *amount `json:"memory"`
+		} `json:"limits"`
 	} `json:"resources"`
 	SecurityContext *security `json:"securityContext"`
+}
+
+// amount is a quantity in a simple notation: to decode 1e-999999999 would take hours.
+type amount struct{ resource.Quantity }
+
+var simple = regexp.MustCompile(`^"?[0-9]{1,12}(\.[0-9]{1,3})?(m|[kMGT]|[KMGT]i)?"?$`)
+
+// UnmarshalJSON decodes a quantity in a simple notation.
+func (a *amount) UnmarshalJSON(text []byte) error {
+	if !simple.Match(text) {
+		return errors.New("a limit must be a quantity such as 4, 500m or 8Gi")
+	}
+	return a.Quantity.UnmarshalJSON(text)
 }
 
 type podSecurity struct {
@@ -102,7 +120,14 @@ func (t *template) fill(pod *corev1.Pod) {
 	}
 	for _, c := range t.Spec.Containers {
 		into := machineIn(pod)
-		into.Resources.Limits = c.Resources.Limits
+		limits := corev1.ResourceList{}
+		if cpu := c.Resources.Limits.CPU; cpu != nil {
+			limits[corev1.ResourceCPU] = cpu.Quantity
+		}
+		if memory := c.Resources.Limits.Memory; memory != nil {
+			limits[corev1.ResourceMemory] = memory.Quantity
+		}
+		into.Resources.Limits = limits
 		if s := c.SecurityContext; s != nil {
 			into.SecurityContext = &corev1.SecurityContext{
 				RunAsUser: s.RunAsUser, RunAsGroup: s.RunAsGroup, RunAsNonRoot: s.RunAsNonRoot, SeccompProfile: s.SeccompProfile,

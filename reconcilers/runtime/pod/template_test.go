@@ -96,6 +96,8 @@ func TestTemplateRefused(t *testing.T) {
 		`{spec: {containers: [{name: sidecar}]}}`:                                                "spec.containers: only one container can be set, with the name machine",
 		`{spec: {tolerations: 5}}`:                                                               "cannot unmarshal number",
 		`{metadata: {annotations: {agent.sallyport.dev/round: "7"}}}`:                            "metadata.annotations: agent.sallyport.dev/round cannot be set",
+		`{spec: {containers: [{name: machine, resources: {limits: {cpu: "1e-999999999"}}}]}}`:    "a limit must be a quantity such as",
+		`{spec: {containers: [{name: machine, resources: {limits: {nvidia.com/gpu: 1}}}]}}`:      `unknown field "spec.containers[0].resources.limits.nvidia.com/gpu"`,
 		`{metadata: {labels: {}}}`:                                                               `unknown field "metadata.labels"`,
 	} {
 		api := newAPI()
