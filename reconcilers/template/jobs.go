@@ -42,12 +42,13 @@ func (j *jobs) Start(ctx context.Context) error {
 	return nil
 }
 
-// begin runs work in a goroutine, unless there is a job for the key already, and calls done afterwards.
-func (j *jobs) begin(key string, mark Mark, name string, work func(context.Context, *job) error, done func()) {
+// begin runs work in a goroutine, unless there is a job for the key already, and calls done afterwards. It returns the job, which may
+// have ended meanwhile: find still returns it once, with its error.
+func (j *jobs) begin(key string, mark Mark, name string, work func(context.Context, *job) error, done func()) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.all[key] != nil {
-		return
+	if running := j.all[key]; running != nil {
+		return running
 	}
 	one := &job{mark: mark, name: name, done: make(chan struct{})}
 	one.at(v1alpha1.VSphereTemplateDownloading, 0)
@@ -60,6 +61,7 @@ func (j *jobs) begin(key string, mark Mark, name string, work func(context.Conte
 		close(one.done)
 		done()
 	})
+	return one
 }
 
 // setProgress records the progress of the job.

@@ -226,7 +226,7 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 	d := p.Domain
 	d.Spec, d.Domain = &t.Spec, d.Domain.DeepCopy()
 	imported := slices.Clone(p.status.Imported)
-	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) (err error) {
+	return r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) (err error) {
 		begun := r.Now()
 		defer func() { r.Metrics.observeImport(r.Now().Sub(begun), err) }()
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, errOverdue)
@@ -256,8 +256,6 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 		case <-r.jobs.ctx.Done():
 		}
 	})
-	under, _ := r.jobs.find(p.key)
-	return under
 }
 
 // recordError records an error and schedules the retry.
