@@ -204,8 +204,9 @@ func (s *certSite) step(name string, allowed faults, do func(*certSite)) {
 		inner.more(3)
 	})
 	answers := judged
-	if allowed.away || allowed.both { // the machine that is not there is looked for in the API server
-		answers = judged.With(aStart, "[operations-", "[defaults/FactUnavailable]", "[defaults/DeadlineExceeded]")
+	if allowed.away || allowed.both { // the machine that is not there is looked for in the API server, which is asked for rights, too
+		answers = judged.With(aStart, "[operations-", "[defaults/FactUnavailable]", "[defaults/DeadlineExceeded]").
+			With(aMachine, install.Admitted, "[machines-access/FactUnavailable]", "[machines-access/DeadlineExceeded]")
 	}
 	var counts, refused, undecided [2]int
 	for i, load := range s.traffic.loads {
