@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
-	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/diskimage/use"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
@@ -56,24 +55,18 @@ func (r *Reconciler) fromImage(ctx context.Context, l *view) (ready bool, err er
 		return true, nil
 	}
 	name := l.Spec.Source.Image.In(l.Namespace)
-	image := &v1alpha1.VMDiskImage{}
-	if err := r.Live.Get(ctx, name, image); apierrors.IsNotFound(err) {
-		l.Status.Image = nil
-		l.setWaiting(v1alpha1.ReasonImageMissing, v1alpha1.ImageMissing(name))
+	image, reason, message, err := use.Find(ctx, r.Live, name, l.Namespace)
+	if err != nil {
+		return false, err
+	}
+	if reason != "" {
+		l.Status.Image = nil // nothing was copied yet
+		l.setWaiting(reason, message)
 		return false, nil
-	} else if err != nil {
-		return false, fmt.Errorf("reading VMDiskImage %s: %w", name, err)
 	}
 	held := l.Status.Image
 	if held != nil && (!held.Is(image) || !image.DeletionTimestamp.IsZero()) {
 		l.Status.Image = nil
-	}
-	if allowed, err := drive.MayUse(ctx, r.Live, image, l.Namespace); err != nil {
-		return false, err
-	} else if !allowed {
-		l.Status.Image = nil // nothing was copied yet
-		l.setWaiting(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.Namespace))
-		return false, nil
 	}
 	if reason, message := l.usable(image); reason != "" {
 		l.setWaiting(reason, message)

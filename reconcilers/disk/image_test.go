@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/diskimage/use"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/support/double/fake"
 )
@@ -333,11 +333,11 @@ func TestDisksOfAnImage(t *testing.T) {
 	before := f.image(v1alpha1.VMDiskImageImporting)
 	now := before.DeepCopy()
 	now.Status.Attempt = &v1alpha1.VMDiskImageAttempt{Number: 1, Progress: "45.12%"}
-	if drive.ImageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: now}) {
+	if use.Changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: now}) {
 		t.Error("progress is told")
 	}
 	now.Status.Phase = v1alpha1.VMDiskImageFailed
-	if !drive.ImageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: now}) {
+	if !use.Changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: now}) {
 		t.Error("the end of the import is not told")
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/diskimage/use"
 	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/watch"
@@ -71,8 +71,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.
 		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, earlierDecided, releasedWhileDeleting, restored))).
 		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.disksOfMachine), builder.WithPredicates(machineGone)).
-		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.disksOfImage), builder.WithPredicates(drive.ImageChanged)).
-		WithOptions(drive.Options(lastRetry)).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.disksOfImage), builder.WithPredicates(use.Changed)).
+		WithOptions(watch.Options(lastRetry)).
 		Complete(r)
 }
 
@@ -157,7 +157,7 @@ func (r *Reconciler) act(ctx context.Context, l *view) error {
 		l.Status = v1alpha1.VirtualDiskStatus{}
 	}
 	if l.Status.DiskID == "" && l.DeletionTimestamp.IsZero() && runtime.EarlierOf(l) == runtime.TakeOver {
-		if did, err := drive.DropLostOwners(ctx, r.Live, r.Client, l.VirtualDisk); did || err != nil {
+		if did, err := persist.DropLostOwners(ctx, r.Live, r.Client, l.VirtualDisk); did || err != nil {
 			l.requeueAfter = time.Millisecond
 			return client.IgnoreNotFound(err)
 		}

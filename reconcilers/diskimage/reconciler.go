@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/watch"
@@ -75,7 +74,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.VMDiskImage{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Watches(&v1alpha1.VirtualDisk{}, onDisks()).
-		WithOptions(drive.Options(lastRetry))
+		WithOptions(watch.Options(lastRetry))
 	if !r.Disabled {
 		children, err := watchChildren(mgr)
 		if err != nil {

@@ -17,14 +17,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -32,11 +28,10 @@ import (
 const (
 	// maxActions limits the actions of one pass, so that other machines get their turn.
 	maxActions = 32
+	// rest is how long the next pass waits, if the limit was reached.
+	rest = 250 * time.Millisecond
 
 	defaultPoll = 2 * time.Second
-
-	// firstRetry is the shortest wait after an error.
-	firstRetry = 250 * time.Millisecond
 )
 
 // Driver drives machines. All reconcilers of machines in a process share one.
@@ -62,16 +57,6 @@ type Driver struct {
 	Halt runtime.Halt
 }
 
-// Options returns the options of a controller whose keys are machines. Namespaces are served in turn. Errors are
-// retried after at most lastRetry, which is also how late a deadline may be noticed while errors last.
-func Options(lastRetry time.Duration) controller.Options {
-	return controller.Options{
-		MaxConcurrentReconciles: 16, // a slow runtime call blocks only its own machine
-		NewQueue:                fair.NewQueue,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-	}
-}
-
 // Pass calls act until nothing is due or the limit of actions is reached. act performs the first action that is due
 // on a fresh read of the machine, under its lock, and reports whether it changed something, after which everything is
 // read again.
@@ -91,7 +76,7 @@ func (d *Driver) Pass(
 			return ctrl.Result{RequeueAfter: p.again}, nil
 		}
 	}
-	return ctrl.Result{RequeueAfter: firstRetry}, nil
+	return ctrl.Result{RequeueAfter: rest}, nil
 }
 
 // act locks and reads the machine, and calls act.

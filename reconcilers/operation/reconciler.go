@@ -21,6 +21,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // lastRetry is the longest wait after an error.
@@ -84,7 +85,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("virtualmachineoperation").
 		For(&v1alpha1.VirtualMachine{}, builder.WithPredicates(claimedOrDeleted())).
 		Watches(&v1alpha1.VirtualMachineOperation{}, toMachine).
-		WithOptions(drive.Options(lastRetry)).
+		WithOptions(watch.Options(lastRetry)).
 		Complete(r)
 }
 

@@ -495,7 +495,7 @@ func TestSomebodyIsFaster(t *testing.T) {
 			f.told("")
 			f.Before(c.call, func() { c.does(f) })
 			result, err := f.pass()
-			if err != nil || result.RequeueAfter != firstRetry {
+			if err != nil || result.RequeueAfter != soon {
 				t.Errorf("got %+v, %v", result, err)
 			}
 			c.check(f)

@@ -17,16 +17,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
@@ -34,9 +30,10 @@ import (
 const (
 	// blockedRetry is the interval at which blocked deletions are tried again.
 	blockedRetry = 30 * time.Second
+	// soon is the wait before everything is read again, after a conflict or an action.
+	soon = 250 * time.Millisecond
 
-	firstRetry = 250 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	lastRetry = 30 * time.Second
 )
 
 // Reconciler reconciles VirtualMachinePools.
@@ -71,11 +68,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.VirtualMachine{}, owned).
 		Watches(&v1alpha1.VirtualDisk{}, owned).
 		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.poolsFollowing), builder.WithPredicates(readyChanged)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4,
-			NewQueue:                fair.NewQueue,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(watch.Options(lastRetry)).
 		Complete(r)
 }
 
@@ -107,13 +100,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	}
 	if apierrors.IsConflict(err) { // conflict: read again
-		return ctrl.Result{RequeueAfter: firstRetry}, nil
+		return ctrl.Result{RequeueAfter: soon}, nil
 	}
 	if stored := r.save(ctx, l); err == nil {
 		err = stored
 	}
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: firstRetry}, nil
+		return ctrl.Result{RequeueAfter: soon}, nil
 	}
 	return ctrl.Result{RequeueAfter: l.requeueAfter}, err
 }
@@ -122,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) act(ctx context.Context, l *view) error {
 	for _, do := range []func(context.Context, *view) (bool, error){r.remove, r.create, r.replace, r.rollOut, r.reconcileDisks} {
 		if did, err := do(ctx, l); did || err != nil {
-			l.requeueIn(firstRetry)
+			l.requeueIn(soon)
 			return err
 		}
 	}

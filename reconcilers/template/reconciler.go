@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 const (
@@ -99,7 +99,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(r.templatesOfServer), builder.WithPredicates(usableAgain)).
 		WatchesRawSource(source.Channel(r.ended, &handler.EnqueueRequestForObject{})).
-		WithOptions(drive.Options(lastRetry)).
+		WithOptions(watch.Options(lastRetry)).
 		Complete(r)
 }
 

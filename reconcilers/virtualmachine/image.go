@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/diskimage/use"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
@@ -180,11 +180,12 @@ func (r *Reconciler) createForImage(ctx context.Context, l *view, o client.Objec
 // says so.
 func (r *Reconciler) findImage(ctx context.Context, l *view) (*v1alpha1.VMDiskImage, bool, error) {
 	of, name := l.VM.Spec.DiskImage, l.VM.Spec.DiskImage.Ref.In(l.VM.Namespace)
-	image := &v1alpha1.VMDiskImage{}
-	err := r.Live.Get(ctx, name, image)
+	image, reason, message, err := use.Find(ctx, r.Live, name, l.VM.Namespace)
 	switch {
-	case apierrors.IsNotFound(err) && of.Mode == v1alpha1.CreateIfNotExist && of.Template != nil:
-		image.Namespace, image.Name, image.Spec = name.Namespace, name.Name, of.Template.ImageSpec()
+	case err != nil:
+		return nil, false, err
+	case reason == v1alpha1.ReasonImageMissing && of.Mode == v1alpha1.CreateIfNotExist && of.Template != nil:
+		image = &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Spec: of.Template.ImageSpec()}
 		if name.Namespace != l.VM.Namespace {
 			image.Spec.AllowedNamespaces = v1alpha1.VMDiskImageNamespaces{From: v1alpha1.VMDiskImageFromSelector, Selector: &metav1.LabelSelector{
 				MatchLabels: map[string]string{corev1.LabelMetadataName: l.VM.Namespace},
@@ -192,16 +193,8 @@ func (r *Reconciler) findImage(ctx context.Context, l *view) (*v1alpha1.VMDiskIm
 		}
 		did, err := r.createForImage(ctx, l, image, v1alpha1.ReasonImageNotCreated)
 		return nil, did, err
-	case apierrors.IsNotFound(err):
-		l.waitForImage(v1alpha1.ReasonImageMissing, v1alpha1.ImageMissing(name))
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("reading VMDiskImage %s: %w", name, err)
-	}
-	if allowed, err := drive.MayUse(ctx, r.Live, image, l.VM.Namespace); err != nil {
-		return nil, false, err
-	} else if !allowed {
-		l.waitForImage(v1alpha1.ReasonImageNotAllowed, v1alpha1.ImageNotAllowed(name, l.VM.Namespace))
+	case reason != "":
+		l.waitForImage(reason, message)
 		return nil, false, nil
 	}
 	r.reportImageDifference(l, image)

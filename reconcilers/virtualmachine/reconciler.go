@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/diskimage/use"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/persist"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -133,13 +134,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return b.
 		For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfDisk), builder.WithPredicates(diskChanged)).
-		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfImage), builder.WithPredicates(drive.ImageChanged)).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfImage), builder.WithPredicates(use.Changed)).
 		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.machinesOfTemplate), builder.WithPredicates(templateChanged)).
 		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			return r.machinesOfChange(ctx, runtime.Change{Server: o.GetName()})
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // spec.tenants may have changed
 		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.machinesOfChange))).
-		WithOptions(drive.Options(lastRetry)).
+		WithOptions(watch.Options(lastRetry)).
 		Complete(r)
 }
 
@@ -175,7 +176,7 @@ func (r *Reconciler) reconcile(ctx context.Context, l *view) (bool, error) {
 		return did, err
 	}
 	if l.mayNeedCreation() && runtime.EarlierOf(l.VM) == runtime.TakeOver {
-		if did, err := drive.DropLostOwners(ctx, r.Live, r.Client, l.VM); did || err != nil {
+		if did, err := persist.DropLostOwners(ctx, r.Live, r.Client, l.VM); did || err != nil {
 			return did, client.IgnoreNotFound(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package drive_test
+package watch_test
 
 import (
 	"testing"
@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
 // Controllers of machines serve namespaces in turn, however many machines one has.
 func TestNamespacesOfMachinesTakeTurns(t *testing.T) {
-	o := drive.Options(time.Minute)
+	o := watch.Options(time.Minute)
 	q := o.NewQueue("", o.RateLimiter)
 	defer q.ShutDown()
 	for _, of := range []types.NamespacedName{{Namespace: "a", Name: "1"}, {Namespace: "a", Name: "2"}, {Namespace: "a", Name: "3"}, {Namespace: "b", Name: "1"}} {
