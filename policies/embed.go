@@ -15,6 +15,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/yaml"
 
@@ -31,10 +32,19 @@ const OptIn = "sallyport.dev/opt-in"
 //go:embed */policy.yaml */*.rego */*/policy.yaml */*/*.rego
 var shipped embed.FS
 
-// Shipped returns the policies of this release, sorted by name, libraries first.
-func Shipped() ([]v1alpha1.RegoPolicy, error) {
+var loadShipped = sync.OnceValues(func() ([]v1alpha1.RegoPolicy, error) {
 	loaded, _, err := load(shipped, "", checkShipped)
 	return loaded, err
+})
+
+// Shipped returns the policies of this release, sorted by name, libraries first. The caller may change them.
+func Shipped() ([]v1alpha1.RegoPolicy, error) {
+	loaded, err := loadShipped()
+	copies := make([]v1alpha1.RegoPolicy, len(loaded))
+	for i := range loaded {
+		loaded[i].DeepCopyInto(&copies[i])
+	}
+	return copies, err
 }
 
 // LoadFolder returns the policies in a folder on disk, sorted by name, libraries first, and the path of each policy.yaml by the name

@@ -100,8 +100,12 @@ func TestSources(t *testing.T) {
 // happens before it can die; pass has another process go on if it died.
 func dying(t *testing.T, begin func() *world, tell func(w *world, pass func(times int), at string)) {
 	t.Helper()
+	step := 1
+	if testing.Short() {
+		step = 4
+	}
 	for _, after := range []bool{false, true} {
-		for call := 1; ; call++ {
+		for call := 1; ; call += step {
 			w, died := begin(), false
 			w.Begin()
 			w.Die(call, after)

@@ -43,6 +43,9 @@ type Catalog struct {
 	// be nil.
 	Late func()
 
+	// keeps is set if nothing that was compiled is forgotten.
+	keeps bool
+
 	mu       sync.Mutex
 	weight   int64 // of the policies of the set that is being built
 	outlines memo[engine.Module, *engine.Outline]
@@ -83,8 +86,10 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 		}
 	}
 	c.memory, c.last = memory, last
-	c.outlines.turn()
-	c.compiled.turn()
+	if !c.keeps {
+		c.outlines.turn()
+		c.compiled.turn()
+	}
 	return set, states
 }
 

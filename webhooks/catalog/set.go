@@ -90,8 +90,8 @@ func Compile(objects []v1alpha1.RegoPolicy) (*Set, error) {
 	return new(Sets).Compile(objects, grants.Patchable{})
 }
 
-// Sets makes independent sets, and compiles policies that two consecutive sets have in common only once. The zero value is ready
-// for use.
+// Sets makes independent sets, and compiles policies that sets have in common only once. It keeps all that it has compiled. The zero
+// value is ready for use.
 type Sets struct {
 	mu       sync.Mutex
 	outlines memo[engine.Module, *engine.Outline]
@@ -102,7 +102,7 @@ type Sets struct {
 func (s *Sets) Compile(objects []v1alpha1.RegoPolicy, patchable grants.Patchable) (*Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Catalog{Patchable: patchable, outlines: s.outlines, compiled: s.compiled}
+	c := &Catalog{Patchable: patchable, keeps: true, outlines: s.outlines, compiled: s.compiled}
 	set, states := c.Build(context.Background(), objects, nil)
 	s.outlines, s.compiled = c.outlines, c.compiled
 	errs := make([]error, len(states))
