@@ -97,7 +97,10 @@ func TestGoDecodesWhatSchemasAdmit(t *testing.T) {
 		t.Run(kind.Name, func(t *testing.T) {
 			seed, tries := rand.Uint64(), 1000
 			if testing.Short() {
-				seed, tries = 1, 200
+				if kind.Name == "VirtualMachinePool" {
+					t.Skip("its template has the fields of VirtualMachine; left to make test-all")
+				}
+				seed, tries = 1, 100
 			}
 			f := &fuzz{
 				T: t, kinds: kinds, kind: kind, spec: map[string]*place{}, rand: rand.New(rand.NewPCG(seed, 0)), seen: map[string]bool{},
