@@ -8,26 +8,15 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
-
-// NewTaken returns the error of a name that another object in the folder has.
-func NewTaken(cause error, name string) error {
-	return runtime.NewInvalidState(cause, "the folder contains another object named %s: rename or remove it", name)
-}
-
-var errTooSlow = errors.New("the download is too slow")
-
-// NewTooSlow returns the error of a download that was aborted because it is too slow.
-func NewTooSlow(format string, args ...any) error {
-	return runtime.NewUnavailable(errTooSlow, format, args...)
-}
 
 // errOverdue is the error of an import that was aborted because it takes too long.
 var errOverdue = runtime.NewUnavailable(nil, "the import did not complete in %s", duration.HumanDuration(patience))
 
 func reasonOf(err error) v1alpha1.ConditionReason {
 	switch {
-	case errors.Is(err, errTooSlow):
+	case templates.IsTooSlow(err):
 		return v1alpha1.ReasonDownloadTooSlow
 	case errors.Is(err, errOverdue):
 		return v1alpha1.ReasonImportTimedOut

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // maxImported limits the instance UUIDs in a status; the schema has the same limit. The oldest are dropped.
@@ -18,13 +19,13 @@ const maxImported = 64
 // separateForeign moves items that Sallyport did not import to v.Others. The mark of an item is no proof: users who
 // may edit machines in the folder can write it, with the release of a template that was never verified. In a status
 // from before UUIDs were recorded the items are accepted once.
-func (p *place) separateForeign(v *View) {
+func (p *place) separateForeign(v *templates.View) {
 	if len(p.status.Imported) == 0 && p.status.InstanceUUID != "" {
 		for _, item := range v.Items {
 			p.status.Imported = appended(p.status.Imported, item.InstanceUUID)
 		}
 	}
-	v.Items = slices.DeleteFunc(v.Items, func(item Item) bool {
+	v.Items = slices.DeleteFunc(v.Items, func(item templates.Item) bool {
 		foreign := !slices.ContainsFunc(p.status.Imported, func(id string) bool { return strings.EqualFold(id, item.InstanceUUID) })
 		if foreign {
 			v.Others[item.Name] = true

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // What somebody has planted in the folder, with a mark that says that it is the wanted release, is neither used nor destroyed: it was not
@@ -20,8 +21,8 @@ func TestForgedMark(t *testing.T) {
 	p.settle(t)
 	p.has(t, name+"=1", 0)
 	owner := string(p.template().UID)
-	planted := p.add(folder, owner, Item{Name: "planted", Mark: Mark{Release: "2", Digest: "x"}, Stage: Whole})
-	aborted := p.add(folder, owner, Item{Name: "aborted", Mark: Mark{Release: "1", Digest: "x"}, Stage: Partial})
+	planted := p.add(folder, owner, templates.Item{Name: "planted", Mark: templates.Mark{Release: "2", Digest: "x"}, Stage: templates.Whole})
+	aborted := p.add(folder, owner, templates.Item{Name: "aborted", Mark: templates.Mark{Release: "1", Digest: "x"}, Stage: templates.Partial})
 	before := planted.Version + aborted.Version
 	p.change(t, release("2"))
 	p.settle(t)
@@ -46,7 +47,7 @@ func TestForgedMarkUnderTheName(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	p.create(t)
 	owner := string(p.template().UID)
-	planted := p.add(folder, owner, Item{Name: name, Mark: Mark{Release: "1", Digest: "x"}, Stage: Whole})
+	planted := p.add(folder, owner, templates.Item{Name: name, Mark: templates.Mark{Release: "1", Digest: "x"}, Stage: templates.Whole})
 	p.settle(t)
 	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, name)
 	planted.Name = "aside"

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // jobs are the imports of this process. They take longer than a pass and end with the process; a later process finds
@@ -19,7 +20,7 @@ type jobs struct {
 }
 
 type job struct {
-	mark    Mark
+	mark    templates.Mark
 	name    string // temporary name of the import
 	step    atomic.Value
 	percent atomic.Int32
@@ -44,7 +45,7 @@ func (j *jobs) Start(ctx context.Context) error {
 
 // begin runs work in a goroutine, unless there is a job for the key already, and calls done afterwards. It returns the job, which may
 // have ended meanwhile: find still returns it once, with its error.
-func (j *jobs) begin(key string, mark Mark, name string, work func(context.Context, *job) error, done func()) *job {
+func (j *jobs) begin(key string, mark templates.Mark, name string, work func(context.Context, *job) error, done func()) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if running := j.all[key]; running != nil {

@@ -12,6 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 func TestMetrics(t *testing.T) {
@@ -39,7 +40,7 @@ sallyport_template_swaps_total{result="Succeeded"} %d
 	told(swaps(0, 0)) // by another replica, which leads
 	close(elected)
 	refused := 0
-	p.refuse = func(verb string, item *Item, to string) error {
+	p.refuse = func(verb string, item *templates.Item, to string) error {
 		if verb == "rename" && to == name && item.Release == "2" && refused == 0 {
 			refused++
 			return runtime.NewUnavailable(nil, "no answer")
@@ -48,7 +49,7 @@ sallyport_template_swaps_total{result="Succeeded"} %d
 	}
 	p.change(t, release("2"))
 	p.settle(t)
-	p.add(otherFolder, "", Item{Name: name + "-2", Mark: Mark{Release: "x"}, Stage: Whole})
+	p.add(otherFolder, "", templates.Item{Name: name + "-2", Mark: templates.Mark{Release: "x"}, Stage: templates.Whole})
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.KeepVersions = 1; release("3")(s) })
 	p.settle(t)
 	told(`# HELP sallyport_template_failure_domains Number of failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.
@@ -56,7 +57,7 @@ sallyport_template_swaps_total{result="Succeeded"} %d
 sallyport_template_failure_domains{reason="ForeignTemplate"} 1
 sallyport_template_failure_domains{reason="TemplateReady"} 1
 ` + swaps(1, 3))
-	p.fetch = func(context.Context, Domain) (Archive, error) {
+	p.fetch = func(context.Context, templates.Domain) (templates.Archive, error) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the content has another")
 	}
 	p.change(t, release("4"))

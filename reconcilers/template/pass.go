@@ -17,6 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // maxSteps limits the steps of one pass in a failure domain. The next pass does the rest.
@@ -27,7 +28,7 @@ const maxFormer = 8
 
 // place is a failure domain during one pass.
 type place struct {
-	Domain
+	templates.Domain
 	key    string
 	gone   bool // its templates must be removed
 	status v1alpha1.VSphereFailureDomainStatus
@@ -52,7 +53,7 @@ func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 		}
 		status.Name, status.Folder = domain.Name, string(domain.Folder)
 		all = append(all, &place{
-			Domain: Domain{Owner: t.UID, Former: status.FormerUIDs, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
+			Domain: templates.Domain{Owner: t.UID, Former: status.FormerUIDs, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
 			key:    keyOf(t.UID, string(domain.Folder)), gone: gone, status: status, generation: t.Generation, earlier: runtime.EarlierOf(t),
 		})
 	}
@@ -83,7 +84,7 @@ func domainStatus(s *v1alpha1.VSphereTemplateStatus, name string) v1alpha1.VSphe
 // wanted returns the wanted content of the failure domain.
 func (p *place) wanted() *wanted {
 	w := &wanted{
-		Mark:   Mark{Release: p.Spec.Release, Digest: digest(p.Owner, p.Spec)},
+		Mark:   templates.Mark{Release: p.Spec.Release, Digest: digest(p.Owner, p.Spec)},
 		object: types.NamespacedName{Namespace: p.Namespace, Name: p.Object}, earlier: p.earlier,
 		name: p.Spec.Name, keep: int(p.Spec.KeepVersions), paused: p.Spec.Paused, gone: p.gone, was: p.status.MoRef, failed: map[string]bool{},
 	}
@@ -106,7 +107,7 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 		if err != nil {
 			break
 		}
-		var view View
+		var view templates.View
 		if view, err = store.Look(ctx, p.Domain); err != nil {
 			p.trouble = cmp.Or(p.trouble, err)
 			break
@@ -167,7 +168,7 @@ func (r *Reconciler) overdue(p *place) bool {
 	return is && r.Now().Sub(since) >= swapPatience
 }
 
-func carryOut(ctx context.Context, store Store, d Domain, w *wanted, s step) error {
+func carryOut(ctx context.Context, store templates.Store, d templates.Domain, w *wanted, s step) error {
 	switch s.do {
 	case finish:
 		_, err := store.Finish(ctx, d, *s.item)
@@ -219,8 +220,8 @@ func (r *Reconciler) currentJob(p *place, w *wanted) *job {
 	return under
 }
 
-func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, store Store) *job {
-	what := Import{Name: w.temporaryName(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
+func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, store templates.Store) *job {
+	what := templates.Import{Name: w.temporaryName(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
 	what.Mark.Made = r.Now().Truncate(time.Millisecond)
 	t = t.DeepCopy()
 	d := p.Domain
@@ -284,14 +285,14 @@ func (r *Reconciler) backingOff(p *place) bool {
 }
 
 // recordContent writes the content of the folder into the status.
-func (p *place) recordContent(w *wanted, v View) {
+func (p *place) recordContent(w *wanted, v templates.View) {
 	s := &p.status
 	s.Versions = nil
 	s.Release, s.MoRef, s.InstanceUUID, s.Size = "", "", "", nil
 	whole := slices.Clone(v.Items)
-	slices.SortStableFunc(whole, func(a, b Item) int { return b.Made.Compare(a.Made) })
+	slices.SortStableFunc(whole, func(a, b templates.Item) int { return b.Made.Compare(a.Made) })
 	for _, item := range whole {
-		if item.Stage != Whole || item.Name == doomedName(&item) {
+		if item.Stage != templates.Whole || item.Name == doomedName(&item) {
 			continue
 		}
 		s.Versions = append(s.Versions, v1alpha1.VSphereTemplateVersion{Release: item.Release, Name: item.Name})

@@ -31,6 +31,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/persist"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
@@ -48,7 +49,7 @@ const (
 )
 
 // Source starts the download of the OVA in the spec. The download ends with ctx.
-type Source func(ctx context.Context, d Domain) (Archive, error)
+type Source func(ctx context.Context, d templates.Domain) (templates.Archive, error)
 
 // Reconciler reconciles VSphereTemplates.
 type Reconciler struct {
@@ -56,7 +57,7 @@ type Reconciler struct {
 	// Live reads from the API server, without a cache.
 	Live client.Reader
 	// Stores returns the store with the templates.
-	Stores func(context.Context, *v1alpha1.VSphereTemplate) (Store, error)
+	Stores func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error)
 	// Fetch opens the OVA of a release.
 	Fetch  Source
 	Events events.EventRecorder

@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // action is the next action in a failure domain.
@@ -34,7 +35,7 @@ const (
 // step is the next action and its objects.
 type step struct {
 	do        action
-	item, old *Item
+	item, old *templates.Item
 	name      string
 	owner     types.UID
 	why       *blockReason
@@ -42,7 +43,7 @@ type step struct {
 
 // wanted is the wanted content of a failure domain.
 type wanted struct {
-	Mark
+	templates.Mark
 	object types.NamespacedName // key of the VSphereTemplate
 	// earlier decides about items of an earlier VSphereTemplate of that name.
 	earlier runtime.Earlier
@@ -78,7 +79,7 @@ const (
 //   - Objects of others block and are never touched.
 //
 // If a process dies between two changes, the next one continues from this table.
-func (w *wanted) next(v View) step {
+func (w *wanted) next(v templates.View) step {
 	if w.gone {
 		return w.removeAll(v)
 	}
@@ -94,9 +95,9 @@ func (w *wanted) next(v View) step {
 		return step{do: promote, item: fresh, name: w.name}
 	case present == nil && w.lastNamed(v) != nil:
 		return step{do: promote, item: w.lastNamed(v), name: w.name}
-	case present != nil && present.Stage == Imported && w.matches(present):
+	case present != nil && present.Stage == templates.Imported && w.matches(present):
 		return w.unlessPaused(step{do: finish, item: present})
-	case present != nil && present.Stage != Whole:
+	case present != nil && present.Stage != templates.Whole:
 		return w.unlessPaused(step{do: remove, item: present})
 	case present != nil && w.matches(present):
 		return w.cleanUp(v, present)
@@ -125,16 +126,16 @@ func (w *wanted) unlessPaused(s step) step {
 }
 
 // create returns the step toward a missing template.
-func (w *wanted) create(v View) step {
+func (w *wanted) create(v templates.View) step {
 	if w.importing != "" {
 		return step{do: none}
 	}
 	for i := range v.Items {
 		item := &v.Items[i]
 		switch {
-		case item.Stage == Imported && w.matches(item) && item.Name != doomedName(item):
+		case item.Stage == templates.Imported && w.matches(item) && item.Name != doomedName(item):
 			return step{do: finish, item: item}
-		case item.Stage != Whole: // left by an import that nothing continues
+		case item.Stage != templates.Whole:
 			return step{do: remove, item: item}
 		}
 	}
@@ -146,7 +147,7 @@ func (w *wanted) create(v View) step {
 
 // replace assigns the template's name to a complete item. The current template keeps the name if the one to which it
 // would be renamed is taken.
-func (w *wanted) replace(v View, present, fresh *Item) step {
+func (w *wanted) replace(v templates.View, present, fresh *templates.Item) step {
 	if present.Busy && !w.overdue {
 		return step{do: hold, item: present, why: blocked(templateInUse,
 			"machines are being created from %s: it is replaced when they are done, or after %s", w.name, duration.HumanDuration(swapPatience))}
@@ -158,23 +159,23 @@ func (w *wanted) replace(v View, present, fresh *Item) step {
 	if v.Others[name] {
 		return step{do: hold, why: blocked(foreignTemplate, "the folder contains a machine named %s that does not belong to this VSphereTemplate: rename or remove it, or set spec.keepVersions to 0", name)}
 	}
-	if other := find(v, func(item *Item) bool { return item.Name == name }); other != nil {
+	if other := find(v, func(item *templates.Item) bool { return item.Name == name }); other != nil {
 		return step{do: remove, item: other} // an earlier item of that release
 	}
 	return step{do: replace, old: present, item: fresh, name: name}
 }
 
 // cleanUp removes leftovers, oldest first, and restores the names of kept versions.
-func (w *wanted) cleanUp(v View, present *Item) step {
+func (w *wanted) cleanUp(v templates.View, present *templates.Item) step {
 	kept := w.keptVersions(v, present)
-	var busy *Item
+	var busy *templates.Item
 	for i := range v.Items {
 		item := &v.Items[i]
 		switch {
 		case item == present, w.importing != "" && item.Name == w.importing:
 		case slices.Contains(kept, item):
 			name := w.keptName(item)
-			if item.Name != name && !v.Others[name] && find(v, func(i *Item) bool { return i.Name == name }) == nil && !w.paused {
+			if item.Name != name && !v.Others[name] && find(v, func(i *templates.Item) bool { return i.Name == name }) == nil && !w.paused {
 				return step{do: put, item: item, name: name}
 			}
 		case item.Busy:
@@ -191,15 +192,15 @@ func (w *wanted) cleanUp(v View, present *Item) step {
 
 // keptVersions returns the versions kept beside the current one: the newest complete item of each other release, up
 // to spec.keepVersions.
-func (w *wanted) keptVersions(v View, present *Item) (kept []*Item) {
+func (w *wanted) keptVersions(v templates.View, present *templates.Item) (kept []*templates.Item) {
 	for i := range v.Items {
-		if item := &v.Items[i]; item.Stage == Whole && item.Name != doomedName(item) && item.Release != present.Release {
+		if item := &v.Items[i]; item.Stage == templates.Whole && item.Name != doomedName(item) && item.Release != present.Release {
 			kept = append(kept, item)
 		}
 	}
-	slices.SortStableFunc(kept, func(a, b *Item) int { return b.Made.Compare(a.Made) })
+	slices.SortStableFunc(kept, func(a, b *templates.Item) int { return b.Made.Compare(a.Made) })
 	seen := map[string]bool{}
-	kept = slices.DeleteFunc(kept, func(item *Item) bool {
+	kept = slices.DeleteFunc(kept, func(item *templates.Item) bool {
 		again := seen[item.Release]
 		seen[item.Release] = true
 		return again
@@ -207,11 +208,11 @@ func (w *wanted) keptVersions(v View, present *Item) (kept []*Item) {
 	return kept[:min(w.keep, len(kept))]
 }
 
-func (w *wanted) removeAll(v View) step {
+func (w *wanted) removeAll(v templates.View) step {
 	if w.importing != "" {
 		return step{do: none}
 	}
-	var busy *Item
+	var busy *templates.Item
 	for i := range v.Items {
 		if v.Items[i].Busy {
 			busy = &v.Items[i]
@@ -225,7 +226,7 @@ func (w *wanted) removeAll(v View) step {
 	return step{do: vanished}
 }
 
-func find(v View, is func(*Item) bool) *Item {
+func find(v templates.View, is func(*templates.Item) bool) *templates.Item {
 	for i := range v.Items {
 		if is(&v.Items[i]) {
 			return &v.Items[i]
@@ -236,22 +237,22 @@ func find(v View, is func(*Item) bool) *Item {
 
 // matches reports whether an item is the wanted version. A complete item matches by its release, so that a kept one
 // serves a rollback; an incomplete item must also have the current digest.
-func (w *wanted) matches(item *Item) bool {
-	return item.Release == w.Release && (item.Stage == Whole || item.Digest == w.Digest)
+func (w *wanted) matches(item *templates.Item) bool {
+	return item.Release == w.Release && (item.Stage == templates.Whole || item.Digest == w.Digest)
 }
 
-func (w *wanted) fresh(item *Item) bool {
-	return item.Stage == Whole && w.matches(item) && !w.named(item) && !w.failed[item.MoRef]
+func (w *wanted) fresh(item *templates.Item) bool {
+	return item.Stage == templates.Whole && w.matches(item) && !w.named(item) && !w.failed[item.MoRef]
 }
 
-func (w *wanted) named(item *Item) bool { return item.Name == w.name }
+func (w *wanted) named(item *templates.Item) bool { return item.Name == w.name }
 
 // lastNamed returns the complete template that had the name last, or the best substitute.
-func (w *wanted) lastNamed(v View) (last *Item) {
+func (w *wanted) lastNamed(v templates.View) (last *templates.Item) {
 	for i := range v.Items {
 		item := &v.Items[i]
 		switch {
-		case item.Stage != Whole, w.failed[item.MoRef]:
+		case item.Stage != templates.Whole, w.failed[item.MoRef]:
 		case item.MoRef == w.was:
 			return item
 		case last == nil, item.Name != doomedName(item) && last.Name == doomedName(last), item.Made.After(last.Made) && item.Name != doomedName(item):
@@ -261,7 +262,7 @@ func (w *wanted) lastNamed(v View) (last *Item) {
 	return last
 }
 
-func (w *wanted) keptName(item *Item) string { return w.name + "-" + item.Release }
+func (w *wanted) keptName(item *templates.Item) string { return w.name + "-" + item.Release }
 
 // temporaryName returns the name of the wanted version until it is complete. It depends on the version, because
 // vCenter names the folder of the files after it and never renames that.
@@ -269,7 +270,7 @@ func (w *wanted) temporaryName() string { return "sallyport-new-" + shortHash(w.
 
 // doomedName returns the name of an item that is about to be destroyed. The rename is the decision: a process that
 // has read the item before it can no longer change it.
-func doomedName(item *Item) string { return "sallyport-old-" + shortHash(item.InstanceUUID) }
+func doomedName(item *templates.Item) string { return "sallyport-old-" + shortHash(item.InstanceUUID) }
 
 // digest returns the digest of what an import produces, to compare incomplete items.
 func digest(owner types.UID, spec *v1alpha1.VSphereTemplateSpec) string {

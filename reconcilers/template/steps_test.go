@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // at is when a version was made, the later the larger.
@@ -13,16 +15,16 @@ func at(n int) time.Time { return time.Date(2026, 11, n, 0, 0, 0, 0, time.UTC) }
 // parsed makes a view of words such as P=1, T=2? or K1=1: who has which release. A question mark is what is imported and no template, two
 // what is partial, ! what is not ours, * what machines are made from. P is the template's name, T the one while it is imported, O that of
 // what is given up, and K and a release the one of what is kept.
-func parsed(w *wanted, text string) (v View) {
+func parsed(w *wanted, text string) (v templates.View) {
 	v.Others = map[string]bool{}
 	for _, word := range strings.Fields(text) {
 		who, what, _ := strings.Cut(word, "=")
 		release := strings.TrimRight(what, "?!*")
-		item := Item{Mark: Mark{Release: release, Digest: "d" + release}, MoRef: word, InstanceUUID: word, Stage: Whole, Busy: strings.Contains(what, "*")}
+		item := templates.Item{Mark: templates.Mark{Release: release, Digest: "d" + release}, MoRef: word, InstanceUUID: word, Stage: templates.Whole, Busy: strings.Contains(what, "*")}
 		if n, err := strconv.Atoi(release); err == nil {
 			item.Made = at(n)
 		}
-		item.Stage -= Stage(strings.Count(what, "?"))
+		item.Stage -= templates.Stage(strings.Count(what, "?"))
 		switch {
 		case who == "P":
 			item.Name = w.name
@@ -137,7 +139,7 @@ func TestNext(t *testing.T) {
 		{seen: "P=x! T=3!", want: "vanished", change: func(w *wanted) { w.gone = true }},
 		{seen: "P=1", want: "none", change: func(w *wanted) { w.gone, w.importing = true, "T" }},
 	} {
-		w := &wanted{Mark: Mark{Release: "2", Digest: "d2"}, name: name}
+		w := &wanted{Mark: templates.Mark{Release: "2", Digest: "d2"}, name: name}
 		if tc.change != nil {
 			tc.change(w)
 		}

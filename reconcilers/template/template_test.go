@@ -16,6 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/test/support/mortal"
 )
 
@@ -104,7 +105,7 @@ func TestReleases(t *testing.T) {
 	}
 
 	// Back to one that was kept, whatever the source is now.
-	p.fetch = func(context.Context, Domain) (Archive, error) {
+	p.fetch = func(context.Context, templates.Domain) (templates.Archive, error) {
 		t.Error("something was downloaded")
 		return nil, errors.New("no")
 	}
@@ -125,7 +126,7 @@ func TestReleases(t *testing.T) {
 // What is not ours stays as it is, and is said; the other failure domain goes on.
 func TestForeign(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	foreign := p.add(folder, "", Item{Name: name, Mark: Mark{Release: "x"}, Stage: Whole})
+	foreign := p.add(folder, "", templates.Item{Name: name, Mark: templates.Mark{Release: "x"}, Stage: templates.Whole})
 	p.create(t, func(s *v1alpha1.VSphereTemplateSpec) {
 		s.FailureDomains = append(s.FailureDomains, v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder})
 	})
@@ -143,10 +144,10 @@ func TestForeign(t *testing.T) {
 // A restored VSphereTemplate holds back beside what it had before, and takes that over if it is told so, without another import.
 func TestTakeOver(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	for n, mark := range []Mark{{Release: "1"}, {Release: "0"}} {
-		p.add(folder, lost+"uid", Item{Mark: mark, Name: []string{name, name + "-0"}[n], Stage: Whole})
+	for n, mark := range []templates.Mark{{Release: "1"}, {Release: "0"}} {
+		p.add(folder, lost+"uid", templates.Item{Mark: mark, Name: []string{name, name + "-0"}[n], Stage: templates.Whole})
 	}
-	p.fetch = func(context.Context, Domain) (Archive, error) {
+	p.fetch = func(context.Context, templates.Domain) (templates.Archive, error) {
 		t.Error("something was downloaded")
 		return nil, errors.New("no")
 	}
@@ -170,7 +171,7 @@ func TestTakeOver(t *testing.T) {
 	if got := p.template().Status.FormerIn("a"); len(got) != 1 || got[0] != lost+"uid" {
 		t.Errorf("the status has the former UIDs %v", got)
 	}
-	p.fetch = func(context.Context, Domain) (Archive, error) { return ova{}, nil }
+	p.fetch = func(context.Context, templates.Domain) (templates.Archive, error) { return ova{}, nil }
 	p.change(t, release("2"))
 	p.settle(t)
 	p.has(t, name+"-1=1 "+name+"=2", 1)
@@ -181,11 +182,11 @@ func TestForeignInTheGap(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	p.create(t)
 	p.settle(t)
-	var thief *Item
-	p.refuse = func(verb string, item *Item, to string) error {
+	var thief *templates.Item
+	p.refuse = func(verb string, item *templates.Item, to string) error {
 		if verb == "rename" && to == name && thief == nil {
-			thief = p.add(folder, "", Item{Name: name, Mark: Mark{Release: "x"}, Stage: Whole})
-			return NewTaken(nil, to)
+			thief = p.add(folder, "", templates.Item{Name: name, Mark: templates.Mark{Release: "x"}, Stage: templates.Whole})
+			return templates.NewTaken(nil, to)
 		}
 		return nil
 	}
@@ -207,7 +208,7 @@ func TestUndo(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	p.create(t, keep(1))
 	p.settle(t)
-	p.refuse = func(verb string, item *Item, to string) error {
+	p.refuse = func(verb string, item *templates.Item, to string) error {
 		if verb == "rename" && to == name && item.Release == "2" {
 			return runtime.NewPermission(nil, "you may not")
 		}
@@ -235,7 +236,7 @@ func TestImportFails(t *testing.T) {
 	p.create(t)
 	p.settle(t)
 	tries := 0
-	p.fetch = func(context.Context, Domain) (Archive, error) {
+	p.fetch = func(context.Context, templates.Domain) (templates.Archive, error) {
 		tries++
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the content has another")
 	}
@@ -252,7 +253,7 @@ func TestImportFails(t *testing.T) {
 		t.Errorf("tried %d times in 1,000 s, want 11", tries)
 	}
 	// A correction is tried at once.
-	p.fetch = func(context.Context, Domain) (Archive, error) { return ova{}, nil }
+	p.fetch = func(context.Context, templates.Domain) (templates.Archive, error) { return ova{}, nil }
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Source.SHA256 = "right" })
 	for range 4 {
 		_, err := p.pass()
@@ -267,7 +268,7 @@ func TestServerThatCanBeUsedAgain(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	p.create(t)
 	down := true
-	p.r.Stores = func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) {
+	p.r.Stores = func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error) {
 		if down {
 			return nil, runtime.NewUnavailable(nil, "vCenter does not answer")
 		}
@@ -386,7 +387,7 @@ func TestSwapIsNotHeldForEver(t *testing.T) {
 		// The vCenter is away for a moment, which does not begin the wait anew.
 		if stores := p.r.Stores; p.named(folder, name) == used && p.now.Sub(begun) > 10*time.Minute && !away {
 			away = true
-			p.r.Stores = func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) {
+			p.r.Stores = func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error) {
 				return nil, runtime.NewUnavailable(nil, "away")
 			}
 			result, err := p.pass()
@@ -546,7 +547,7 @@ func TestModel(t *testing.T) {
 			"pause": func(rt *rapid.T) { w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = !s.Paused }) },
 			"a stranger": func(rt *rapid.T) {
 				stranger++
-				w.add(folder, "", Item{Name: fmt.Sprintf("theirs-%d", stranger), Mark: Mark{Release: "x"}, Stage: Whole})
+				w.add(folder, "", templates.Item{Name: fmt.Sprintf("theirs-%d", stranger), Mark: templates.Mark{Release: "x"}, Stage: templates.Whole})
 			},
 			"machines are made": func(rt *rapid.T) {
 				for _, item := range w.all[folder] {
@@ -561,7 +562,7 @@ func TestModel(t *testing.T) {
 		w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = false })
 		two.settle(t)
 		one.settle(t)
-		if item := w.named(folder, name); item == nil || item.Stage != Whole || item.Release != w.template().Spec.Release {
+		if item := w.named(folder, name); item == nil || item.Stage != templates.Whole || item.Release != w.template().Spec.Release {
 			rt.Fatalf("the folder has %s", w.describe(folder))
 		}
 		if ours := len(w.all[folder]) - stranger; ours > 1+int(w.template().Spec.KeepVersions) {

@@ -20,6 +20,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/test/support/double/apiserver"
 	"sallyport.dev/sallyport/test/support/mortal"
 )
@@ -35,22 +36,26 @@ const lost = "lost-"
 
 // folders are what vCenters have, by folder. Everything that anybody does there is a call of a process.
 type folders struct {
-	all    map[string][]*Item // of any owner
-	owners map[string]string  // by MoRef; "" is nobody we know
+	all    map[string][]*templates.Item // of any owner
+	owners map[string]string            // by MoRef; "" is nobody we know
 	made   int
-	refuse func(verb string, item *Item, name string) error
+	refuse func(verb string, item *templates.Item, name string) error
 	ever   bool // the name has been on a whole template
 	bare   int  // how often a change left the name without one, since then
 }
 
-func newFolders() *folders { return &folders{all: map[string][]*Item{}, owners: map[string]string{}} }
+func newFolders() *folders {
+	return &folders{all: map[string][]*templates.Item{}, owners: map[string]string{}}
+}
 
 // whole tells whether folder a has a whole template under the name.
 func (f *folders) whole() bool {
-	return slices.ContainsFunc(f.all[folder], func(i *Item) bool { return i.Name == name && i.Stage == Whole && f.owners[i.MoRef] != "" })
+	return slices.ContainsFunc(f.all[folder], func(i *templates.Item) bool {
+		return i.Name == name && i.Stage == templates.Whole && f.owners[i.MoRef] != ""
+	})
 }
 
-func (f *folders) add(folder, owner string, item Item) *Item {
+func (f *folders) add(folder, owner string, item templates.Item) *templates.Item {
 	f.made++
 	item.MoRef, item.Version = fmt.Sprintf("vm-%d", f.made), "1"
 	item.InstanceUUID = cmp.Or(item.InstanceUUID, fmt.Sprintf("uuid-%d", f.made))
@@ -59,7 +64,7 @@ func (f *folders) add(folder, owner string, item Item) *Item {
 	return &item
 }
 
-func (f *folders) named(folder, name string) *Item {
+func (f *folders) named(folder, name string) *templates.Item {
 	for _, item := range f.all[folder] {
 		if item.Name == name {
 			return item
@@ -72,7 +77,7 @@ func (f *folders) named(folder, name string) *Item {
 func (f *folders) describe(folder string) string {
 	var all []string
 	for _, i := range f.all[folder] {
-		mark := map[Stage]string{Partial: "??", Imported: "?", Whole: ""}[i.Stage]
+		mark := map[templates.Stage]string{templates.Partial: "??", templates.Imported: "?", templates.Whole: ""}[i.Stage]
 		if f.owners[i.MoRef] == "" {
 			mark = "!"
 		}
@@ -88,15 +93,15 @@ type store struct {
 	call func(func() error) error
 }
 
-func (s store) Look(_ context.Context, d Domain) (v View, err error) {
+func (s store) Look(_ context.Context, d templates.Domain) (v templates.View, err error) {
 	err = s.call(func() error {
-		v.Others, v.Earlier = map[string]bool{}, map[string]EarlierItem{}
+		v.Others, v.Earlier = map[string]bool{}, map[string]templates.EarlierItem{}
 		for _, item := range s.all[string(d.Domain.Folder)] {
 			switch owner := types.UID(s.owners[item.MoRef]); {
 			case owner == d.Owner, slices.Contains(d.Former, string(owner)):
 				v.Items = append(v.Items, *item)
 			case strings.HasPrefix(string(owner), lost):
-				v.Earlier[item.Name] = EarlierItem{owner, item.InstanceUUID}
+				v.Earlier[item.Name] = templates.EarlierItem{Owner: owner, InstanceUUID: item.InstanceUUID}
 				fallthrough
 			default:
 				v.Others[item.Name] = true
@@ -108,7 +113,7 @@ func (s store) Look(_ context.Context, d Domain) (v View, err error) {
 }
 
 // change makes a change over the item as it was looked at.
-func (s store) change(verb string, d Domain, item Item, name string, do func(*Item)) (changed Item, err error) {
+func (s store) change(verb string, d templates.Domain, item templates.Item, name string, do func(*templates.Item)) (changed templates.Item, err error) {
 	err = s.call(func() error {
 		if s.refuse != nil {
 			if err := s.refuse(verb, &item, name); err != nil {
@@ -117,7 +122,7 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 		}
 		folder := string(d.Domain.Folder)
 		if taken := s.named(folder, name); taken != nil && taken.MoRef != item.MoRef {
-			return NewTaken(nil, name)
+			return templates.NewTaken(nil, name)
 		}
 		for _, present := range s.all[folder] {
 			switch {
@@ -138,8 +143,8 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 	return changed, err
 }
 
-func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (made Item, err error) {
-	var begun Item // as it was made: another process may change it between the two calls
+func (s store) Import(_ context.Context, d templates.Domain, what templates.Import, _ func(int32)) (made templates.Item, err error) {
+	var begun templates.Item // as it was made: another process may change it between the two calls
 	err = s.call(func() error {
 		if s.refuse != nil {
 			if err := s.refuse("import", nil, what.Name); err != nil {
@@ -147,26 +152,26 @@ func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (
 			}
 		}
 		if s.named(string(d.Domain.Folder), what.Name) != nil {
-			return NewTaken(nil, what.Name)
+			return templates.NewTaken(nil, what.Name)
 		}
-		begun = *s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, InstanceUUID: what.InstanceUUID, Name: what.Name, DiskType: what.DiskType})
+		begun = *s.add(string(d.Domain.Folder), string(d.Owner), templates.Item{Mark: what.Mark, InstanceUUID: what.InstanceUUID, Name: what.Name, DiskType: what.DiskType})
 		return nil
 	})
 	if err != nil {
 		return made, err
 	}
-	return s.change("upload", d, begun, what.Name, func(i *Item) { i.Stage = Imported })
+	return s.change("upload", d, begun, what.Name, func(i *templates.Item) { i.Stage = templates.Imported })
 }
 
-func (s store) Finish(_ context.Context, d Domain, item Item) (Item, error) {
-	return s.change("finish", d, item, item.Name, func(i *Item) { i.Stage = Whole })
+func (s store) Finish(_ context.Context, d templates.Domain, item templates.Item) (templates.Item, error) {
+	return s.change("finish", d, item, item.Name, func(i *templates.Item) { i.Stage = templates.Whole })
 }
 
-func (s store) Rename(_ context.Context, d Domain, item Item, to string) (Item, error) {
-	return s.change("rename", d, item, to, func(i *Item) { i.Name = to })
+func (s store) Rename(_ context.Context, d templates.Domain, item templates.Item, to string) (templates.Item, error) {
+	return s.change("rename", d, item, to, func(i *templates.Item) { i.Name = to })
 }
 
-func (s store) Replace(ctx context.Context, d Domain, old Item, as string, item Item) error {
+func (s store) Replace(ctx context.Context, d templates.Domain, old templates.Item, as string, item templates.Item) error {
 	if _, err := s.Rename(ctx, d, old, as); err != nil {
 		return err
 	}
@@ -174,10 +179,10 @@ func (s store) Replace(ctx context.Context, d Domain, old Item, as string, item 
 	return err
 }
 
-func (s store) Destroy(_ context.Context, d Domain, item Item) error {
-	_, err := s.change("destroy", d, item, item.Name, func(i *Item) {
+func (s store) Destroy(_ context.Context, d templates.Domain, item templates.Item) error {
+	_, err := s.change("destroy", d, item, item.Name, func(i *templates.Item) {
 		folder := string(d.Domain.Folder)
-		s.all[folder] = slices.DeleteFunc(s.all[folder], func(o *Item) bool { return o == i })
+		s.all[folder] = slices.DeleteFunc(s.all[folder], func(o *templates.Item) bool { return o == i })
 	})
 	return err
 }
@@ -207,7 +212,7 @@ func newWorld(ctx context.Context) *world {
 	api := apiserver.New(fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build())
 	w := &world{
 		WithWatch: api, folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
-		fetch: func(context.Context, Domain) (Archive, error) { return ova{}, nil },
+		fetch: func(context.Context, templates.Domain) (templates.Archive, error) { return ova{}, nil },
 	}
 	return w
 }
@@ -235,8 +240,10 @@ func (p *process) renew() {
 	c := p.Client(p.WithWatch)
 	p.r = &Reconciler{
 		Client: c, Live: c, Events: p.events, Now: func() time.Time { return p.now },
-		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) { return store{p.folders, p.call}, nil },
-		Fetch:  func(ctx context.Context, d Domain) (Archive, error) { return p.fetch(ctx, d) },
+		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error) {
+			return store{p.folders, p.call}, nil
+		},
+		Fetch: func(ctx context.Context, d templates.Domain) (templates.Archive, error) { return p.fetch(ctx, d) },
 	}
 	p.r.init()
 }

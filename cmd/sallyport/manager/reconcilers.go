@@ -22,6 +22,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/kubevirt"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
@@ -34,9 +35,9 @@ type Runtimes struct {
 	Machine func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 	Disk    func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
 	// Template returns the store of the templates of a VSphereTemplate. If it is nil, VSphereTemplates are not reconciled.
-	Template func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)
+	Template func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error)
 	// LibraryItem returns the content library item that is the source of a template.
-	LibraryItem func(context.Context, template.Domain) (template.LibraryItem, error)
+	LibraryItem func(context.Context, templates.Domain) (templates.LibraryItem, error)
 }
 
 // kindOf returns the name of the runtime of a machine or a disk, for messages and metrics.
@@ -91,10 +92,10 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 func (r Runtimes) halted(by runtime.Halt) Runtimes {
 	all := r.wrapped(func(rt *runtime.Client, _ string) *runtime.Client { return rt.Halted(by) })
 	if r.Template != nil {
-		all.Template = func(ctx context.Context, t *v1alpha1.VSphereTemplate) (template.Store, error) {
+		all.Template = func(ctx context.Context, t *v1alpha1.VSphereTemplate) (templates.Store, error) {
 			store, err := r.Template(ctx, t)
 			if halt := by.Err(); err == nil && halt != nil {
-				store = template.Halted(store, halt)
+				store = templates.Halted(store, halt)
 			}
 			return store, err
 		}
@@ -147,11 +148,11 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 	templates := &template.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: runtimes.Template, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Metrics: template.NewMetrics(ctrlmetrics.Registry),
-		Fetch: func(ctx context.Context, d template.Domain) (template.Archive, error) {
+		Fetch: func(ctx context.Context, d templates.Domain) (templates.Archive, error) {
 			if err := halt.Err(); err != nil { // nothing is downloaded for an import that does not begin
 				return nil, err
 			}
-			var item template.LibraryItem
+			var item templates.LibraryItem
 			if d.Spec.Source.LibraryItem != nil && runtimes.LibraryItem != nil {
 				var err error
 				if item, err = runtimes.LibraryItem(ctx, d); err != nil {

@@ -10,8 +10,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 const (
@@ -30,7 +30,7 @@ type libraryItem struct {
 }
 
 // LibraryItem returns the item of a content library for a VSphereTemplate, if the tenants allow the library.
-func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template.LibraryItem, error) {
+func (s *Sessions) LibraryItem(ctx context.Context, d templates.Domain) (templates.LibraryItem, error) {
 	name := d.Spec.ServerRef.Name
 	present := s.await(ctx, name)
 	if present == nil {

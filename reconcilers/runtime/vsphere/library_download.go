@@ -15,8 +15,8 @@ import (
 	"github.com/vmware/govmomi/vim25"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 type libraryDownload struct {
 	*libraryItem
 	id    string
-	files []template.LibraryFile
+	files []templates.LibraryFile
 	from  map[string]*url.URL // by file name; the URLs contain the session ID
 
 	stop    context.CancelFunc
@@ -40,7 +40,7 @@ type libraryDownload struct {
 
 // Open finds the item and makes vCenter prepare its files. If the reply to the creation of the session is lost, or
 // this process ends, vCenter ends the session after five minutes.
-func (i *libraryItem) Open(ctx context.Context) (template.Download, error) {
+func (i *libraryItem) Open(ctx context.Context) (templates.Download, error) {
 	item, err := i.find(ctx)
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (d *libraryDownload) measure(ctx context.Context, item string) error {
 			if !known {
 				size = -1
 			}
-			d.files = append(d.files, template.LibraryFile{Name: name, Size: size})
+			d.files = append(d.files, templates.LibraryFile{Name: name, Size: size})
 		}
 		return nil
 	})
@@ -182,7 +182,7 @@ func (d *libraryDownload) keepAlive(ctx context.Context) {
 	}
 }
 
-func (d *libraryDownload) Files() []template.LibraryFile { return d.files }
+func (d *libraryDownload) Files() []templates.LibraryFile { return d.files }
 
 // Read returns the content of a file. It is only requested from the URL that vCenter gave, since the request contains
 // the session ID.

@@ -16,8 +16,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
@@ -62,7 +62,7 @@ func (w *libraries) add(name, kind string, files ...vcsim.File) (folder string) 
 	return folder
 }
 
-func (w *libraries) item(library, name string) template.LibraryItem {
+func (w *libraries) item(library, name string) templates.LibraryItem {
 	return vsphere.LibraryItemOf(w.server, v1alpha1.VSphereLibraryItem{Library: library, Name: name}, time.Hour)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/ovf"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // Limits of an OVA. It is a tar archive with a descriptor, a manifest, a certificate, and the files of disks and
@@ -24,7 +24,7 @@ const (
 
 // ova is an OVA being read. Its first file is the descriptor, as the OVF specification requires.
 type ova struct {
-	archive    template.Archive
+	archive    templates.Archive
 	files      *tar.Reader
 	descriptor string
 	network    string           // name of its single network in the descriptor
@@ -37,7 +37,7 @@ func notOVA(cause error, format string, args ...any) error {
 	return runtime.NewInvalidSpec(cause, "spec.source: %s", fmt.Sprintf(format, args...))
 }
 
-func readOVA(archive template.Archive) (*ova, error) {
+func readOVA(archive templates.Archive) (*ova, error) {
 	o := &ova{archive: archive, files: tar.NewReader(archive), sizes: map[string]int64{}}
 	name, size, err := o.next()
 	switch {

@@ -15,11 +15,11 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // Finish makes an imported item a template. The mark is completed before that: a template cannot be marked.
-func (s *templateStore) Finish(ctx context.Context, d template.Domain, item template.Item) (finished template.Item, err error) {
+func (s *templateStore) Finish(ctx context.Context, d templates.Domain, item templates.Item) (finished templates.Item, err error) {
 	var of *templateSighting
 	for _, step := range []func(context.Context) error{
 		inTimeOf(func(ctx context.Context) (err error) { of, err = s.unfinished(ctx, d, item); return err }),
@@ -38,9 +38,9 @@ func (s *templateStore) Finish(ctx context.Context, d template.Domain, item temp
 			if fault.Is(err, &types.ConcurrentAccess{}) {
 				err = changed(err, item)
 			}
-			return template.Item{}, gone(err, item)
+			return templates.Item{}, gone(err, item)
 		}
-		if of.stage() == template.Whole {
+		if of.stage() == templates.Whole {
 			break
 		}
 	}
@@ -52,9 +52,9 @@ func inTimeOf(step func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return inTime(ctx, step) }
 }
 
-func (s *templateStore) unfinished(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
+func (s *templateStore) unfinished(ctx context.Context, d templates.Domain, item templates.Item) (*templateSighting, error) {
 	of, err := s.unchanged(ctx, d, item)
-	if err == nil && of.stage() == template.Partial {
+	if err == nil && of.stage() == templates.Partial {
 		return nil, runtime.NewInvalidState(nil, "the import of %s did not finish", shown(item.Name))
 	}
 	return of, err
@@ -66,7 +66,7 @@ var firmwares = map[v1alpha1.VSphereFirmware]types.GuestOsDescriptorFirmwareType
 }
 
 // boot sets the firmware of the item, if it differs.
-func (s *templateStore) boot(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) (*templateSighting, error) {
+func (s *templateStore) boot(ctx context.Context, d templates.Domain, item templates.Item, of *templateSighting) (*templateSighting, error) {
 	config := of.vm.Config
 	firmware, secure := config.Firmware, false
 	if options := config.BootOptions; options != nil && options.EfiSecureBootEnabled != nil {
@@ -93,7 +93,7 @@ func (s *templateStore) boot(ctx context.Context, d template.Domain, item templa
 	return s.change(ctx, d, item, of, spec)
 }
 
-func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) error {
+func (s *templateStore) markAsTemplate(ctx context.Context, d templates.Domain, item templates.Item, of *templateSighting) error {
 	// vCenter does not check a version here: a change of the item is noticed by this read.
 	now, err := s.findIn(ctx, d, *of.vm.Parent, item)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, i
 const taggingPatience = time.Minute
 
 // tag attaches the tags that the item does not have.
-func (s *templateStore) tag(ctx context.Context, d template.Domain, of *templateSighting) error {
+func (s *templateStore) tag(ctx context.Context, d templates.Domain, of *templateSighting) error {
 	if len(d.Spec.Tags) == 0 {
 		return nil
 	}

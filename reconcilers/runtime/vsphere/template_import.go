@@ -16,8 +16,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 // templatePlaces are the inventory objects for an import.
@@ -31,7 +31,7 @@ type templatePlaces struct {
 
 // places finds all of them, and asks the tenants whether they may be used. The first missing or unsuitable one is an
 // InvalidSpec error that names its field.
-func (s *templateStore) places(ctx context.Context, d template.Domain) (*templatePlaces, error) {
+func (s *templateStore) places(ctx context.Context, d templates.Domain) (*templatePlaces, error) {
 	at, in := &templatePlaces{}, sectionOf(d)
 	var err error
 	if at.folder, err = s.folder(ctx, in, d.Domain.Folder); err != nil {
@@ -65,19 +65,19 @@ func (s *templateStore) places(ctx context.Context, d template.Domain) (*templat
 // Import creates a machine from the archive while it arrives. The lease completes only after the whole archive was
 // verified; otherwise it is aborted, and vCenter removes the machine. If that fails, the mark of the machine says
 // that the import is incomplete.
-func (s *templateStore) Import(ctx context.Context, d template.Domain, what template.Import, progress func(percent int32)) (template.Item, error) {
+func (s *templateStore) Import(ctx context.Context, d templates.Domain, what templates.Import, progress func(percent int32)) (templates.Item, error) {
 	archive, err := readOVA(what.Archive)
 	if err != nil {
-		return template.Item{}, err
+		return templates.Item{}, err
 	}
 	mark := templateMark{owner: d.Owner, domain: d.Domain.Name, Mark: what.Mark, uuid: cmp.Or(what.InstanceUUID, string(uuid.NewUUID())), stage: markImporting}
 	if _, is := parseTemplateMark(mark.String()); !is { // a mark that cannot be parsed would have no owner
-		return template.Item{}, runtime.NewInvalidState(nil, "the mark %s cannot be kept", shown(mark.String()))
+		return templates.Item{}, runtime.NewInvalidState(nil, "the mark %s cannot be kept", shown(mark.String()))
 	}
 	var at *templatePlaces
 	err = inTime(ctx, func(ctx context.Context) (err error) { at, err = s.places(ctx, d); return err })
 	if err != nil {
-		return template.Item{}, s.notAll(d, err)
+		return templates.Item{}, s.notAll(d, err)
 	}
 	var made *importing
 	err = inTime(ctx, func(ctx context.Context) (err error) {
@@ -85,23 +85,23 @@ func (s *templateStore) Import(ctx context.Context, d template.Domain, what temp
 		return err
 	})
 	if err != nil {
-		return template.Item{}, s.notAll(d, err)
+		return templates.Item{}, s.notAll(d, err)
 	}
 	ref, err := made.carryOut(ctx, progress)
 	if fault.Is(err, &types.DuplicateName{}) {
-		return template.Item{}, template.NewTaken(err, what.Name)
+		return templates.Item{}, templates.NewTaken(err, what.Name)
 	}
 	if err != nil {
-		return template.Item{}, err
+		return templates.Item{}, err
 	}
 	return s.imported(ctx, d, ref, what, mark)
 }
 
 // imported records that a machine has all of its content.
 func (s *templateStore) imported(
-	ctx context.Context, d template.Domain, ref types.ManagedObjectReference, what template.Import, mark templateMark,
-) (item template.Item, err error) {
-	item = template.Item{MoRef: ref.Value, Name: what.Name}
+	ctx context.Context, d templates.Domain, ref types.ManagedObjectReference, what templates.Import, mark templateMark,
+) (item templates.Item, err error) {
+	item = templates.Item{MoRef: ref.Value, Name: what.Name}
 	err = inTime(ctx, func(ctx context.Context) error {
 		of, err := s.find(ctx, d, item)
 		if err != nil {
@@ -119,7 +119,7 @@ func (s *templateStore) imported(
 	return item, gone(err, item)
 }
 
-func (s *templateStore) recordStage(ctx context.Context, d template.Domain, item template.Item, of *templateSighting, stage string) (*templateSighting, error) {
+func (s *templateStore) recordStage(ctx context.Context, d templates.Domain, item templates.Item, of *templateSighting, stage string) (*templateSighting, error) {
 	mark := of.mark
 	mark.stage = stage
 	return s.change(ctx, d, item, of, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{mark.option()}})
@@ -135,7 +135,7 @@ var provisioning = map[v1alpha1.VSphereDiskType]types.OvfCreateImportSpecParamsD
 
 // prepare lets vCenter convert the descriptor into an import spec, and adds the mark.
 func (s *templateStore) prepare(
-	ctx context.Context, d template.Domain, what template.Import, mark templateMark, archive *ova, at *templatePlaces,
+	ctx context.Context, d templates.Domain, what templates.Import, mark templateMark, archive *ova, at *templatePlaces,
 ) (*importing, error) {
 	var result *types.OvfCreateImportSpecResult
 	err := s.server.Call(ctx, func(c *vim25.Client) (err error) {
@@ -167,7 +167,7 @@ func (s *templateStore) prepare(
 }
 
 // label adds the owner mark to the import spec and strips our keys from the OVF, which may contain any.
-func label(config *types.VirtualMachineConfigSpec, d template.Domain, what template.Import, mark templateMark) {
+func label(config *types.VirtualMachineConfigSpec, d templates.Domain, what templates.Import, mark templateMark) {
 	config.Name, config.InstanceUuid = what.Name, mark.uuid
 	config.ExtraConfig = slices.DeleteFunc(config.ExtraConfig, func(o types.BaseOptionValue) bool {
 		return strings.HasPrefix(strings.ToLower(o.GetOptionValue().Key), ourKeys)

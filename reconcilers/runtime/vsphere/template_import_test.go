@@ -12,13 +12,13 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
 )
 
 // tries imports what does not become an item, and gives its error.
-func (w *templates) tries(ctx context.Context, what template.Import) error {
+func (w *templateWorld) tries(ctx context.Context, what templates.Import) error {
 	w.Helper()
 	item, err := w.store.Import(ctx, w.d, what, func(int32) {})
 	if err == nil {

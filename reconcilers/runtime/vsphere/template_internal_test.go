@@ -20,8 +20,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 const instance = "5029e7a2-1111-2222-3333-444455556666"
@@ -30,7 +30,7 @@ const instance = "5029e7a2-1111-2222-3333-444455556666"
 func TestTemplateMarks(t *testing.T) {
 	good := templateMark{
 		owner: "0f7c1d9e-8d3c-4b6e-9a51-0b0c0d0e0f10", domain: "zone-a",
-		Mark: template.Mark{Release: "24.04-20261101", Digest: "0123456789abcdef", Made: time.Date(2026, 11, 1, 0, 0, 0, 7e6, time.UTC)},
+		Mark: templates.Mark{Release: "24.04-20261101", Digest: "0123456789abcdef", Made: time.Date(2026, 11, 1, 0, 0, 0, 7e6, time.UTC)},
 		uuid: instance, stage: markImported,
 	}
 	read, is := parseTemplateMark(good.String())
@@ -67,8 +67,8 @@ func TestLabel(t *testing.T) {
 			&types.OptionValue{Key: DiskKey + "uid", Value: "theirs"}, &types.OptionValue{Key: "svga.present", Value: "TRUE"},
 		},
 	}
-	mark := templateMark{owner: "uid", domain: "a", Mark: template.Mark{Release: "1", Digest: "d"}, uuid: instance, stage: markImporting}
-	label(config, template.Domain{Namespace: "ns", Object: "ubuntu"}, template.Import{Name: "ours", Mark: mark.Mark}, mark)
+	mark := templateMark{owner: "uid", domain: "a", Mark: templates.Mark{Release: "1", Digest: "d"}, uuid: instance, stage: markImporting}
+	label(config, templates.Domain{Namespace: "ns", Object: "ubuntu"}, templates.Import{Name: "ours", Mark: mark.Mark}, mark)
 	want := map[string]any{"svga.present": "TRUE", TemplateKey: mark.String()}
 	if diff := cmp.Diff(want, object.OptionValueList(config.ExtraConfig).Map()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -190,7 +190,7 @@ func TestUpload(t *testing.T) {
 
 // A machine of which vCenter shows no more than the name may be the template only if it is called like one.
 func TestMayBeOurs(t *testing.T) {
-	d := template.Domain{Spec: &v1alpha1.VSphereTemplateSpec{Name: "Ubuntu"}}
+	d := templates.Domain{Spec: &v1alpha1.VSphereTemplateSpec{Name: "Ubuntu"}}
 	for name, want := range map[string]bool{"ubuntu": true, "Ubuntu-1": true, "sallyport-new-1": true, "debian": false, "": false} {
 		if got := mayBeOurs(name, d); got != want {
 			t.Errorf("%q: %v", name, got)

@@ -17,8 +17,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
-	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 // leaseReportPeriod is the interval of progress reports. vCenter aborts a lease after minutes without one.
@@ -33,7 +33,7 @@ type importing struct {
 	spec    *types.VirtualMachineImportSpec
 	files   []types.OvfFileItem // files that vCenter wants uploaded
 	total   int64               // size of the OVA, or of these files together
-	domain  template.Domain
+	domain  templates.Domain
 	at      *templatePlaces
 
 	lease types.ManagedObjectReference

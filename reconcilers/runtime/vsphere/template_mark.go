@@ -13,7 +13,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 	kubetypes "k8s.io/apimachinery/pkg/types"
 
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // TemplateKey is the key in the extraConfig of a template for the VSphereTemplate that it was imported for.
@@ -31,7 +31,7 @@ const (
 type templateMark struct {
 	owner  kubetypes.UID // UID of the VSphereTemplate
 	domain string        // name of its failure domain
-	template.Mark
+	templates.Mark
 	uuid  string // instance UUID of the item itself
 	stage string
 }
@@ -49,7 +49,7 @@ func parseTemplateMark(text string) (m templateMark, is bool) {
 	made, err := strconv.ParseInt(fields[5], 10, 64)
 	return templateMark{
 		owner: kubetypes.UID(fields[1]), domain: fields[2],
-		Mark: template.Mark{Release: fields[3], Digest: fields[4], Made: time.UnixMilli(made).UTC()},
+		Mark: templates.Mark{Release: fields[3], Digest: fields[4], Made: time.UnixMilli(made).UTC()},
 		uuid: fields[6], stage: fields[7],
 	}, err == nil
 }
@@ -74,7 +74,7 @@ func templateMarkOf(vm *mo.VirtualMachine) (m templateMark, is bool) {
 
 // earlier returns the owner of an item that was imported for another VSphereTemplate of the same namespace and name,
 // or "". The mark does not contain the name, but the annotation does.
-func (m templateMark) earlier(d template.Domain, vm *mo.VirtualMachine) kubetypes.UID {
+func (m templateMark) earlier(d templates.Domain, vm *mo.VirtualMachine) kubetypes.UID {
 	if m.owner != d.Owner && vm.Config != nil && strings.HasPrefix(vm.Config.Annotation, annotationOf(d, m.Release)) {
 		return m.owner
 	}
@@ -82,13 +82,13 @@ func (m templateMark) earlier(d template.Domain, vm *mo.VirtualMachine) kubetype
 }
 
 // annotationOf returns the first part of a release's annotation.
-func annotationOf(d template.Domain, release string) string {
+func annotationOf(d templates.Domain, release string) string {
 	return fmt.Sprintf("Release %s of VSphereTemplate %s/%s. ", release, d.Namespace, d.Object)
 }
 
 // of reports whether the mark is of that failure domain, or of one that the spec no longer has: then it belongs to
 // the failure domain with its folder, as after a change of its name. An item moved from another failure domain's
 // folder still belongs to that one.
-func (m templateMark) of(d template.Domain) bool {
+func (m templateMark) of(d templates.Domain) bool {
 	return (m.owner == d.Owner || slices.Contains(d.Former, string(m.owner))) && (m.domain == d.Domain.Name || d.Spec.Place(m.domain) == nil)
 }

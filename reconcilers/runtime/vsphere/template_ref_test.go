@@ -10,13 +10,13 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/support/race"
 )
 
 // referring gives a machine that is to be made from the VSphereTemplate.
-func (w *templates) referring(name string) runtime.Machine {
+func (w *templateWorld) referring(name string) runtime.Machine {
 	w.Helper()
 	m := w.cloned(name)
 	cloneOf(m).Template = v1alpha1.VSphereCloneSource{TemplateRef: &v1alpha1.VSphereTemplateReference{Name: "ubuntu"}}
@@ -25,12 +25,12 @@ func (w *templates) referring(name string) runtime.Machine {
 }
 
 // inPlace has a release imported and given the name.
-func (w *templates) inPlace(name string) template.Item {
+func (w *templateWorld) inPlace(name string) templates.Item {
 	w.Helper()
 	return w.renamed(w.whole(name), "ubuntu")
 }
 
-func (w *templates) renamed(item template.Item, name string) template.Item {
+func (w *templateWorld) renamed(item templates.Item, name string) templates.Item {
 	w.Helper()
 	item, err := w.store.Rename(w.Context(), w.d, item, name)
 	w.Must(err)
@@ -38,7 +38,7 @@ func (w *templates) renamed(item template.Item, name string) template.Item {
 }
 
 // madeFrom fails the test unless the machine says that it was made from the item.
-func (w *templates) madeFrom(m runtime.Machine, item template.Item) {
+func (w *templateWorld) madeFrom(m runtime.Machine, item templates.Item) {
 	w.Helper()
 	want := &v1alpha1.VSphereTemplateRelease{Name: "ubuntu", Release: item.Release, MoRef: item.MoRef}
 	if diff := cmp.Diff(want, w.observe(m).Template); diff != "" {
@@ -53,7 +53,7 @@ func TestTemplateTakenOver(t *testing.T) {
 	one, lost := w.inPlace("1"), w.d.Owner
 	w.d.Owner = uuid.NewUUID()
 	view := w.look()
-	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != (template.EarlierItem{Owner: lost, InstanceUUID: one.InstanceUUID}) {
+	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != (templates.EarlierItem{Owner: lost, InstanceUUID: one.InstanceUUID}) {
 		t.Errorf("the folder shows %+v", view)
 	}
 	if _, err := w.store.Rename(t.Context(), w.d, one, "theirs"); !runtime.IsInvalidState(err) {
@@ -124,7 +124,7 @@ func TestTemplateReferredInTheGap(t *testing.T) {
 const replacing = "spec.runtime.vsphere.clone.template.templateRef: vCenter lab has no template of VSphereTemplate ubuntu at " + folder +
 	"/ubuntu at the moment: it is being replaced, or was moved or renamed"
 
-func (w *templates) replacing(id string, err error) {
+func (w *templateWorld) replacing(id string, err error) {
 	w.Helper()
 	if id != "" || !runtime.IsUnavailable(err) || runtime.Message(err) != replacing {
 		w.Errorf("got machine %q, error %v", id, err)
@@ -168,7 +168,7 @@ func TestTemplateReferredIsPinned(t *testing.T) {
 }
 
 // edit changes the template as only a machine can be changed.
-func (w *templates) edit(change func(path string)) {
+func (w *templateWorld) edit(change func(path string)) {
 	const path = folder + "/ubuntu"
 	w.SetTemplate(path, false)
 	change(path)
@@ -182,27 +182,27 @@ func TestTemplateReferredForeign(t *testing.T) {
 		"/ubuntu, which does not belong to VSphereTemplate ubuntu: rename or remove it there"
 	theirs := strings.Replace(foreign, "%s", "template", 1)
 	for name, tc := range map[string]struct {
-		change func(w *templates, item template.Item, m *runtime.Machine)
+		change func(w *templateWorld, item templates.Item, m *runtime.Machine)
 		want   string
 	}{
-		"of another VSphereTemplate of this name": {func(_ *templates, _ template.Item, m *runtime.Machine) { m.Template.UID = "an-earlier-one" }, theirs},
-		"with a forged mark":                      {func(w *templates, item template.Item, m *runtime.Machine) { m.Template.Imported = w.ids[1:] }, theirs},
-		"a copy": {func(w *templates, _ template.Item, _ *runtime.Machine) {
+		"of another VSphereTemplate of this name": {func(_ *templateWorld, _ templates.Item, m *runtime.Machine) { m.Template.UID = "an-earlier-one" }, theirs},
+		"with a forged mark":                      {func(w *templateWorld, item templates.Item, m *runtime.Machine) { m.Template.Imported = w.ids[1:] }, theirs},
+		"a copy": {func(w *templateWorld, _ templates.Item, _ *runtime.Machine) {
 			w.edit(func(path string) { w.SetInstanceUUID(path, string(uuid.NewUUID())) })
 		}, theirs},
-		"without a mark": {func(w *templates, _ template.Item, _ *runtime.Machine) {
+		"without a mark": {func(w *templateWorld, _ templates.Item, _ *runtime.Machine) {
 			w.edit(func(path string) { w.SetExtraConfig(path, map[string]string{vsphere.TemplateKey: ""}) })
 		}, theirs},
-		"a machine": {func(w *templates, item template.Item, _ *runtime.Machine) {
+		"a machine": {func(w *templateWorld, item templates.Item, _ *runtime.Machine) {
 			w.renamed(item, "aside")
 			path, err := w.AddMachine("ubuntu")
 			w.Must(err)
 			w.Move(path, folder)
 		}, strings.Replace(foreign, "%s", "machine", 1)},
-		"with snapshots": {func(w *templates, _ template.Item, _ *runtime.Machine) { w.SetSnapshot(folder+"/ubuntu", true) },
+		"with snapshots": {func(w *templateWorld, _ templates.Item, _ *runtime.Machine) { w.SetSnapshot(folder+"/ubuntu", true) },
 			"spec.runtime.vsphere.clone.template.templateRef: the template at " + folder + "/ubuntu has snapshots: remove them"},
-		"no template any more": {func(w *templates, _ template.Item, _ *runtime.Machine) { w.SetTemplate(folder+"/ubuntu", false) }, replacing},
-		"not resolved":         {func(_ *templates, _ template.Item, m *runtime.Machine) { m.Template = nil }, strings.Replace(replacing, folder+"/ubuntu", "", 1)},
+		"no template any more": {func(w *templateWorld, _ templates.Item, _ *runtime.Machine) { w.SetTemplate(folder+"/ubuntu", false) }, replacing},
+		"not resolved":         {func(_ *templateWorld, _ templates.Item, m *runtime.Machine) { m.Template = nil }, strings.Replace(replacing, folder+"/ubuntu", "", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTemplates(t)

@@ -9,7 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // TemplateTenants decide where in a vCenter a namespace may have templates. They evaluate a VSphereTemplate with its
@@ -24,7 +24,7 @@ type templateTenancy struct{ admit TemplateTenants }
 type uses struct{ library, tags bool }
 
 // may asks about places, and what else is used.
-func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1alpha1.VSphereFailureDomain, also uses) error {
+func (t templateTenancy) may(ctx context.Context, d templates.Domain, places v1alpha1.VSphereFailureDomain, also uses) error {
 	if t.admit == nil {
 		return runtime.NewPermission(nil, "the policies cannot be asked whether the template may be in the folder")
 	}
@@ -42,23 +42,23 @@ func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1al
 }
 
 // mayRead asks about the content library only: an item is downloaded once for all failure domains.
-func (t templateTenancy) mayRead(ctx context.Context, d template.Domain) error {
+func (t templateTenancy) mayRead(ctx context.Context, d templates.Domain) error {
 	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{library: true})
 }
 
 // mayTag asks about the tags only.
-func (t templateTenancy) mayTag(ctx context.Context, d template.Domain) error {
+func (t templateTenancy) mayTag(ctx context.Context, d templates.Domain) error {
 	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{tags: true})
 }
 
 // mayChange asks about the folder only: renaming or removing an item affects nothing else.
-func (s *templateStore) mayChange(ctx context.Context, d template.Domain, folder types.ManagedObjectReference) error {
+func (s *templateStore) mayChange(ctx context.Context, d templates.Domain, folder types.ManagedObjectReference) error {
 	var places v1alpha1.VSphereFailureDomain
 	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder}, uses{})
 }
 
 // mayImport asks about everything that an import uses.
-func (s *templateStore) mayImport(ctx context.Context, d template.Domain, at *templatePlaces) error {
+func (s *templateStore) mayImport(ctx context.Context, d templates.Domain, at *templatePlaces) error {
 	var places v1alpha1.VSphereFailureDomain
 	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{
 		&places.Folder: at.folder, &places.ResourcePool: at.named, &places.Datastore: at.datastore.Self, &places.Network: at.network,
@@ -67,7 +67,7 @@ func (s *templateStore) mayImport(ctx context.Context, d template.Domain, at *te
 
 // may asks about the actual places, which may differ from the spec after a rename or move.
 func (s *templateStore) may(
-	ctx context.Context, d template.Domain, places *v1alpha1.VSphereFailureDomain, refs map[*v1alpha1.InventoryPath]types.ManagedObjectReference,
+	ctx context.Context, d templates.Domain, places *v1alpha1.VSphereFailureDomain, refs map[*v1alpha1.InventoryPath]types.ManagedObjectReference,
 	also uses,
 ) error {
 	seen, err := s.ancestry(ctx, slices.Collect(maps.Values(refs)))

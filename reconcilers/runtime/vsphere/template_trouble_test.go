@@ -12,8 +12,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/support/race"
 	"sallyport.dev/sallyport/test/support/step"
 )
@@ -22,60 +22,62 @@ import (
 var reads = []string{"Login", "FindByInventoryPath", "RetrievePropertiesEx"}
 
 // troubles are what can befall a request of a method.
-var troubles = map[string]func(w *templates, method string){
-	"not sent":      func(w *templates, m string) { w.faults.Fail(errors.New("the connection broke off"), m) },
-	"reply lost":    func(w *templates, m string) { w.faults.LoseReply(m) },
-	"refused":       func(w *templates, m string) { w.faults.Refuse(&types.NoPermission{PrivilegeId: "Some.Privilege"}, m) },
-	"changed":       func(w *templates, m string) { w.faults.Refuse(&types.ConcurrentAccess{}, m) },
-	"session ended": func(w *templates, m string) { w.faults.Before(w.ExpireSessions, m) },
+var troubles = map[string]func(w *templateWorld, method string){
+	"not sent":   func(w *templateWorld, m string) { w.faults.Fail(errors.New("the connection broke off"), m) },
+	"reply lost": func(w *templateWorld, m string) { w.faults.LoseReply(m) },
+	"refused": func(w *templateWorld, m string) {
+		w.faults.Refuse(&types.NoPermission{PrivilegeId: "Some.Privilege"}, m)
+	},
+	"changed":       func(w *templateWorld, m string) { w.faults.Refuse(&types.ConcurrentAccess{}, m) },
+	"session ended": func(w *templateWorld, m string) { w.faults.Before(w.ExpireSessions, m) },
 }
 
 // calls are the calls of a store, each on what prepare makes.
 var calls = map[string]struct {
-	prepare func(w *templates) template.Item
-	call    func(w *templates, item template.Item) error
-	done    func(items []template.Item) bool
+	prepare func(w *templateWorld) templates.Item
+	call    func(w *templateWorld, item templates.Item) error
+	done    func(items []templates.Item) bool
 }{
 	"Import": {
-		func(*templates) template.Item { return template.Item{} },
-		func(w *templates, _ template.Item) error {
+		func(*templateWorld) templates.Item { return templates.Item{} },
+		func(w *templateWorld, _ templates.Item) error {
 			_, err := w.store.Import(w.Context(), w.d, release("1"), func(int32) {})
 			return err
 		},
-		func(items []template.Item) bool { return len(items) == 1 && items[0].Stage == template.Imported },
+		func(items []templates.Item) bool { return len(items) == 1 && items[0].Stage == templates.Imported },
 	},
 	"Finish": {
-		func(w *templates) template.Item { return w.imports("1") },
-		func(w *templates, item template.Item) error {
+		func(w *templateWorld) templates.Item { return w.imports("1") },
+		func(w *templateWorld, item templates.Item) error {
 			_, err := w.store.Finish(w.Context(), w.d, item)
 			return err
 		},
-		func(items []template.Item) bool { return len(items) == 1 && items[0].Stage == template.Whole },
+		func(items []templates.Item) bool { return len(items) == 1 && items[0].Stage == templates.Whole },
 	},
 	"Rename": {
-		func(w *templates) template.Item { return w.whole("1") },
-		func(w *templates, item template.Item) error {
+		func(w *templateWorld) templates.Item { return w.whole("1") },
+		func(w *templateWorld, item templates.Item) error {
 			_, err := w.store.Rename(w.Context(), w.d, item, "ubuntu")
 			return err
 		},
-		func(items []template.Item) bool { return len(items) == 1 && items[0].Name == "ubuntu" },
+		func(items []templates.Item) bool { return len(items) == 1 && items[0].Name == "ubuntu" },
 	},
 	"Destroy": {
-		func(w *templates) template.Item { return w.whole("1") },
-		func(w *templates, item template.Item) error { return w.store.Destroy(w.Context(), w.d, item) },
-		func(items []template.Item) bool { return len(items) == 0 },
+		func(w *templateWorld) templates.Item { return w.whole("1") },
+		func(w *templateWorld, item templates.Item) error { return w.store.Destroy(w.Context(), w.d, item) },
+		func(items []templates.Item) bool { return len(items) == 0 },
 	},
 }
 
 // in is the same world in another test.
-func (w *templates) in(t *testing.T) *templates {
+func (w *templateWorld) in(t *testing.T) *templateWorld {
 	same := *w.world
 	same.T = step.T{T: t}
-	return &templates{world: &same, store: w.store, d: w.d}
+	return &templateWorld{world: &same, store: w.store, d: w.d}
 }
 
 // whole has a release imported and finished.
-func (w *templates) whole(name string) template.Item {
+func (w *templateWorld) whole(name string) templates.Item {
 	w.Helper()
 	item, err := w.store.Finish(w.Context(), w.d, w.imports(name))
 	w.Must(err)
@@ -83,7 +85,7 @@ func (w *templates) whole(name string) template.Item {
 }
 
 // clear destroys everything of the VSphereTemplate.
-func (w *templates) clear() {
+func (w *templateWorld) clear() {
 	w.Helper()
 	for _, item := range w.look().Items {
 		w.Must(w.store.Destroy(w.Context(), w.d, item))
@@ -140,7 +142,7 @@ func TestTemplateTrouble(t *testing.T) {
 }
 
 // after judges what a call has left that ended with that error, and makes it again.
-func (w *templates) after(call func(*templates, template.Item) error, done func([]template.Item) bool, err error) {
+func (w *templateWorld) after(call func(*templateWorld, templates.Item) error, done func([]templates.Item) bool, err error) {
 	w.Helper()
 	if err != nil && (runtime.Reason(err) == v1alpha1.ReasonRuntimeFailed && !runtime.IsInvalidState(err) || strings.Contains(err.Error(), "https://")) {
 		w.Errorf("got error %v", err)
@@ -149,18 +151,18 @@ func (w *templates) after(call func(*templates, template.Item) error, done func(
 	if err == nil && !done(items) {
 		w.Errorf("it is not done, and shows %+v", items)
 	}
-	if len(items) == 1 && items[0].Stage != template.Partial && w.OpenLeases() > 0 {
+	if len(items) == 1 && items[0].Stage != templates.Partial && w.OpenLeases() > 0 {
 		w.Errorf("what is being imported is shown as %+v", items[0])
 	}
 	// What a request began whose answer was lost may be there only after a look: it is in the way of one more call then.
 	w.Until("it is done again", func() (string, bool) {
-		switch partial := slices.IndexFunc(items, func(item template.Item) bool { return item.Stage == template.Partial }); {
+		switch partial := slices.IndexFunc(items, func(item templates.Item) bool { return item.Stage == templates.Partial }); {
 		case done(items):
 			return "", true
 		case len(items) == 0:
-			err = call(w, template.Item{})
+			err = call(w, templates.Item{})
 		case partial >= 0:
-			err = errors.Join(w.store.Destroy(w.Context(), w.d, items[partial]), call(w, template.Item{}))
+			err = errors.Join(w.store.Destroy(w.Context(), w.d, items[partial]), call(w, templates.Item{}))
 		case len(items) > 1: // an import whose answer was lost, and the one after it: the reconciler removes what is left over
 			err = w.store.Destroy(w.Context(), w.d, items[1])
 		default:
@@ -186,10 +188,10 @@ func TestTemplateCopies(t *testing.T) {
 	if _, err := w.store.Rename(t.Context(), w.d, item, "ubuntu"); !isTaken(err) {
 		t.Errorf("taking the name of the copy: got error %v", err)
 	}
-	for _, try := range []func(template.Item) error{
-		func(item template.Item) error { _, err := w.store.Rename(t.Context(), w.d, item, "other"); return err },
-		func(item template.Item) error { _, err := w.store.Finish(t.Context(), w.d, item); return err },
-		func(item template.Item) error { return w.store.Destroy(t.Context(), w.d, item) },
+	for _, try := range []func(templates.Item) error{
+		func(item templates.Item) error { _, err := w.store.Rename(t.Context(), w.d, item, "other"); return err },
+		func(item templates.Item) error { _, err := w.store.Finish(t.Context(), w.d, item); return err },
+		func(item templates.Item) error { return w.store.Destroy(t.Context(), w.d, item) },
 	} {
 		before := w.State(copied)
 		forged := item

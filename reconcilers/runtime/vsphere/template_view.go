@@ -12,7 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // templateSighting is an item of a VSphereTemplate as read from vCenter.
@@ -23,7 +23,7 @@ type templateSighting struct {
 }
 
 // Look returns the content of the folder. If an object disappears during the read, it reads again.
-func (s *templateStore) Look(ctx context.Context, d template.Domain) (view template.View, err error) {
+func (s *templateStore) Look(ctx context.Context, d templates.Domain) (view templates.View, err error) {
 	err = inTime(ctx, func(ctx context.Context) (err error) {
 		if view, err = s.readFolder(ctx, d); runtime.IsNotFound(err) {
 			view, err = s.readFolder(ctx, d)
@@ -33,20 +33,20 @@ func (s *templateStore) Look(ctx context.Context, d template.Domain) (view templ
 	return view, err
 }
 
-func (s *templateStore) readFolder(ctx context.Context, d template.Domain) (template.View, error) {
+func (s *templateStore) readFolder(ctx context.Context, d templates.Domain) (templates.View, error) {
 	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
 	if err != nil {
-		return template.View{}, err
+		return templates.View{}, err
 	}
 	children, err := s.children(ctx, folder)
 	if err != nil {
-		return template.View{}, err
+		return templates.View{}, err
 	}
 	return s.view(ctx, d, folder, children)
 }
 
 // notAll converts the error of a read during which an object of the folder was removed.
-func (s *templateStore) notAll(d template.Domain, err error) error {
+func (s *templateStore) notAll(d templates.Domain, err error) error {
 	if runtime.IsNotFound(err) {
 		return runtime.NewUnavailable(err, "vCenter %s did not show all of the folder %s", s.server.Config.Name, d.Domain.Folder)
 	}
@@ -68,8 +68,8 @@ func (s *templateStore) children(ctx context.Context, folder types.ManagedObject
 	return all, err
 }
 
-func (s *templateStore) view(ctx context.Context, d template.Domain, folder types.ManagedObjectReference, children []any) (template.View, error) {
-	view := template.View{Others: map[string]bool{}, Earlier: map[string]template.EarlierItem{}}
+func (s *templateStore) view(ctx context.Context, d templates.Domain, folder types.ManagedObjectReference, children []any) (templates.View, error) {
+	view := templates.View{Others: map[string]bool{}, Earlier: map[string]templates.EarlierItem{}}
 	var refs []types.ManagedObjectReference
 	names := map[types.ManagedObjectReference]string{}
 	for _, child := range children {
@@ -86,7 +86,7 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 			continue
 		}
 		if owner := mark.earlier(d, &vm); is && marked && owner != "" {
-			view.Earlier[entity.Name] = template.EarlierItem{Owner: owner, InstanceUUID: vm.Config.InstanceUuid}
+			view.Earlier[entity.Name] = templates.EarlierItem{Owner: owner, InstanceUUID: vm.Config.InstanceUuid}
 		}
 		view.Others[entity.Name] = true
 	}
@@ -101,7 +101,7 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 	for _, name := range names { // changed in the meantime, and no longer ours
 		view.Others[name] = true
 	}
-	slices.SortFunc(view.Items, func(a, b template.Item) int {
+	slices.SortFunc(view.Items, func(a, b templates.Item) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.MoRef, b.MoRef))
 	})
 	return view, nil
@@ -109,7 +109,7 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 
 // mayBeOurs reports whether a machine of which only the name is readable may belong to the VSphereTemplate, by its
 // name.
-func mayBeOurs(name string, d template.Domain) bool {
+func mayBeOurs(name string, d templates.Domain) bool {
 	name = strings.ToLower(name)
 	return strings.HasPrefix(name, strings.ToLower(d.Spec.Name)) || strings.HasPrefix(name, "sallyport-")
 }
@@ -117,7 +117,7 @@ func mayBeOurs(name string, d template.Domain) bool {
 // examine reads machines and templates in a folder, and returns those of the failure domain. Their tasks are read
 // first, so that no completed task shows in the item but not in the tasks.
 func (s *templateStore) examine(
-	ctx context.Context, d template.Domain, folder types.ManagedObjectReference, refs []types.ManagedObjectReference,
+	ctx context.Context, d templates.Domain, folder types.ManagedObjectReference, refs []types.ManagedObjectReference,
 ) (ours []templateSighting, err error) {
 	if len(refs) == 0 {
 		return nil, nil
@@ -168,8 +168,8 @@ func (s *templateStore) busy(ctx context.Context, refs []types.ManagedObjectRefe
 	return busy, err
 }
 
-func (of *templateSighting) item() template.Item {
-	item := template.Item{
+func (of *templateSighting) item() templates.Item {
+	item := templates.Item{
 		Mark: of.mark.Mark, MoRef: of.vm.Self.Value, InstanceUUID: of.vm.Config.InstanceUuid, Name: of.vm.Name,
 		Stage: of.stage(), Busy: of.busy, DiskType: diskTypeOf(of.vm.Config.Hardware.Device), Version: of.vm.Config.ChangeVersion,
 	}
@@ -181,14 +181,14 @@ func (of *templateSighting) item() template.Item {
 
 // stage returns the stage of the item. An item that another client made a template before it was finished cannot be
 // finished.
-func (of *templateSighting) stage() template.Stage {
+func (of *templateSighting) stage() templates.Stage {
 	switch isTemplate := of.vm.Config.Template; {
 	case isTemplate && of.mark.stage == markFinished:
-		return template.Whole
+		return templates.Whole
 	case !isTemplate && of.mark.stage != markImporting:
-		return template.Imported
+		return templates.Imported
 	}
-	return template.Partial
+	return templates.Partial
 }
 
 // diskTypeOf returns the layout of the first disk, which is the same for all disks of our imports.

@@ -13,7 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // templateStore is the store of one vCenter's templates. It keeps no state: owner and stage of an item are written on
@@ -25,10 +25,10 @@ type templateStore struct {
 	reportPeriod time.Duration // interval of progress reports
 }
 
-var _ template.Store = (*templateStore)(nil)
+var _ templates.Store = (*templateStore)(nil)
 
 // TemplateStore returns the store of a VSphereTemplate, restricted by the tenants.
-func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTemplate) (template.Store, error) {
+func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTemplate) (templates.Store, error) {
 	present := s.await(ctx, of.Spec.ServerRef.Name)
 	if present == nil {
 		return nil, notConnected(of.Spec.ServerRef.Name)
@@ -37,11 +37,11 @@ func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTempla
 }
 
 // Templates returns the store of a runtime's vCenter, restricted by the tenants.
-func Templates(r *Runtime, tenants TemplateTenants) template.Store {
+func Templates(r *Runtime, tenants TemplateTenants) templates.Store {
 	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, reportPeriod: leaseReportPeriod}
 }
 
-func sectionOf(d template.Domain) section {
+func sectionOf(d templates.Domain) section {
 	return section("spec.failureDomains[" + d.Domain.Name + "].")
 }
 
@@ -61,7 +61,7 @@ func shown(name string) string {
 }
 
 // find reads an item in the folder, if the tenants allow to change it there.
-func (s *templateStore) find(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
+func (s *templateStore) find(ctx context.Context, d templates.Domain, item templates.Item) (*templateSighting, error) {
 	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
 	if err != nil {
 		return nil, s.notAll(d, err)
@@ -75,7 +75,7 @@ func (s *templateStore) find(ctx context.Context, d template.Domain, item templa
 // findIn reads an item in that folder. A missing item is a NotFound error, and one that does not belong to the
 // VSphereTemplate InvalidState.
 func (s *templateStore) findIn(
-	ctx context.Context, d template.Domain, folder types.ManagedObjectReference, item template.Item,
+	ctx context.Context, d templates.Domain, folder types.ManagedObjectReference, item templates.Item,
 ) (*templateSighting, error) {
 	ref := types.ManagedObjectReference{Type: "VirtualMachine", Value: item.MoRef}
 	ours, err := s.examine(ctx, d, folder, []types.ManagedObjectReference{ref})
@@ -89,7 +89,7 @@ func (s *templateStore) findIn(
 }
 
 // unchanged is find for an item that must be unchanged since it was read.
-func (s *templateStore) unchanged(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
+func (s *templateStore) unchanged(ctx context.Context, d templates.Domain, item templates.Item) (*templateSighting, error) {
 	of, err := s.find(ctx, d, item)
 	switch {
 	case err != nil:
@@ -101,18 +101,18 @@ func (s *templateStore) unchanged(ctx context.Context, d template.Domain, item t
 }
 
 // changed returns the error for an item that has changed since it was read.
-func changed(cause error, item template.Item) error {
+func changed(cause error, item templates.Item) error {
 	return runtime.NewInvalidState(cause, "%s was changed concurrently", shown(item.Name))
 }
 
-func gone(err error, item template.Item) error {
+func gone(err error, item templates.Item) error {
 	if runtime.IsNotFound(err) {
 		return runtime.NewInvalidState(err, "%s is gone", shown(item.Name))
 	}
 	return err
 }
 
-func (s *templateStore) Rename(ctx context.Context, d template.Domain, item template.Item, name string) (renamed template.Item, err error) {
+func (s *templateStore) Rename(ctx context.Context, d templates.Domain, item templates.Item, name string) (renamed templates.Item, err error) {
 	err = inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)
 		if err == nil && item.Name != name {
@@ -126,18 +126,18 @@ func (s *templateStore) Rename(ctx context.Context, d template.Domain, item temp
 	return renamed, notRenamed(err, item, name)
 }
 
-func notRenamed(err error, item template.Item, name string) error {
+func notRenamed(err error, item templates.Item, name string) error {
 	switch {
 	case fault.Is(err, &types.DuplicateName{}):
-		return template.NewTaken(err, name)
+		return templates.NewTaken(err, name)
 	case fault.Is(err, &types.ConcurrentAccess{}):
 		return changed(err, item)
 	}
 	return underImport(gone(err, item), item)
 }
 
-func underImport(err error, item template.Item) error {
-	if item.Stage == template.Partial && (fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.TaskInProgress{})) {
+func underImport(err error, item templates.Item) error {
+	if item.Stage == templates.Partial && (fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.TaskInProgress{})) {
 		return runtime.NewInvalidState(err, "%s is still being imported: if the importing process has ended, vCenter aborts the import after some minutes",
 			shown(item.Name))
 	}
@@ -145,9 +145,9 @@ func underImport(err error, item template.Item) error {
 }
 
 // Replace moves an item's name to another one. Each of the two changes has a timeout of its own.
-func (s *templateStore) Replace(ctx context.Context, d template.Domain, old template.Item, as string, item template.Item) error {
+func (s *templateStore) Replace(ctx context.Context, d templates.Domain, old templates.Item, as string, item templates.Item) error {
 	renames := []struct {
-		item template.Item
+		item templates.Item
 		to   string
 		of   *templateSighting
 	}{{old, as, nil}, {item, old.Name, nil}}
@@ -173,7 +173,7 @@ func (s *templateStore) Replace(ctx context.Context, d template.Domain, old temp
 
 // change reconfigures an item that is unchanged since it was read, and reads it again.
 func (s *templateStore) change(
-	ctx context.Context, d template.Domain, item template.Item, of *templateSighting, spec types.VirtualMachineConfigSpec,
+	ctx context.Context, d templates.Domain, item templates.Item, of *templateSighting, spec types.VirtualMachineConfigSpec,
 ) (*templateSighting, error) {
 	if err := s.reconfigure(ctx, &sighting{vm: of.vm}, spec); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (s *templateStore) change(
 	return of, nil
 }
 
-func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item template.Item) error {
+func (s *templateStore) Destroy(ctx context.Context, d templates.Domain, item templates.Item) error {
 	err := inTime(ctx, func(ctx context.Context) error {
 		of, err := s.unchanged(ctx, d, item)
 		if err != nil {

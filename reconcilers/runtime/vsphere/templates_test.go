@@ -14,55 +14,55 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
 )
 
-// templates is a world with a folder for the templates of a VSphereTemplate.
-type templates struct {
+// templateWorld is a world with a folder for the templates of a VSphereTemplate.
+type templateWorld struct {
 	*world
-	store template.Store
-	d     template.Domain
+	store templates.Store
+	d     templates.Domain
 	ids   []string // instance UUIDs, of which each import gets one
 	used  int
 }
 
 const folder = "/DC0/vm/templates"
 
-func newTemplates(t *testing.T) *templates {
+func newTemplates(t *testing.T) *templateWorld {
 	t.Helper()
 	w := newWorld(t)
 	w.AddFolder(folder)
 	return templatesOf(w)
 }
 
-func templatesOf(w *world) *templates {
-	of := &templates{world: w, store: storeOf(w.runtime), d: domainAt("a", "/DC0", folder)}
+func templatesOf(w *world) *templateWorld {
+	of := &templateWorld{world: w, store: storeOf(w.runtime), d: domainAt("a", "/DC0", folder)}
 	for range 8 {
 		of.ids = append(of.ids, string(uuid.NewUUID()))
 	}
 	return of
 }
 
-func storeOf(rt *vsphere.Runtime) template.Store {
+func storeOf(rt *vsphere.Runtime) templates.Store {
 	return vsphere.TemplatesOf(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Hour)
 }
 
 // tellingStoreOf is storeOf for imports that tell all the time how much is done.
-func tellingStoreOf(rt *vsphere.Runtime) template.Store {
+func tellingStoreOf(rt *vsphere.Runtime) templates.Store {
 	return vsphere.TemplatesOf(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Millisecond)
 }
 
 // domainAt gives a failure domain with a folder in a datacenter.
-func domainAt(name, center string, folder v1alpha1.InventoryPath) template.Domain {
+func domainAt(name, center string, folder v1alpha1.InventoryPath) templates.Domain {
 	at := func(path string) v1alpha1.InventoryPath { return v1alpha1.InventoryPath(center + path) }
 	domain := v1alpha1.VSphereFailureDomain{
 		Name: name, Folder: folder, Datastore: at("/datastore/LocalDS_0"), Network: at("/network/VM Network"),
 		ResourcePool: at("/host" + strings.TrimSuffix(center, "/") + "_C0"),
 	}
-	return template.Domain{
+	return templates.Domain{
 		Owner: uuid.NewUUID(), Namespace: "ns", Object: "ubuntu", Domain: &domain,
 		Spec: &v1alpha1.VSphereTemplateSpec{
 			ServerRef: v1alpha1.VSphereServerReference{Name: "lab"}, Name: "ubuntu", Release: "1",
@@ -75,12 +75,12 @@ func domainAt(name, center string, folder v1alpha1.InventoryPath) template.Domai
 var made = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 // release is what is imported of a release.
-func release(name string) template.Import {
-	return template.Import{Name: "ubuntu-new-" + name, Mark: template.Mark{Release: name, Digest: "d" + name, Made: made}, Archive: image().open()}
+func release(name string) templates.Import {
+	return templates.Import{Name: "ubuntu-new-" + name, Mark: templates.Mark{Release: name, Digest: "d" + name, Made: made}, Archive: image().open()}
 }
 
 // imports has a release imported.
-func (w *templates) imports(name string) template.Item {
+func (w *templateWorld) imports(name string) templates.Item {
 	w.Helper()
 	what := release(name)
 	if w.used < len(w.ids) {
@@ -95,7 +95,7 @@ func (w *templates) imports(name string) template.Item {
 	return item
 }
 
-func (w *templates) look() template.View {
+func (w *templateWorld) look() templates.View {
 	w.Helper()
 	view, err := w.store.Look(w.Context(), w.d)
 	w.Must(err)
@@ -103,9 +103,9 @@ func (w *templates) look() template.View {
 }
 
 // shows fails the test unless the folder has these items, whatever their versions.
-func (w *templates) shows(items ...template.Item) {
+func (w *templateWorld) shows(items ...templates.Item) {
 	w.Helper()
-	if diff := cmp.Diff(items, w.look().Items, cmpopts.IgnoreFields(template.Item{}, "Version", "Bytes"), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(items, w.look().Items, cmpopts.IgnoreFields(templates.Item{}, "Version", "Bytes"), cmpopts.EquateEmpty()); diff != "" {
 		w.Errorf("the folder shows something else (-want +got):\n%s", diff)
 	}
 }
@@ -118,17 +118,17 @@ func TestTemplate(t *testing.T) {
 	w.d.Spec.Tags = []v1alpha1.VSphereTag{{Category: "kind", Name: "image"}}
 	w.shows()
 	item := w.imports("1")
-	want := template.Item{
+	want := templates.Item{
 		Mark: release("1").Mark, MoRef: item.MoRef, InstanceUUID: item.InstanceUUID, Name: "ubuntu-new-1",
-		Stage: template.Imported, DiskType: v1alpha1.VSphereDiskThin,
+		Stage: templates.Imported, DiskType: v1alpha1.VSphereDiskThin,
 	}
 	w.shows(want)
-	if _, err := w.store.Rename(t.Context(), w.d, template.Item{MoRef: "vm-0"}, "ubuntu"); err == nil {
+	if _, err := w.store.Rename(t.Context(), w.d, templates.Item{MoRef: "vm-0"}, "ubuntu"); err == nil {
 		t.Error("something that is not there was renamed")
 	}
 	item, err := w.store.Finish(t.Context(), w.d, item)
 	w.Must(err)
-	want.Stage = template.Whole
+	want.Stage = templates.Whole
 	w.shows(want)
 	state := w.State(folder + "/ubuntu-new-1")
 	if !state.Template || state.Firmware != "efi" || !state.SecureBoot || !strings.Contains(state.Annotation, "ns/ubuntu") {
@@ -150,7 +150,7 @@ func TestTemplate(t *testing.T) {
 }
 
 // refused fails the test unless nothing was done because the item is not as it was looked at, or is not to be touched.
-func (w *templates) refused(what string, err error) {
+func (w *templateWorld) refused(what string, err error) {
 	w.Helper()
 	if !runtime.IsInvalidState(err) || runtime.MayHaveActed(err) {
 		w.Errorf("%s: got error %v, want InvalidState", what, err)
@@ -173,7 +173,7 @@ func TestTemplateRenamedByTwo(t *testing.T) {
 		t.Errorf("it is called %s", item.Name)
 	}
 	errs := make(chan error, 2)
-	for i, store := range []template.Store{w.store, storeOf(other.runtime)} {
+	for i, store := range []templates.Store{w.store, storeOf(other.runtime)} {
 		go func() {
 			_, err := store.Rename(t.Context(), w.d, item, []string{"third", "fourth"}[i])
 			errs <- err
@@ -223,23 +223,23 @@ func TestTemplateReplaced(t *testing.T) {
 // What is not the VSphereTemplate's in every respect is not shown as an item, and neither renamed nor finished nor destroyed.
 func TestTemplateOfOthers(t *testing.T) {
 	race.Skip(t)
-	for name, change := range map[string]func(w *templates, path string) string{
-		"of another VSphereTemplate": func(w *templates, path string) string { w.d.Owner = "another"; return path },
-		"of another failure domain": func(w *templates, path string) string {
+	for name, change := range map[string]func(w *templateWorld, path string) string{
+		"of another VSphereTemplate": func(w *templateWorld, path string) string { w.d.Owner = "another"; return path },
+		"of another failure domain": func(w *templateWorld, path string) string {
 			domain := *w.d.Domain
 			domain.Name = "b"
 			w.d.Domain = &domain
 			return path
 		},
-		"with another instance UUID": func(w *templates, path string) string {
+		"with another instance UUID": func(w *templateWorld, path string) string {
 			w.SetInstanceUUID(path, string(uuid.NewUUID()))
 			return path
 		},
-		"without its mark": func(w *templates, path string) string {
+		"without its mark": func(w *templateWorld, path string) string {
 			w.SetExtraConfig(path, map[string]string{vsphere.TemplateKey: ""})
 			return path
 		},
-		"in another folder": func(w *templates, path string) string {
+		"in another folder": func(w *templateWorld, path string) string {
 			w.AddFolder(folder + "/inner")
 			return w.Move(path, folder+"/inner")
 		},
@@ -274,8 +274,8 @@ func TestTemplatesInTwoPlaces(t *testing.T) {
 	w.AddFolder(folder)
 	w.AddFolder("/DC0/vm/others")
 	w.AddFolder("/DC1/vm/templates")
-	domains := []template.Domain{w.d, domainAt("b", "/DC0", "/DC0/vm/others"), domainAt("c", "/DC1", "/DC1/vm/templates")}
-	var items []template.Item
+	domains := []templates.Domain{w.d, domainAt("b", "/DC0", "/DC0/vm/others"), domainAt("c", "/DC1", "/DC1/vm/templates")}
+	var items []templates.Item
 	for _, d := range domains {
 		w.d = d
 		item, err := w.store.Rename(t.Context(), w.d, w.whole("1"), "ubuntu")
@@ -380,7 +380,7 @@ func TestTemplateMadeByHand(t *testing.T) {
 	w := newTemplates(t)
 	item := w.imports("1")
 	w.SetTemplate(folder+"/"+item.Name, true)
-	item.Stage = template.Partial
+	item.Stage = templates.Partial
 	w.shows(item)
 	_, err := w.store.Finish(t.Context(), w.d, item)
 	w.refused("finishing", err)

@@ -18,7 +18,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 const (
@@ -46,11 +46,11 @@ type origin struct {
 	digest string
 
 	url   string
-	roots *x509.CertPool       // nil means the system's
-	item  template.LibraryItem // instead of a URL
+	roots *x509.CertPool        // nil means the system's
+	item  templates.LibraryItem // instead of a URL
 }
 
-func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
+func parse(source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (*origin, error) {
 	if !digests.MatchString(source.SHA256) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
 	}

@@ -17,7 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 const (
@@ -55,7 +55,7 @@ type Stream struct {
 //
 // Errors of Open and Read are [runtime.IsInvalidSpec] if the source must change, and [runtime.IsUnavailable] if
 // another attempt may succeed.
-func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*Stream, error) {
+func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (*Stream, error) {
 	from, err := parse(source, item)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // Errors of package net/http contain URLs and those of package net addresses. They are therefore never wrapped:
@@ -51,7 +51,7 @@ func (o *origin) readError(ctx context.Context, err error) error {
 // connectionError returns why there is no response, or no more of it.
 func (o *origin) connectionError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTooSlow) {
-		return template.NewTooSlow("%s: the download from the server of %s stalled, or brought less than %d MiB in %s", o.field, o.shown, minBytes>>20, duration.HumanDuration(defaultPatience))
+		return templates.NewTooSlow("%s: the download from the server of %s stalled, or brought less than %d MiB in %s", o.field, o.shown, minBytes>>20, duration.HumanDuration(defaultPatience))
 	}
 	if ctx.Err() != nil {
 		return o.canceled(ctx)

@@ -20,7 +20,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // Limits for an item of a content library.
@@ -30,7 +30,7 @@ const (
 	maxManifest  = 1 << 20
 )
 
-func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
+func parseItem(source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (*origin, error) {
 	if item == nil {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.libraryItem: no content library can be reached")
 	}
@@ -42,7 +42,7 @@ func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem)
 }
 
 type collection struct {
-	template.Download
+	templates.Download
 	from *origin
 	pace *pace
 }
@@ -98,7 +98,7 @@ func (a *collection) wrong(what, has string) error {
 }
 
 // files returns the files of the item in archive order.
-func (a *collection) files() ([]template.LibraryFile, error) {
+func (a *collection) files() ([]templates.LibraryFile, error) {
 	files := slices.Clone(a.Files())
 	switch {
 	case len(files) == 0:
@@ -106,7 +106,7 @@ func (a *collection) files() ([]template.LibraryFile, error) {
 	case len(files) > maxItemFiles:
 		return nil, a.invalid("has more than %d files", maxItemFiles)
 	}
-	slices.SortFunc(files, func(x, y template.LibraryFile) int {
+	slices.SortFunc(files, func(x, y templates.LibraryFile) int {
 		return cmp.Or(rank(x.Name)-rank(y.Name), strings.Compare(x.Name, y.Name))
 	})
 	for i, f := range files {
@@ -140,7 +140,7 @@ const (
 )
 
 // isPackage reports whether the files form an OVA: one descriptor, one manifest, and others.
-func isPackage(files []template.LibraryFile) bool {
+func isPackage(files []templates.LibraryFile) bool {
 	for i, f := range files {
 		if rank(f.Name) != min(i, theRest) {
 			return false
@@ -151,8 +151,8 @@ func isPackage(files []template.LibraryFile) bool {
 
 // pack downloads the files of an item into one archive. The manifest must match the source's SHA-256, and every other
 // file the manifest. The certificate is left out, because nothing verifies it.
-func (a *collection) pack(ctx context.Context, to io.Writer, files []template.LibraryFile) error {
-	files = slices.DeleteFunc(files, func(f template.LibraryFile) bool { return strings.EqualFold(path.Ext(f.Name), ".cert") })
+func (a *collection) pack(ctx context.Context, to io.Writer, files []templates.LibraryFile) error {
+	files = slices.DeleteFunc(files, func(f templates.LibraryFile) bool { return strings.EqualFold(path.Ext(f.Name), ".cert") })
 	if !isPackage(files) {
 		return a.invalid("must have either one OVA file, or one .ovf descriptor and one .mf manifest: " +
 			"export it with a manifest, and upload it to the library again")
@@ -186,7 +186,7 @@ func (a *collection) pack(ctx context.Context, to io.Writer, files []template.Li
 }
 
 // member downloads a file into the archive.
-func (a *collection) member(ctx context.Context, archive io.Writer, file template.LibraryFile, want string) error {
+func (a *collection) member(ctx context.Context, archive io.Writer, file templates.LibraryFile, want string) error {
 	hash := sha256.New()
 	if err := a.copy(ctx, file, io.MultiWriter(archive, hash)); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (a *collection) member(ctx context.Context, archive io.Writer, file templat
 }
 
 // manifest downloads the manifest, and parses it if it matches the source.
-func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (text []byte, of map[string]sums, err error) {
+func (a *collection) manifest(ctx context.Context, file templates.LibraryFile) (text []byte, of map[string]sums, err error) {
 	if file.Size > maxManifest {
 		return nil, nil, a.invalid("has the manifest %q, which is larger than %d MiB", file.Name, maxManifest>>20)
 	}
@@ -213,7 +213,7 @@ func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (t
 }
 
 // copy downloads one file, which must have the size that vCenter reports.
-func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.Writer) error {
+func (a *collection) copy(ctx context.Context, file templates.LibraryFile, to io.Writer) error {
 	var body io.ReadCloser
 	_, err := a.pace.wait(func() (n int, err error) {
 		body, err = a.Read(ctx, file.Name)

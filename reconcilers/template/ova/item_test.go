@@ -16,14 +16,14 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // item is one of a content library, which is at hand.
 type item struct {
 	files map[string]string
 	sizes map[string]int64                                     // as they are told, if not as they are
-	more  []template.LibraryFile                               // that are told, too
+	more  []templates.LibraryFile                              // that are told, too
 	opens func() error                                         // nil opens
 	reads func(ctx context.Context, name string) io.ReadCloser // nil gives the file
 
@@ -33,7 +33,7 @@ type item struct {
 	read   []string
 }
 
-func (i *item) Open(context.Context) (template.Download, error) {
+func (i *item) Open(context.Context) (templates.Download, error) {
 	if i.opens != nil {
 		if err := i.opens(); err != nil {
 			return nil, err
@@ -46,14 +46,14 @@ func (i *item) Open(context.Context) (template.Download, error) {
 	return i, nil
 }
 
-func (i *item) Files() []template.LibraryFile {
+func (i *item) Files() []templates.LibraryFile {
 	all := i.more
 	for name, text := range i.files {
 		size, is := i.sizes[name]
 		if !is {
 			size = int64(len(text))
 		}
-		all = append(all, template.LibraryFile{Name: name, Size: size})
+		all = append(all, templates.LibraryFile{Name: name, Size: size})
 	}
 	return all
 }
@@ -185,8 +185,8 @@ func TestItemsThatAreRefused(t *testing.T) {
 		"another file":      {func(i *item) { i.files["u-3.vmdk"] = "c" }, runtime.IsInvalidSpec, []string{`"u.mf" has no SHA-256 of "u-3.vmdk". Export it with`}},
 		"a path":            {func(i *item) { i.files["../u-3.vmdk"] = "c" }, runtime.IsInvalidSpec, []string{"or a path"}},
 		"a long name":       {func(i *item) { i.files[strings.Repeat("u", 256)] = "c" }, runtime.IsInvalidSpec, []string{"too long"}},
-		"a name twice":      {func(i *item) { i.more = []template.LibraryFile{{Name: "u-1.vmdk"}} }, runtime.IsInvalidSpec, []string{`has two files "u-1.vmdk"`}},
-		"many files":        {func(i *item) { i.more = make([]template.LibraryFile, 60) }, runtime.IsInvalidSpec, []string{"more than 64 files"}},
+		"a name twice":      {func(i *item) { i.more = []templates.LibraryFile{{Name: "u-1.vmdk"}} }, runtime.IsInvalidSpec, []string{`has two files "u-1.vmdk"`}},
+		"many files":        {func(i *item) { i.more = make([]templates.LibraryFile, 60) }, runtime.IsInvalidSpec, []string{"more than 64 files"}},
 		"no size":           {func(i *item) { i.sizes = map[string]int64{"u.ovf": -1} }, runtime.IsUnavailable, []string{"does not report the size of \"u.ovf\""}},
 		"a huge file":       {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 1 << 62, "u-2.vmdk": 1 << 62} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
 		"a huge manifest":   {func(i *item) { i.sizes = map[string]int64{"u.mf": 2 << 20} }, runtime.IsInvalidSpec, []string{"larger than 1 MiB"}},

@@ -17,7 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
@@ -89,7 +89,7 @@ func (w *world) source() v1alpha1.VSphereTemplateSource {
 	return v1alpha1.VSphereTemplateSource{URL: w.server.URL + "/a.ova?token=secret", SHA256: digest(w.data), CABundle: authority(w.server)}
 }
 
-func (w *world) fetch(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (content []byte, err error) {
+func (w *world) fetch(source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (content []byte, err error) {
 	w.Helper()
 	archive, err := w.Open(w.Context(), source, item)
 	if err != nil {

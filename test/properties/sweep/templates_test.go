@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
@@ -362,8 +363,8 @@ func (t *templateTrial) process() *templateProcess {
 	p.r = &template.Reconciler{
 		Client: c, Live: c, Events: &events.FakeRecorder{}, Poll: time.Millisecond,
 		Now:    func() time.Time { return time.Now().Add(time.Duration(t.skipped.Load())) },
-		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error) { return store, nil },
-		Fetch: func(context.Context, template.Domain) (template.Archive, error) {
+		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error) { return store, nil },
+		Fetch: func(context.Context, templates.Domain) (templates.Archive, error) {
 			p.fetched.Add(1)
 			return fetched{strings.NewReader(string(vcsim.OVA())), sync.OnceFunc(func() { p.fetched.Add(-1) })}, nil
 		},

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 // NoTemplates is a vCenter that has none, and where none can be made.
@@ -13,29 +13,29 @@ type NoTemplates struct{}
 var errNone = runtime.NewUnavailable(nil, "no templates are simulated")
 
 // Look shows that there is nothing.
-func (NoTemplates) Look(context.Context, template.Domain) (template.View, error) {
-	return template.View{}, nil
+func (NoTemplates) Look(context.Context, templates.Domain) (templates.View, error) {
+	return templates.View{}, nil
 }
 
 // Import fails.
-func (NoTemplates) Import(context.Context, template.Domain, template.Import, func(int32)) (template.Item, error) {
-	return template.Item{}, errNone
+func (NoTemplates) Import(context.Context, templates.Domain, templates.Import, func(int32)) (templates.Item, error) {
+	return templates.Item{}, errNone
 }
 
 // Finish fails.
-func (NoTemplates) Finish(context.Context, template.Domain, template.Item) (template.Item, error) {
-	return template.Item{}, errNone
+func (NoTemplates) Finish(context.Context, templates.Domain, templates.Item) (templates.Item, error) {
+	return templates.Item{}, errNone
 }
 
 // Rename fails.
-func (NoTemplates) Rename(context.Context, template.Domain, template.Item, string) (template.Item, error) {
-	return template.Item{}, errNone
+func (NoTemplates) Rename(context.Context, templates.Domain, templates.Item, string) (templates.Item, error) {
+	return templates.Item{}, errNone
 }
 
 // Replace fails.
-func (NoTemplates) Replace(context.Context, template.Domain, template.Item, string, template.Item) error {
+func (NoTemplates) Replace(context.Context, templates.Domain, templates.Item, string, templates.Item) error {
 	return errNone
 }
 
 // Destroy fails.
-func (NoTemplates) Destroy(context.Context, template.Domain, template.Item) error { return errNone }
+func (NoTemplates) Destroy(context.Context, templates.Domain, templates.Item) error { return errNone }

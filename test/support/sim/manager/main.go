@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/test/support/sim"
 )
 
@@ -24,7 +24,7 @@ func main() {
 	runtimes := &manager.Runtimes{
 		Machine: func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil },
 		Disk:    func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error) { return rt, nil },
-		Template: func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error) {
+		Template: func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error) {
 			return sim.NoTemplates{}, nil
 		},
 	}

@@ -1,4 +1,5 @@
-package template
+// Package templates says what a vCenter has to do with templates: what the reconciler of VSphereTemplates asks of it, and what it answers.
+package templates
 
 import (
 	"context"
@@ -14,7 +15,7 @@ import (
 // not belong to the given VSphereTemplate.
 //
 // A change passes the item as read. If the item has changed since, nothing is done and the error is InvalidState of
-// package runtime: read again. Other errors are those of package runtime and [IsTaken]; after one of them it is
+// package runtime: read again. Other errors are those of package runtime; after one of them it is
 // unknown whether the change was made, unless the error says that it was rejected.
 type Store interface {
 	// Look returns the content of the folder.
