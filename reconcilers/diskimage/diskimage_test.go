@@ -96,8 +96,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// dying tells the same of an image again and again, whose process dies at one call after another, before the call or just after. begin is what
-// happens before it can die; pass has another process go on if it died.
+// dying tells the same of an image again and again, whose process dies at one call after another, with -short at each fourth, before the call
+// or just after. begin is what happens before it can die; pass has another process go on if it died.
 func dying(t *testing.T, begin func() *world, tell func(w *world, pass func(times int), at string)) {
 	t.Helper()
 	step := 1

@@ -135,7 +135,7 @@ func (w *wanted) create(v templates.View) step {
 		switch {
 		case item.Stage == templates.Imported && w.matches(item) && item.Name != doomedName(item):
 			return step{do: finish, item: item}
-		case item.Stage != templates.Whole:
+		case item.Stage != templates.Whole: // left by an import that nothing continues
 			return step{do: remove, item: item}
 		}
 	}

@@ -145,7 +145,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 		return nil
 	}
 	downloads := &ova.Downloader{Forbidden: o.forbidden()}
-	templates := &template.Reconciler{
+	reconciler := &template.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: runtimes.Template, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Metrics: template.NewMetrics(ctrlmetrics.Registry),
 		Fetch: func(ctx context.Context, d templates.Domain) (templates.Archive, error) {
@@ -166,7 +166,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 			return archive, nil
 		},
 	}
-	if err := templates.SetupWithManager(mgr); err != nil {
+	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VSphereTemplate reconciler: %w", err)
 	}
 	return nil
