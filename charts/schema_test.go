@@ -190,8 +190,7 @@ func TestSchemaDecides(t *testing.T) {
 		"a bundle that is none":            {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {caBundle: 'MIIC'}}", want: "spec.trust.caBundle must have a certificate in PEM"},
 		"a short thumbprint":               {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {thumbprint: 'aA" + strings.Repeat(":0f", 19) + "'}}", want: "spec.trust.thumbprint must be the SHA-256"},
 		"a tenant by name":                 {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [/dc/vm/a], adopt: true}]}"},
-		"a content library":                {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, libraries: [golden images]}]}"},
-		"a content library of no name":     {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, libraries: ['']}]}", want: "libraries[0]"},
+		"a storage policy of no name":      {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, storagePolicies: ['']}]}", want: "storagePolicies[0]"},
 		"a tenant by labels":               {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {selector: {matchLabels: {a: b}}}}]}"},
 		"a tenant by both":                 {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a], selector: {}}}]}", want: "namespaces needs exactly one of names and selector"},
 		"a tenant by nothing":              {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {}}]}", want: "namespaces needs exactly one of names and selector"},
@@ -305,22 +304,14 @@ func TestSchemaOfServerURLs(t *testing.T) {
 func TestSchemaOfTemplateSources(t *testing.T) {
 	const (
 		url    = "url: 'https://images.example.org/a.ova'"
-		item   = "libraryItem: {library: golden, name: ubuntu}"
 		bundle = "caBundle: '-----BEGIN CERTIFICATE-----'"
-		either = "spec.source must have either url or libraryItem"
 	)
 	rows := map[string]decision{}
 	for name, test := range map[string]struct{ source, want string }{
-		"a URL":                     {url, ""},
-		"a URL and a bundle":        {url + ", " + bundle, ""},
-		"an item":                   {item, ""},
-		"an item and a URL":         {item + ", " + url, either},
-		"nothing":                   {"", either},
-		"an item and a bundle":      {item + ", " + bundle, "spec.source.caBundle is only allowed with url: items of content libraries are downloaded with spec.trust of the VSphereServer"},
-		"an item without a library": {"libraryItem: {name: ubuntu}", "spec.source.libraryItem.library: Required value"},
-		"an item without a name":    {"libraryItem: {library: golden}", "spec.source.libraryItem.name: Required value"},
-		"a library without a name":  {"libraryItem: {library: '', name: ubuntu}", "spec.source.libraryItem.library"},
-		"a URL of HTTP":             {"url: 'http://images.example.org/a.ova'", "spec.source.url must begin with https://"},
+		"a URL":              {url, ""},
+		"a URL and a bundle": {url + ", " + bundle, ""},
+		"nothing":            {"", "spec.source.url: Required value"},
+		"a URL of HTTP":      {"url: 'http://images.example.org/a.ova'", "spec.source.url must begin with https://"},
 	} {
 		rows[name] = decision{kind: "VSphereTemplate", want: test.want, spec: fmt.Sprintf(`{serverRef: {name: vc}, name: ubuntu, release: "1", source: {sha256: "%s", %s},
 			failureDomains: [{name: a, folder: /dc/vm/a, resourcePool: /dc/host/c, datastore: /dc/datastore/d, network: /dc/network/n}]}`,

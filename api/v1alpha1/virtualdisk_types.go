@@ -205,9 +205,8 @@ type VirtualDiskStatus struct {
 	// +optional
 	ProvisioningSince *metav1.MicroTime `json:"provisioningSince,omitempty"`
 
-	// The ID of the datastore that the disk was created on, such as datastore-12. Set
-	// once the disk is created on a vCenter. A detached disk is on this datastore, even
-	// if the datastore is renamed.
+	// The ID of the datastore on which the disk was last seen, such as datastore-12. Set
+	// once the disk is created on a vCenter, which may move it with a machine.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	DatastoreID string `json:"datastoreID,omitempty"`

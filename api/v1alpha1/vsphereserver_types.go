@@ -155,14 +155,6 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:MaxItems=32
 	Templates []InventoryPath `json:"templates,omitempty"`
 
-	// Content libraries that templates may be created from, by name. Default none.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=255
-	Libraries []string `json:"libraries,omitempty"`
-
 	// Tags of vCenter that templates may be given. Default none.
 	// +optional
 	// +listType=map

@@ -90,28 +90,17 @@ type VSphereTemplateSpec struct {
 }
 
 // VSphereTemplateSource is the source of a template.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.libraryItem)",message="spec.source must have either url or libraryItem"
-// +kubebuilder:validation:XValidation:rule="has(self.url) || !has(self.caBundle)",message="spec.source.caBundle is only allowed with url: items of content libraries are downloaded with spec.trust of the VSphereServer"
 type VSphereTemplateSource struct {
 	// The URL of the OVA, such as https://images.example.org/ubuntu-24.04.ova.
 	// Addresses of the cluster itself are rejected.
-	// +optional
+	// +required
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="spec.source.url must begin with https://"
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && !self.contains('@')",message="spec.source.url must be a URL without a user or a password"
-	URL string `json:"url,omitempty"`
+	URL string `json:"url"`
 
-	// The item of a content library of the same vCenter that has the OVA, instead of
-	// url.
-	// +optional
-	LibraryItem *VSphereLibraryItem `json:"libraryItem,omitempty"`
-
-	// The SHA-256 of the OVA, in hex. An OVA with another SHA-256 is not imported. For
-	// an item of a content library with several files, this is the SHA-256 of the
-	// manifest (the file that ends in .mf), which must list the SHA-256 of each other
-	// file.
+	// The SHA-256 of the OVA, in hex. An OVA with another SHA-256 is not imported.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
@@ -123,22 +112,6 @@ type VSphereTemplateSource struct {
 	// +kubebuilder:validation:MaxLength=65536
 	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="spec.source.caBundle must have a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
 	CABundle string `json:"caBundle,omitempty"`
-}
-
-// VSphereLibraryItem is an item of a content library.
-type VSphereLibraryItem struct {
-	// The content library, by its name. The name must be unique in the vCenter.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=255
-	Library string `json:"library"`
-
-	// The item, by its name. It has either one OVA file, or the files of an OVA with
-	// a descriptor and a manifest. VM templates cannot be downloaded.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=255
-	Name string `json:"name"`
 }
 
 // VSphereFailureDomain is a part of a vCenter that has a template of its own.

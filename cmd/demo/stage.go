@@ -44,6 +44,7 @@ type stage struct {
 	options   install.Options
 	kubelet   *install.Kubelet // nil until there are pods
 	registry  *nodeagent.Registry
+	ovas      *vcsim.Images
 	agent     *nodeagent.Agent // nil until there are nodes
 	storage   *storage.Storage // nil until a machine boots from an image
 	undo      []func() error
@@ -152,7 +153,7 @@ func (s *stage) startControlPlane(ctx context.Context, logf func(string, ...any)
 }
 
 func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error) {
-	p.Say("Starting a simulated vCenter with three machines, %s off, %s and %s on, a template, and a library of images ...", web1, web2, db1)
+	p.Say("Starting a simulated vCenter with three machines, %s off, %s and %s on, a template, and a web server with images ...", web1, web2, db1)
 	if s.vcenter, err = vcsim.Start(vcsim.Options{Step: visible}); err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error
 	if _, err = s.vcenter.AddTemplate(ubuntu); err != nil {
 		return err
 	}
-	return s.fillLibrary(ctx)
+	return s.serveImages()
 }
 
 // unpackSallyport prepares helm install. All replicas write to the same two files.

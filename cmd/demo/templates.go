@@ -2,8 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"crypto/sha256"
 	"fmt"
 	"path"
 	"strings"
@@ -11,43 +9,21 @@ import (
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
-// The content library, its image, and the folder of the templates that are created from it.
-const library, golden, images = "images", "golden", inventory + "images"
+// The image, and the folder of the templates that are created from it.
+const golden, images = "golden", inventory + "images"
 
-// image is a release of the image: the files of its item, of which the last one has the sums of the others. The simulator keeps disks as
-// they are that are not called .vmdk.
-func image(release string) []vcsim.File {
-	descriptor := strings.ReplaceAll(vcsim.Descriptor("nat"), "disk.vmdk", "disk.VMDK") + "<!-- release " + release + " -->"
-	files := []vcsim.File{{Name: golden + ".ovf", Content: descriptor}, {Name: "disk.VMDK", Content: vcsim.Disk}}
-	var sums strings.Builder
-	for _, f := range files {
-		fmt.Fprintf(&sums, "SHA256(%s)= %x\n", f.Name, sha256.Sum256([]byte(f.Content)))
-	}
-	return append(files, vcsim.File{Name: golden + ".mf", Content: sums.String()})
-}
-
-func sourceOf(release string) string {
-	files := image(release)
-	manifest := sha256.Sum256([]byte(files[len(files)-1].Content))
-	return fmt.Sprintf(`{"libraryItem":{"library":%q,"name":%q},"sha256":"%x"}`, library, golden+"-"+release, manifest)
-}
-
-// fillLibrary uploads two releases of the image.
-func (s *stage) fillLibrary(ctx context.Context) error {
+// serveImages starts the web server with the releases of the image.
+func (s *stage) serveImages() (err error) {
 	s.vcenter.AddFolder(images)
-	into, err := s.vcenter.AddLibrary(ctx, library)
-	if err != nil {
+	if s.ovas, err = vcsim.ServeImages(); err != nil {
 		return err
 	}
-	for _, release := range []string{"1", "2"} {
-		if _, err := into.Add(ctx, golden+"-"+release, "ovf", image(release)...); err != nil {
-			return err
-		}
-	}
+	s.onClose(func() error { s.ovas.Close(); return nil })
 	return nil
 }
 
-func goldenIn(datastore string) string {
+func (s *show) goldenIn(datastore string) string {
+	source := s.ovas.Add("1", vcsim.OVA())
 	return fmt.Sprintf(`
 apiVersion: sallyport.dev/v1alpha1
 kind: VSphereTemplate
@@ -56,22 +32,23 @@ spec:
   serverRef: {name: vc-1}
   name: %[1]s
   release: "1"
-  source: %[2]s
+  source: {url: %[2]q, sha256: %[5]q, caBundle: %[6]q}
   keepVersions: 1
   failureDomains:
   - {name: a, folder: %[3]s, resourcePool: /DC0/host/DC0_C0, datastore: /DC0/datastore/%[4]s, network: /DC0/network/DC0_DVPG0}
-`, golden, sourceOf("1"), images, datastore)
+`, golden, source.URL, images, datastore, source.SHA256, source.CABundle)
 }
 
 func (s *show) replaceTemplate() {
 	s.chapter("Replace a template atomically",
-		"The content library images of the vCenter has two releases of an image. A datastore that team-a has no access to is denied:")
-	s.denied("create -f -", goldenIn("gold"), "PlaceNotAllowed", "/DC0/datastore/LocalDS_0")
-	s.create(goldenIn("LocalDS_0"), "created")
+		"A web server has two releases of an image. A datastore that team-a has no access to is denied:")
+	s.denied("create -f -", s.goldenIn("gold"), "PlaceNotAllowed", "/DC0/datastore/LocalDS_0")
+	s.create(s.goldenIn("LocalDS_0"), "created")
 	s.kubectl("wait svst/golden --for=condition=Ready --timeout=2m")
 	s.vCenterKeeps(golden)
 	s.tell("The next release is imported under a temporary name. It gets the name of the template when the import is complete:")
-	s.kubectl(fmt.Sprintf(`patch svst golden --type=merge --patch={"spec":{"release":"2","source":%s}}`, sourceOf("2")))
+	next := s.ovas.Add("2", vcsim.OVA())
+	s.kubectl(fmt.Sprintf(`patch svst golden --type=merge --patch={"spec":{"release":"2","source":{"url":%q,"sha256":%q}}}`, next.URL, next.SHA256))
 	s.kubectl("wait svst/golden --for=jsonpath={.status.failureDomains[0].release}=2 --timeout=2m")
 	s.kubectl("sallyport why svst golden", "2")
 	s.vCenterKeeps(golden, golden+"-1")

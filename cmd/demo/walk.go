@@ -80,7 +80,7 @@ func (s *show) install() {
 			"ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
 	values := "policies.kubevirt-machines.enabled=true,policies.kubevirt-definitions.enabled=true" // runtimes.kubevirt.enabled is auto
 	if s.vcenter != nil {
-		values = "runtimes.pod.enabled=true,diskImages.enabled=true,runtimes.pod.snapshots.repository=" + s.registry.Repository()
+		values = "runtimes.pod.enabled=true,diskImages.enabled=true,templates.forbiddenRanges={192.0.2.0/24},runtimes.pod.snapshots.repository=" + s.registry.Repository() // the images are on loopback
 	}
 	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,%s",
 		install.Release, namespace, install.Port, values), "deployed")
@@ -123,7 +123,6 @@ spec:
     datastores: [/DC0/datastore/LocalDS_0]
     networks: [/DC0/network/DC0_DVPG0]
     templates: [/DC0/vm/ubuntu]
-    libraries: [images]
     quota: {machines: 6} # three are adopted
 `, s.vcenter.URL(), s.vcenter.Thumbprint(), team))
 	s.kubectl("wait svsrv/vc-1 --for=condition=Ready --timeout=2m")

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -86,7 +85,7 @@ func (r *Reconciler) reconcile(ctx context.Context, l *view) error {
 
 func (l *view) record() {
 	l.Status.DiskID = l.seen.ID
-	l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
+	l.Status.DatastoreID = l.seen.Home
 }
 
 // ensureDisk creates or grows the disk. A disk that is created at once is reported without another observation,

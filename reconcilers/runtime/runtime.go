@@ -144,7 +144,7 @@ type Disk struct {
 	UID types.UID
 	// ID is the result of EnsureDisk. It is empty before that.
 	ID string
-	// Home is the [DiskObservation.Home] recorded when the disk was first observed. It is empty before that.
+	// Home is the [DiskObservation.Home] of the last observation. It is empty before that, and the disk may be elsewhere by now.
 	Home string
 	// Holder is the UID of the VirtualMachine that the disk is attached to according to its status.
 	Holder types.UID
@@ -188,7 +188,7 @@ type DiskObservation struct {
 	Exists bool
 	// ID is the runtime's ID of the disk.
 	ID string
-	// Home is the runtime's ID of the place where the disk is kept while it is not attached. It is empty if the runtime has only one.
+	// Home is the runtime's ID of the place where the disk is. It is empty if the runtime has only one.
 	Home string
 	// Image is the UID of the VMDiskImage that it was created from. It is empty if it was created empty.
 	Image types.UID

@@ -50,7 +50,7 @@ func (m machines) close() {
 func (m machines) runtimes() *Runtimes {
 	all := &Runtimes{Machine: m.runtime, Disk: m.diskRuntime}
 	if m.vcenters != nil {
-		all.Template, all.LibraryItem = m.vcenters.TemplateStore, m.vcenters.LibraryItem
+		all.Template = m.vcenters.TemplateStore
 	}
 	return all
 }

@@ -36,8 +36,6 @@ type Runtimes struct {
 	Disk    func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
 	// Template returns the store of the templates of a VSphereTemplate. If it is nil, VSphereTemplates are not reconciled.
 	Template func(context.Context, *v1alpha1.VSphereTemplate) (templates.Store, error)
-	// LibraryItem returns the content library item that is the source of a template.
-	LibraryItem func(context.Context, templates.Domain) (templates.LibraryItem, error)
 }
 
 // kindOf returns the name of the runtime of a machine or a disk, for messages and metrics.
@@ -152,14 +150,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 			if err := halt.Err(); err != nil { // nothing is downloaded for an import that does not begin
 				return nil, err
 			}
-			var item templates.LibraryItem
-			if d.Spec.Source.LibraryItem != nil && runtimes.LibraryItem != nil {
-				var err error
-				if item, err = runtimes.LibraryItem(ctx, d); err != nil {
-					return nil, err
-				}
-			}
-			archive, err := downloads.Open(ctx, d.Spec.Source, item)
+			archive, err := downloads.Open(ctx, d.Spec.Source)
 			if err != nil {
 				return nil, err
 			}

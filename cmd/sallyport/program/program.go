@@ -10,6 +10,7 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin"
 	"sallyport.dev/sallyport/cmd/sallyport/tools"
+	"sallyport.dev/sallyport/cmd/sallyport/vcenter"
 )
 
 // Main runs the program with the command line of the process, and returns its exit code. Under the name kubectl-sallyport, the program is
@@ -20,5 +21,5 @@ func Main() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return tools.Run(ctx, tools.NewCommand(manager.NewCommand(nil), manager.NewTestRunCommand()))
+	return tools.Run(ctx, tools.NewCommand(manager.NewCommand(nil), manager.NewTestRunCommand(), vcenter.NewCommand()))
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
+	"sallyport.dev/sallyport/cmd/sallyport/vcenter"
 )
 
 // newCommand is the command line of the whole program.
 func newCommand() *cobra.Command {
-	return NewCommand(manager.NewCommand(nil), manager.NewTestRunCommand())
+	return NewCommand(manager.NewCommand(nil), manager.NewTestRunCommand(), vcenter.NewCommand())
 }
 
 // execute runs a command line and gives what it printed and its exit code.

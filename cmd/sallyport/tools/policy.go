@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/internal/verdict"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/load"
@@ -95,7 +96,7 @@ func inOrder(command *cobra.Command, collection *load.Collection, out io.Writer)
 		return nil
 	}
 	all := plural(len(collection.Objects), "policy", "policies")
-	return &verdictError{fmt.Sprintf("%d of %s %s not valid", n, all, verb(n, "is", "are"))}
+	return verdict.Bad(fmt.Sprintf("%d of %s %s not valid", n, all, verb(n, "is", "are")))
 }
 
 // plural returns a count with its noun.

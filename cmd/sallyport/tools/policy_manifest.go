@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/verdict"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/load"
@@ -86,7 +87,7 @@ func parses(collection *load.Collection) error {
 		}
 	}
 	if len(problems) > 0 {
-		return &verdictError{strings.Join(problems, "\n")}
+		return verdict.Bad(strings.Join(problems, "\n"))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/internal/verdict"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -152,7 +153,7 @@ func (o *policyTestOptions) count(r *tested) {
 func (o *policyTestOptions) verdict() error {
 	switch {
 	case len(o.bad) > 0:
-		return &verdictError{"policy tests failed: " + strings.Join(o.bad, ", ")}
+		return verdict.Bad("policy tests failed: " + strings.Join(o.bad, ", "))
 	case o.pattern != "" && o.passed == 0:
 		return fmt.Errorf("--run: no test name matches %q", o.pattern)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/internal/verdict"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/offline"
@@ -211,7 +212,7 @@ func (o *replayOptions) verdictOf(s *replay.Summary) error {
 	}
 	switch {
 	case flips > 0:
-		return &verdictError{fmt.Sprintf("%d of %s would change", flips, plural(s.Decisions, "decision", "decisions"))}
+		return verdict.Bad(fmt.Sprintf("%d of %s would change", flips, plural(s.Decisions, "decision", "decisions")))
 	case s.Decisions+s.Unreadable+s.Cut == 0 && o.policy+o.since != "":
 		return fmt.Errorf("no decision record in %s matches --policy and --since (%s read)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
 	case s.Decisions+s.Unreadable+s.Cut == 0:

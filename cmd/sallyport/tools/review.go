@@ -17,6 +17,7 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/internal/verdict"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/webhooks/catalog"
@@ -289,9 +290,9 @@ func verdictOf(report *offline.Report) error {
 	all := len(report.Results)
 	switch {
 	case report.Denied > 0 && report.Undecided > 0:
-		return &verdictError{fmt.Sprintf("%d of %d requests denied, %d undecided", report.Denied, all, report.Undecided)}
+		return verdict.Bad(fmt.Sprintf("%d of %d requests denied, %d undecided", report.Denied, all, report.Undecided))
 	case report.Denied > 0:
-		return &verdictError{fmt.Sprintf("%d of %d requests denied", report.Denied, all)}
+		return verdict.Bad(fmt.Sprintf("%d of %d requests denied", report.Denied, all))
 	case report.Undecided > 0:
 		return fmt.Errorf("%d of %d requests undecided", report.Undecided, all)
 	}

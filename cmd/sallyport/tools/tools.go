@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/internal/verdict"
 )
 
 // Run executes a command and returns its exit code: 0 on success, 1 if the command completed and found problems, 2 if it failed.
@@ -20,18 +21,13 @@ func Run(ctx context.Context, command *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	var bad *verdictError
-	if errors.As(err, &bad) {
+	if bad, is := errors.AsType[verdict.Bad](err); is {
 		fmt.Fprintln(command.ErrOrStderr(), bad.Error())
 		return 1
 	}
 	fmt.Fprintln(command.ErrOrStderr(), "Error:", err)
 	return 2
 }
-
-type verdictError struct{ text string }
-
-func (e *verdictError) Error() string { return e.text }
 
 // NewCommand returns the command line of the program, with the tools and other commands.
 func NewCommand(others ...*cobra.Command) *cobra.Command {

@@ -155,7 +155,7 @@ _known_tenant(tenant) if {
 	every field in ["folders", "resourcePools", "datastores", "networks", "templates"] {
 		every place in object.get(tenant, field, []) { _known_place(place) }
 	}
-	every field in ["storagePolicies", "libraries"] { _known_names(object.get(tenant, field, [])) }
+	_known_names(object.get(tenant, "storagePolicies", []))
 	every tag in object.get(tenant, "tags", []) { known_tag(tag) }
 }
 

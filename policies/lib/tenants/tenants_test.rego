@@ -152,9 +152,9 @@ test_allows if {
 }
 
 test_allows_by_name if {
-	place := {"field": "library", "name": "/golden", "allowed": "libraries"}
-	tenants.allows(_tenant({"libraries": ["silver", "/golden"]}), place)
-	not tenants.allows(_tenant({"libraries": ["golden", "/", "/Golden"]}), place)
+	place := {"field": "storagePolicy", "name": "/golden", "allowed": "storagePolicies"}
+	tenants.allows(_tenant({"storagePolicies": ["silver", "/golden"]}), place)
+	not tenants.allows(_tenant({"storagePolicies": ["golden", "/", "/Golden"]}), place)
 	not tenants.allows(_tenant({}), place)
 }
 
@@ -167,7 +167,7 @@ _unknown := object.union_n([
 		some list in _lists
 		some value in ["", "Bogus", "/", "//", "/dc/", "/dc//vm", "dc"]
 	},
-	{$"one of {names} empty": _tenant({names: ["a", ""]}) | some names in ["libraries", "storagePolicies"]},
+	{"empty storage policy": _tenant({"storagePolicies": ["a", ""]})},
 	{$"tag {i}": _tenant({"tags": [tag]}) |
 		some i, tag in [
 			{}, {"category": "a"}, {"name": "b"}, {"category": "", "name": "b"}, {"category": "a", "name": ""},
@@ -192,7 +192,7 @@ test_not_known[note] if {
 test_known if {
 	tenants.known([])
 	tenants.known([_tenant({list: ["/dc", "/dc/a%2fb"] | some list in _lists})])
-	tenants.known([_tenant({"libraries": ["golden"], "storagePolicies": ["gold"], "tags": [{"category": "a", "name": "b"}]})])
+	tenants.known([_tenant({"storagePolicies": ["gold"], "tags": [{"category": "a", "name": "b"}]})])
 }
 
 _broken_clones := object.union_n([

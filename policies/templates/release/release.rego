@@ -2,7 +2,7 @@
 # title: Sources and releases of VSphereTemplates
 # description: >-
 #   The OVA of a VSphereTemplate must come from a host in allowedHosts, and not from a loopback or link-local address or an address in
-#   forbiddenRanges. (templates-tenancy checks items of content libraries.) The release must not sort before the release of a failure
+#   forbiddenRanges. The release must not sort before the release of a failure
 #   domain, unless a failure domain has kept it, which is a rollback. Numbers in releases are compared as numbers. Fields that do not
 #   change, and objects that are being deleted, are not checked again.
 package sallyport.templates.release
@@ -85,7 +85,6 @@ _old := input.request.oldObject
 _leaving if input.request.object.metadata.deletionTimestamp != null
 
 _source_judged if {
-	_spec.source.url
 	not _leaving
 	not _same_url
 }
@@ -158,24 +157,16 @@ _known if _leaving
 
 _known if {
 	not _leaving
-	_known_source(_spec.source)
+	_spec.source.url != ""
 	_spec.release != ""
 	_known_old
 	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
-}
-
-_known_source(source) if source.url != ""
-
-_known_source(source) if {
-	not source.url
-	source.libraryItem.library != ""
 }
 
 _known_old if input.request.operation == "CREATE"
 
 _known_old if {
 	input.request.operation == "UPDATE"
-	_known_source(_old.spec.source)
 	_old.spec.release != ""
 	every domain in _domains {
 		every version in object.get(domain, "versions", []) { version.release != "" }

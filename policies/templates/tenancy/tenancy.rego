@@ -2,9 +2,8 @@
 # title: Access of VSphereTemplates to a vCenter
 # description: >-
 #   For each failure domain of a VSphereTemplate, a single entry for its namespace in spec.tenants of the VSphereServer must allow the
-#   folder, the resource pool, the datastore, the network and the tags, and the content library if the template comes from one. To
-#   clone machines from the template, an entry must also list it in templates. A VSphereTemplate whose places, tags and content library
-#   do not change, or that is being deleted, is not checked again.
+#   folder, the resource pool, the datastore, the network and the tags. To clone machines from the template, an entry must also list it
+#   in templates. A VSphereTemplate whose places and tags do not change, or that is being deleted, is not checked again.
 package sallyport.templates.tenancy
 
 import data.sallyport.lib.tenants
@@ -87,7 +86,7 @@ deny contains {
 }
 
 # METADATA
-# title: The namespace may not use a place of a failure domain, the content library or a tag
+# title: The namespace may not use a place of a failure domain, or a tag
 # custom:
 #   reason: PlaceNotAllowed
 #   remedyInMessage: Use a place in the message, or one below it, or ask an administrator to allow another one.
@@ -131,11 +130,8 @@ _unchanged if {
 	input.request.operation == "UPDATE"
 	input.request.oldObject.spec.serverRef == _spec.serverRef
 	input.request.oldObject.spec.failureDomains == _spec.failureDomains
-	_item(input.request.oldObject.spec) == _item(_spec)
 	_tags(input.request.oldObject.spec) == _tags(_spec)
 }
-
-_item(spec) := object.get(spec, ["source", "libraryItem"], null)
 
 _tags(spec) := object.get(spec, "tags", [])
 
@@ -166,8 +162,8 @@ _labels := null if input.facts.namespace == null
 
 _labels := object.get(input.facts.namespace.metadata, "labels", {}) if input.facts.namespace != null
 
-# The places of each failure domain by name, with the field of an entry that must allow them. Each has the content library and the tags.
-_domains := {domain.name: array.concat(places, array.concat(_libraries, _tagged)) |
+# The places of each failure domain by name, with the field of an entry that must allow them. Each has the tags.
+_domains := {domain.name: array.concat(places, _tagged) |
 	some domain in _spec.failureDomains
 	places := [place |
 		some field, allowed in _allowing
@@ -175,8 +171,6 @@ _domains := {domain.name: array.concat(places, array.concat(_libraries, _tagged)
 		place := {"field": $"spec.failureDomains[{domain.name}].{field}", "path": domain[field], "allowed": allowed}
 	]
 }
-
-_libraries := [{"field": "spec.source.libraryItem.library", "name": name, "allowed": "libraries"} | name := _item(_spec).library]
 
 _tagged := [{"field": $"spec.tags[{text}]", "name": tag, "allowed": "tags"} |
 	some tag in _tags(_spec)
@@ -201,7 +195,7 @@ _refused contains place if {
 	every tenant in _tenants { not tenants.allows(tenant, place) }
 }
 
-# A name of a content library has no path that could be ambiguous.
+# A tag has no path that could be ambiguous.
 _odd(place) := tenants.odd(object.get(place, "path", "/"))
 
 _lacking(tenant, domain) := [place.field |
@@ -260,7 +254,6 @@ _known if {
 	_judged
 	_spec.serverRef.name != ""
 	_known_domains
-	_known_item
 	every tag in _tags(_spec) { tenants.known_tag(tag) }
 	_known_server
 	_known_namespace
@@ -273,10 +266,6 @@ _known_domains if {
 		every field, _ in _allowing { _known_place(domain[field]) }
 	}
 }
-
-_known_item if _item(_spec) == null
-
-_known_item if _item(_spec).library != ""
 
 _known_place(path) if tenants.known_path(path)
 

@@ -19,9 +19,6 @@ _request(domains) := {
 	"operation": "CREATE", "namespace": "team-a", "userInfo": {"username": "ann"}, "oldObject": null, "object": _object(domains),
 }
 
-# A VSphereTemplate from an item of a content library.
-_of_item(request, library) := object.union(request, {"object": {"spec": {"source": {"libraryItem": {"library": library, "name": "ubuntu"}}}}})
-
 _change(old, new) := object.union(_request(new), {"operation": "UPDATE", "oldObject": _object(old)})
 
 _ours(request) := object.union(request, {"userInfo": {"username": "system:sallyport"}})
@@ -126,38 +123,6 @@ test_denied[field] if {
 	policy.valid_input with input as world
 }
 
-test_libraries[note] if {
-	golden := _tenant({"libraries": ["silver/50%", "golden"]})
-	may := "namespace team-a may"
-	some note, tc in {
-		"allowed": {"library": "golden", "tenants": [_stranger, golden], "message": ""},
-		"compared as it is": {"library": "silver/50%", "tenants": [golden], "message": ""},
-		"another": {
-			"library": "Golden", "tenants": [_stranger, golden],
-			"message": $"spec.source.libraryItem.library: {may} not use Golden on VSphereServer vc-1; allowed: golden, silver/50%",
-		},
-		"none": {
-			"library": "golden", "tenants": [_tenant({}), object.union(_stranger, {"libraries": ["golden"]})],
-			"message": $"spec.source.libraryItem.library: {may} not use golden on VSphereServer vc-1; allowed: none",
-		},
-		"not together": {
-			"library": "golden", "tenants": [_tenant({}), _tenant({"name": "c", "libraries": ["golden"], "folders": [], "networks": []})],
-			"message": concat("", [
-				$"spec.failureDomains[a]: {may} not use these places on VSphereServer vc-1 together because no single entry in its ",
-				"spec.tenants allows all of them: a does not allow spec.source.libraryItem.library; c does not allow folder, network",
-			]),
-		},
-	}
-	request := _of_item(_request([_domain({})]), tc.library)
-	said := _messages with input as {"request": request, "facts": _facts(tc.tenants)}
-	said == tc.message
-}
-
-test_changed_library_is_judged if {
-	same := _change([_domain({})], [_domain({})])
-	_verdict == "PlaceNotAllowed" with input as {"request": _of_item(same, "golden"), "facts": _facts([_tenant({})])}
-}
-
 _tagged(request, tags) := object.union(request, {"object": {"spec": {"tags": tags}}})
 
 _tag(category, name) := {"category": category, "name": name}
@@ -194,13 +159,13 @@ test_changed_tags_are_judged if {
 	_verdict == "allow" with input as {"request": kept, "facts": {"server": null, "namespace": null}}
 }
 
-# A download from a library touches no other places.
-test_library_alone if {
+# Tags are asked about by themselves, after the import.
+test_tags_alone if {
 	nowhere := _domain({"folder": "", "resourcePool": "", "datastore": "", "network": ""})
-	ours := _of_item(_ours(_request([nowhere])), "golden")
-	_verdict == "allow" with input as {"request": ours, "facts": _facts([_tenant({"libraries": ["golden"], "folders": []})])}
+	ours := _tagged(_ours(_request([nowhere])), [_tag("kind", "image")])
+	_verdict == "allow" with input as {"request": ours, "facts": _facts([_tenant({"tags": [_tag("kind", "image")], "folders": []})])}
 	said := _messages with input as {"request": ours, "facts": _facts([_tenant({})])}
-	said == "spec.source.libraryItem.library: namespace team-a may not use golden on VSphereServer vc-1; allowed: none"
+	said == "spec.tags[kind/image]: namespace team-a may not use kind/image on VSphereServer vc-1; allowed: none"
 }
 
 test_denied_otherwise[note] if {
@@ -242,8 +207,6 @@ test_not_understood_otherwise[note] if {
 		"the operation": object.union(good, {"request": {"operation": "DELETE"}}),
 		"the namespace": object.union(good, {"request": {"namespace": ""}}),
 		"a tag": object.union(good, {"request": _tagged(good.request, [{"category": "kind"}])}),
-		"the library": object.union(good, {"request": _of_item(good.request, "")}),
-		"the item": object.union(good, {"request": {"object": {"spec": {"source": {"libraryItem": {}}}}}}),
 		"the server's name": object.union(good, {"request": {"object": {"spec": {"serverRef": {"name": ""}}}}}),
 		"another server": object.union(good, {"facts": {"server": {"metadata": {"name": "vc-2"}}}}),
 		"another namespace": object.union(good, {"facts": {"namespace": {"metadata": {"name": "team-b"}}}}),

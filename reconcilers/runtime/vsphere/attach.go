@@ -1,23 +1,71 @@
 package vsphere
 
 import (
-	"cmp"
 	"context"
-	"path"
+	"slices"
+	"strings"
 
-	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	kubetypes "k8s.io/apimachinery/pkg/types"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
+// attachment is a VirtualDisk that a machine has.
+type attachment struct {
+	runtime.Disk
+	device *types.VirtualDisk
+}
+
+// deviceOf returns the device that is the disk with that ID, nil if there is none.
+func deviceOf(all object.VirtualDeviceList, id string) *types.VirtualDisk {
+	for _, d := range all {
+		if d, is := d.(*types.VirtualDisk); is && d.VDiskId != nil && id != "" && strings.EqualFold(d.VDiskId.Id, id) {
+			return d
+		}
+	}
+	return nil
+}
+
+// attachmentsOf returns which of the disks the devices are, by their names.
+func attachmentsOf(devices object.VirtualDeviceList, disks []runtime.Disk) (all []attachment) {
+	for _, d := range disks {
+		if on := deviceOf(devices, d.ID); on != nil {
+			all = append(all, attachment{d, on})
+		}
+	}
+	slices.SortFunc(all, func(a, b attachment) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// maxAttached limits the reported disks, like the schema of the status.
+const maxAttached = 64
+
+// attached returns the attached VirtualDisks.
+func (s *sighting) attached() (disks []v1alpha1.AttachedDisk) {
+	for _, on := range s.disks[:min(len(s.disks), maxAttached)] {
+		disks = append(disks, v1alpha1.AttachedDisk{Name: on.Name, UID: on.UID})
+	}
+	return disks
+}
+
+// disk returns the attachment of that VirtualDisk, and false if the machine does not have it.
+func (s *sighting) disk(uid kubetypes.UID) (on attachment, has bool) {
+	i := slices.IndexFunc(s.disks, func(on attachment) bool { return on.UID == uid })
+	if i < 0 {
+		return on, false
+	}
+	return s.disks[i], true
+}
+
 // Attach attaches the disk to the machine and waits for completion.
 func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
-	return decide(func() error { return r.attach(ctx, m, d) })
+	return decide(func() error { return r.attach(ctx, m.With(d), d) })
 }
 
 func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
@@ -25,7 +73,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	if err != nil {
 		return err
 	}
-	if of, marked := markOf(s.marks, d.UID); marked && of.away == "" && device(s.devices, d.UID, d.ID) != nil && !s.has(runtime.TaskReconfigure) {
+	if _, has := s.disk(d.UID); has && !s.has(runtime.TaskReconfigure) {
 		return nil
 	}
 	// vCenter does not report what a running reconfiguration changes.
@@ -35,79 +83,61 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	if of := d.Spec.Runtime.VSphere; of != nil && of.ServerRef != m.Spec.Runtime.VSphere.ServerRef {
 		return runtime.NewInvalidState(nil, "the disk is on VSphereServer %s, but the machine is on another VSphereServer", of.ServerRef.Name)
 	}
-	l, err := r.locate(ctx, d)
+	of, _, err := r.findDisk(ctx, d)
 	switch {
 	case err != nil:
 		return err
-	case !l.exists():
-		return runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s", r.server.Config.Name, d)
+	case of == nil:
+		return runtime.NewNotFound(nil, "vCenter %s has no disk of VirtualDisk %s", r.server.Config.Name, d)
 	}
-	for _, h := range l.holders {
-		if h.vm.Self != s.vm.Self || h.disk == nil {
-			return h.inUse("attached")
-		}
+	if holders, err := r.holders(ctx, of); err != nil || len(holders) > 0 {
+		return inUse(err, holders, "attached")
 	}
-	uuid, err := r.fileUUID(ctx, d, l)
+	controller, unit, err := r.placeFor(ctx, s)
 	if err != nil {
 		return err
 	}
-	spec := types.VirtualMachineConfigSpec{
-		ExtraConfig: mark{disk: d.UID, name: d.Name, uuid: uuid, datastore: l.datastore.Self.Value}.write(),
-	}
-	if len(l.holders) == 0 {
-		if err := r.isDisk(ctx, l.spot, d, "attached"); err != nil {
-			return err
-		}
-		if spec.DeviceChange, err = r.plug(ctx, s, l, d.UID); err != nil {
-			return err
-		}
-	}
-	return r.reconfigure(ctx, s, spec)
+	return r.plug(ctx, s, of, controller, unit)
 }
 
-// fileUUID returns the UUID of the file that is or will be attached.
-func (r *Runtime) fileUUID(ctx context.Context, d runtime.Disk, l *located) (string, error) {
-	if len(l.holders) > 0 {
-		return uuidOf(l.holders[0].disk), nil
-	}
-	uuid, err := r.uuidAt(ctx, l.spot, d.UID)
-	return uuid, r.notGone(err)
-}
-
-// plug returns the change that adds the file of a disk to a machine's devices, at a free unit.
-//
-// The disk is independent of snapshots: after a snapshot with the disk vCenter would write to another file, and
-// attaching the disk's own file to the next machine would show old data and corrupt the newer data. Reverting a
-// machine leaves the data alone, too.
-func (r *Runtime) plug(ctx context.Context, s *sighting, l *located, disk kubetypes.UID) ([]types.BaseVirtualDeviceConfigSpec, error) {
-	devices, err := r.devices(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	var changes []types.BaseVirtualDeviceConfigSpec
-	add := func(device types.BaseVirtualDevice) {
-		changes = append(changes, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: device})
-	}
-	controller, unit := freeUnit(devices)
-	if controller == nil {
-		added, err := newController(devices)
+func (r *Runtime) plug(ctx context.Context, s *sighting, of *disk, controller, unit int32) error {
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		begun, err := methods.AttachDisk_Task(ctx, c, &types.AttachDisk_Task{
+			This: s.vm.Self, DiskId: of.Id, Datastore: of.datastore(), ControllerKey: controller, UnitNumber: &unit,
+		})
 		if err != nil {
 			return nil, err
 		}
-		add(added)
-		controller = added.(types.BaseVirtualSCSIController).GetVirtualSCSIController()
+		return object.NewTask(c, begun.Returnval), nil
+	})
+	return err
+}
+
+// placeFor returns a free place for a disk: the key of a SCSI controller, and a unit. If all are taken, it adds a controller.
+func (r *Runtime) placeFor(ctx context.Context, s *sighting) (controller, unit int32, err error) {
+	devices, err := r.devices(ctx, s)
+	if err != nil {
+		return 0, 0, err
 	}
-	datastore := l.datastore.Self
-	device := &types.VirtualDisk{VirtualDevice: types.VirtualDevice{
-		Key: devices.NewKey() - 1, ControllerKey: controller.Key, UnitNumber: &unit,
-		Backing: &types.VirtualDiskFlatVer2BackingInfo{
-			VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: l.home(disk), Datastore: &datastore},
-			DiskMode:                     string(types.VirtualDiskModeIndependent_persistent),
-			ThinProvisioned:              new(true),
-		},
-	}}
-	add(device)
-	return changes, nil
+	on, unit := freeUnit(devices)
+	if on == nil {
+		added, err := newController(devices)
+		if err != nil {
+			return 0, 0, err
+		}
+		if err := r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+			&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: added},
+		}}); err != nil {
+			return 0, 0, err
+		}
+		if devices, err = r.devices(ctx, s); err != nil {
+			return 0, 0, err
+		}
+		if on, unit = freeUnit(devices); on == nil {
+			return 0, 0, runtime.NewInvalidState(nil, "the SCSI controller that was added to the machine is full or gone")
+		}
+	}
+	return on.Key, unit, nil
 }
 
 func (r *Runtime) devices(ctx context.Context, s *sighting) (object.VirtualDeviceList, error) {
@@ -175,152 +205,40 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.
 	if err != nil {
 		return err
 	}
-	of, on, err := r.attachment(ctx, s, m, disk)
-	if err != nil || on == nil && of.name == "" && !s.has(runtime.TaskReconfigure) {
-		return err
+	on, has := s.disk(disk)
+	if !has && !s.has(runtime.TaskReconfigure) {
+		return nil
 	}
 	if _, err := s.busy(""); err != nil {
 		return err
 	}
-	switch {
-	case of.away != "":
-		return r.bringHome(ctx, m, s, of)
-	case on == nil:
-		return r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{ExtraConfig: of.erase()})
-	default:
-		return r.unplug(ctx, m, s, of, on)
+	if underSnapshot(on.device) {
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", on.Name)
 	}
+	return r.unplug(ctx, s, on.device)
 }
 
-// attachment returns the device of a machine's disk and its mark, which is made up for a disk attached by another
-// client. A device that only the mark identifies as the disk is an error: the machine keeps it until a user has
-// checked.
-func (r *Runtime) attachment(ctx context.Context, s *sighting, m runtime.Machine, disk kubetypes.UID) (mark, *types.VirtualDisk, error) {
-	d, _ := m.Disk(disk)
-	if of, marked := markOf(s.marks, disk); marked {
-		on := device(s.devices, disk, d.ID)
-		if on == nil && of.away == "" && of.device(s.devices) != nil {
-			_, _, err := r.homeOf(ctx, m, of)
-			return of, nil, cmp.Or(err, anotherFile(d, "detached", files(of.device(s.devices))[0], of.uuid))
-		}
-		return of, on, nil
+// underSnapshot reports whether a device writes to another file than that of the disk.
+func underSnapshot(on *types.VirtualDisk) bool {
+	switch b := on.Backing.(type) {
+	case *types.VirtualDiskFlatVer2BackingInfo:
+		return b.Parent != nil
+	case *types.VirtualDiskSeSparseBackingInfo:
+		return b.Parent != nil
+	case *types.VirtualDiskSparseVer2BackingInfo:
+		return b.Parent != nil
 	}
-	devices, err := r.devices(ctx, s)
-	if err != nil {
-		return mark{}, nil, err
-	}
-	on := device(devices, disk, d.ID)
-	if on == nil {
-		return mark{}, nil, nil
-	}
-	return mark{disk: disk, name: cmp.Or(d.Name, string(disk)), uuid: uuidOf(on)}, on, nil
+	return false
 }
 
-// unplug removes a device from a machine and keeps its file. If vCenter has moved the file with the machine, it is
-// moved back to where it belongs.
-func (r *Runtime) unplug(ctx context.Context, m runtime.Machine, s *sighting, of mark, on *types.VirtualDisk) error {
-	all := files(on)
-	if len(all) != 1 {
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", of.name)
-	}
-	spec := types.VirtualMachineConfigSpec{
-		// Without a file operation the file stays.
-		DeviceChange: []types.BaseVirtualDeviceConfigSpec{
-			&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: on},
-		},
-		ExtraConfig: of.erase(),
-	}
-	if stored, err := r.inStore(ctx, on, of.disk); err != nil {
-		return err
-	} else if _, known := m.Disk(of.disk); stored && !known {
-		return r.reconfigure(ctx, s, spec)
-	}
-	d, at, err := r.homeOf(ctx, m, of)
-	if err != nil {
-		return err
-	}
-	if at.isHome(all[0], on, of.disk) {
-		return r.reconfigure(ctx, s, spec)
-	}
-	if err := r.mayMove(ctx, s, at, d, all[0], uuidOf(on)); err != nil {
-		return err
-	}
-	of.datastore = at.datastore.Self.Value
-	of.bytes, of.away = capacity(on), all[0]
-	spec.ExtraConfig = of.write()
-	if err := r.reconfigure(ctx, s, spec); err != nil {
-		return err
-	}
-	s, err = r.readMachine(ctx, s.vm.Self)
-	if err != nil {
-		return r.notGone(err)
-	}
-	return r.bringHome(ctx, m, s, of)
-}
-
-// isHome reports whether a file is where the disk belongs. On vSAN the folder is reported by its UUID.
-func (at *spot) isHome(file string, on *types.VirtualDisk, disk kubetypes.UID) bool {
-	ref := datastoreOf(on)
-	return file == at.home(disk) || at.vsan() && ref != nil && *ref == at.datastore.Self && path.Base(file) == fileName(disk)
-}
-
-// datastoreOf returns the datastore of a device's file, nil if vCenter does not report it.
-func datastoreOf(on *types.VirtualDisk) *types.ManagedObjectReference {
-	backing, is := on.Backing.(types.BaseVirtualDeviceFileBackingInfo)
-	if !is {
-		return nil
-	}
-	return backing.GetVirtualDeviceFileBackingInfo().Datastore
-}
-
-// bringHome moves the file of a disk back to where it belongs, waits for completion and removes the mark. Between
-// datastores this is a copy that may take longer than a call: meanwhile the mark stays, and the disk counts as
-// attached.
-func (r *Runtime) bringHome(ctx context.Context, m runtime.Machine, s *sighting, of mark) error {
-	d, at, err := r.homeOf(ctx, m, of)
-	if err != nil {
-		return err
-	}
-	uuid, err := r.uuidOfFile(ctx, at, of.away)
-	if err == nil {
-		err = r.mayMove(ctx, s, at, d, of.away, uuid)
-	}
-	if err == nil {
-		err = r.moveHome(ctx, at, of)
-	}
-	if fault.Is(err, &types.FileNotFound{}) || fault.Is(err, &types.FileAlreadyExists{}) {
-		err = r.isBack(ctx, at, d, of) // an earlier call may have moved it
-	}
-	if err != nil {
-		return r.notGone(err)
-	}
-	return r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{ExtraConfig: of.erase()})
-}
-
-func (r *Runtime) moveHome(ctx context.Context, at *spot, of mark) error {
+// unplug takes a First Class Disk from a machine.
+func (r *Runtime) unplug(ctx context.Context, s *sighting, on *types.VirtualDisk) error {
 	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		return object.NewVirtualDiskManager(c).MoveVirtualDisk(ctx, of.away, at.dc(c), at.home(of.disk), at.dc(c), false)
+		begun, err := methods.DetachDisk_Task(ctx, c, &types.DetachDisk_Task{This: s.vm.Self, DiskId: *on.VDiskId})
+		if err != nil {
+			return nil, err
+		}
+		return object.NewTask(c, begun.Returnval), nil
 	})
 	return err
-}
-
-// isBack returns an error unless the file of a disk is where it belongs and no longer at its former place.
-func (r *Runtime) isBack(ctx context.Context, at *spot, d runtime.Disk, of mark) error {
-	_, err := r.uuidOfFile(ctx, at, of.away)
-	switch {
-	case err == nil:
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached yet: its file is at %s and must move back to %s, where a file already exists. If "+
-			"nothing is moving the file anymore, delete the existing one", of.name, of.away, at.home(of.disk))
-	case !fault.Is(err, &types.FileNotFound{}):
-		return err
-	}
-	file, err := r.fileAt(ctx, at, of.disk)
-	if err == nil && file == nil {
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached: its file is neither at %s nor at %s. If it is gone for good, "+
-			"remove %s from the machine's extraConfig", of.name, of.away, at.home(of.disk), of.key())
-	}
-	if err != nil {
-		return err
-	}
-	return r.isDisk(ctx, at, d, "detached")
 }

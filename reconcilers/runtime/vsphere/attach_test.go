@@ -1,13 +1,12 @@
 package vsphere
 
 import (
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -64,53 +63,24 @@ func TestNewController(t *testing.T) {
 	}
 }
 
-func TestMarks(t *testing.T) {
-	at := mark{disk: "uid", name: "data", uuid: "6000c29", datastore: "datastore-1"}
-	away := at
-	away.disk, away.bytes, away.away = "uid-2", 1<<30, "[a datastore] web/web 1.vmdk"
-	options := append(at.write(), away.write()...)
-	for key, value := range map[string]any{
-		DiskKey: "data 6000c29 datastore-1", DiskKey + strings.Repeat("u", 65): "data 6000c29 datastore-1", DiskKey + "short": "data 6000c29",
-		DiskKey + "number": 7, DiskKey + "name": "Data 6000c29 datastore-1", DiskKey + "long": "data 6000c29 datastore-1 " + strings.Repeat("x", maxMark),
-		OwnerKey: "data 6000c29 datastore-1", DiskKey + "gone": "",
-	} {
-		options = append(options, &types.OptionValue{Key: key, Value: value})
-	}
-	if diff := cmp.Diff([]mark{at, away}, marksOf(options), cmp.AllowUnexported(mark{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if got := marksOf(slices.Repeat(at.write(), 2*maxMarks)); len(got) != maxMarks {
-		t.Errorf("got %d marks", len(got))
-	}
-	if got := diskUUID("60 00 C2 98 5e b5 b8 1c-90 41 6f f6 06 53 9c 7b"); got != "6000c2985eb5b81c90416ff606539c7b" {
-		t.Errorf("got the UUID %s", got)
-	}
-}
-
-// A disk that rests on the file of a VirtualDisk has a part of its data.
-func TestDeviceUnderASnapshot(t *testing.T) {
-	backing := func(file, uuid string, parent *types.VirtualDiskFlatVer2BackingInfo) *types.VirtualDiskFlatVer2BackingInfo {
-		return &types.VirtualDiskFlatVer2BackingInfo{
-			VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: file}, Uuid: uuid, Parent: parent,
+// A machine has a VirtualDisk if a device has the ID that its status records.
+func TestAttachments(t *testing.T) {
+	var devices object.VirtualDeviceList
+	for _, id := range []string{"", "id-b", "ID-A"} {
+		disk := &types.VirtualDisk{}
+		if id != "" {
+			disk.VDiskId = &types.ID{Id: id}
 		}
+		devices = append(devices, disk)
 	}
-	own := &types.VirtualDisk{VirtualDevice: types.VirtualDevice{Backing: backing("[ds] web/web.vmdk", "6000-1", nil)}}
-	other := &types.VirtualDisk{VirtualDevice: types.VirtualDevice{
-		Backing: &types.VirtualDiskSeSparseBackingInfo{
-			VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: "[ds] web/web_1-000001.vmdk"},
-			Parent: &types.VirtualDiskSeSparseBackingInfo{
-				VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: "[ds] sallyport/second.vmdk"},
-			},
-		},
-	}}
-	under := &types.VirtualDisk{VirtualDevice: types.VirtualDevice{
-		Backing: backing("[ds] web/uid-000001.vmdk", "6000-3", backing("[ds] sallyport/uid.vmdk", "6000-2", nil)),
-	}}
-	all := object.VirtualDeviceList{own, other, under}
-	if device(all, "uid", "") != under || device(all, "second", "60001234") != other || device(all, "renamed", "60001") != own || device(all, "none", "") != nil {
-		t.Error("a disk was not found, or another was")
+	var names []string
+	for _, on := range attachmentsOf(devices, []runtime.Disk{
+		{UID: "1", ID: "id-b", NamespacedName: kubetypes.NamespacedName{Name: "b"}}, {UID: "2", ID: "id-a", NamespacedName: kubetypes.NamespacedName{Name: "a"}},
+		{UID: "3", NamespacedName: kubetypes.NamespacedName{Name: "not-made"}}, {UID: "4", ID: "id-c", NamespacedName: kubetypes.NamespacedName{Name: "elsewhere"}},
+	}) {
+		names = append(names, on.Name)
 	}
-	if got := len(files(under)); got != 2 {
-		t.Errorf("got %d files", got)
+	if diff := cmp.Diff([]string{"a", "b"}, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

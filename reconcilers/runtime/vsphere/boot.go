@@ -16,9 +16,9 @@ const bootField = "spec.blockDeviceRefs[].bootOrder"
 func (s *sighting) bootDisks(m runtime.Machine) (keys []int32, names []string) {
 	refs := slices.DeleteFunc(m.Spec.InBootOrder(), func(ref v1alpha1.BlockDeviceRef) bool { return ref.BootOrder == nil })
 	for _, ref := range refs {
-		for _, of := range s.marks {
-			if on := of.device(s.devices); of.name == ref.Name && on != nil {
-				keys, names = append(keys, on.Key), append(names, of.name)
+		for _, on := range s.disks {
+			if on.Name == ref.Name {
+				keys, names = append(keys, on.device.Key), append(names, on.Name)
 			}
 		}
 	}
@@ -52,9 +52,9 @@ func (s *sighting) bootDifference(m runtime.Machine) (all []runtime.Difference) 
 }
 
 func (s *sighting) bootName(key int32, disk bool) string {
-	for _, of := range s.marks {
-		if on := of.device(s.devices); disk && on != nil && on.Key == key {
-			return of.name
+	for _, on := range s.disks {
+		if disk && on.device.Key == key {
+			return on.Name
 		}
 	}
 	return "a device of its own"

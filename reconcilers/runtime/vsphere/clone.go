@@ -115,8 +115,7 @@ func (p *parts) forgotten(given []types.BaseOptionValue) (none []types.BaseOptio
 	of := []string{PowerOnsKey, MoveKey, TemplateKey, MadeFromKey, userDataKey, userDataKey + encodingSuffix}
 	for _, option := range p.template.Config.ExtraConfig {
 		key := option.GetOptionValue().Key
-		ours := slices.Contains(of, key) || strings.HasPrefix(key, DiskKey) // its disks are copies
-		if _, again := object.OptionValueList(given).Get(key); ours && !again {
+		if _, again := object.OptionValueList(given).Get(key); slices.Contains(of, key) && !again {
 			none = append(none, &types.OptionValue{Key: key, Value: ""})
 		}
 	}

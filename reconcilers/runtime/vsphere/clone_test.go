@@ -115,12 +115,12 @@ func TestCloneForgetsTheTemplatesPast(t *testing.T) {
 	w.SetTemplate(template, false)
 	w.SetExtraConfig(template, map[string]string{
 		vsphere.OwnerKey: "another", vsphere.PowerOnsKey: "7 2026-01-01T00:00:00Z", vsphere.MoveKey: "2026-01-01T00:00:00Z 7 somewhere",
-		"guestinfo.userdata": "theirs", "guestinfo.userdata.encoding": "base64", vsphere.DiskKey + "uid": "data 1234 datastore-1",
+		"guestinfo.userdata": "theirs", "guestinfo.userdata.encoding": "base64",
 	})
 	w.SetTemplate(template, true)
 	config := w.State(w.path(w.ensure(m))).ExtraConfig
 	if config[vsphere.OwnerKey] != string(m.UID) || config[vsphere.PowerOnsKey] != "" || config[vsphere.MoveKey] != "" ||
-		config["guestinfo.userdata"] != "" || config["guestinfo.userdata.encoding"] != "" || config[vsphere.DiskKey+"uid"] != "" {
+		config["guestinfo.userdata"] != "" || config["guestinfo.userdata.encoding"] != "" {
 		t.Errorf("got %v", config)
 	}
 }

@@ -27,10 +27,10 @@ var effects = map[runtime.Verb][]string{
 	runtime.VerbDelete:   {"ReconfigVM_Task", "Destroy_Task"},
 	runtime.VerbMigrate:  {"RelocateVM_Task"},
 
-	runtime.VerbEnsureDisk: {"CreateVirtualDisk_Task", "ExtendVirtualDisk_Task"},
-	runtime.VerbDeleteDisk: {"DeleteVirtualDisk_Task"},
-	runtime.VerbAttach:     {"ReconfigVM_Task"},
-	runtime.VerbDetach:     {"ReconfigVM_Task"},
+	runtime.VerbEnsureDisk: {"CreateDisk_Task", "ExtendDisk_Task"},
+	runtime.VerbDeleteDisk: {"DeleteVStorageObject_Task"},
+	runtime.VerbAttach:     {"AttachDisk_Task"},
+	runtime.VerbDetach:     {"DetachDisk_Task"},
 }
 
 // adopted runs the suite with machines that are adopted, prepared as it says, and cloned with such that are cloned. Only these have disks by

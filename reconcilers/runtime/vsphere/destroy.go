@@ -3,12 +3,10 @@ package vsphere
 import (
 	"context"
 	"path"
-	"slices"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
-	kubetypes "k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -30,12 +28,20 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 	}
 	var foreign []types.BaseVirtualDeviceConfigSpec
 	for _, device := range object.VirtualDeviceList(vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-		if disk := device.(*types.VirtualDisk); !ownDisk(vm.Config.Files.VmPathName, disk) {
+		switch disk := device.(*types.VirtualDisk); {
+		case disk.VDiskId != nil && !underSnapshot(disk):
+			if err := r.unplug(ctx, s, disk); err != nil {
+				return err
+			}
+		case !ownDisk(vm.Config.Files.VmPathName, disk):
 			// Without a file operation the file stays.
 			foreign = append(foreign, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk})
 		}
 	}
 	if len(foreign) > 0 {
+		if s, err = r.existing(ctx, m); err != nil {
+			return err
+		}
 		if err := r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{DeviceChange: foreign}); err != nil {
 			return err
 		}
@@ -43,29 +49,19 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.Destroy(ctx) })
 }
 
-// withoutDisks detaches every VirtualDisk from a machine, wherever its file is now, and reads the machine again. A
-// disk that cannot be detached blocks the deletion.
+// withoutDisks detaches every VirtualDisk from a machine, and reads the machine again. A disk that cannot be detached blocks the deletion.
 func (r *Runtime) withoutDisks(ctx context.Context, m runtime.Machine, s *sighting) (*sighting, error) {
-	var disks []kubetypes.UID
-	for _, of := range s.marks {
-		disks = append(disks, of.disk)
-	}
-	for _, d := range m.Disks { // its mark may have been removed
-		if !slices.Contains(disks, d.UID) {
-			disks = append(disks, d.UID)
-		}
-	}
-	if len(disks) == 0 {
+	if len(s.disks) == 0 {
 		return s, nil
 	}
-	for _, uid := range disks {
-		if err := r.Detach(ctx, m, uid); err != nil {
+	for _, on := range s.disks {
+		if err := r.Detach(ctx, m, on.UID); err != nil {
 			return nil, err
 		}
 	}
 	s, err := r.existing(ctx, m)
-	if err == nil && len(s.marks) > 0 {
-		return nil, runtime.NewInvalidState(nil, "VirtualDisk %s was attached to the machine while it was being removed", s.marks[0].name)
+	if err == nil && len(s.disks) > 0 {
+		return nil, runtime.NewInvalidState(nil, "VirtualDisk %s was attached to the machine while it was being removed", s.disks[0].Name)
 	}
 	return s, err
 }

@@ -3,7 +3,6 @@ package vsphere
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
@@ -11,132 +10,36 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vslm"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
+// A VirtualDisk is a First Class Disk of vCenter. vCenter gives it an ID, which it keeps wherever it is moved, and which the status of the
+// VirtualDisk records: nothing else proves which disk it is. Its metadata have the UID and the name of its VirtualDisk, by which a disk is
+// found whose creation had no reply, or that belongs to an earlier VirtualDisk.
+
 var _ runtime.Disks = (*Runtime)(nil)
 
-// located is a disk found in vCenter.
-type located struct {
-	*spot
-	holders []holder
-	file    *types.VmDiskFileInfo // the file where the disk belongs; searched for only if no machine has the disk
-	making  bool                  // it does not exist, and may be being created
-}
-
-func (l *located) exists() bool { return l.file != nil || len(l.holders) > 0 }
-
-func (l *located) bytes() int64 {
-	switch {
-	case l.file != nil:
-		return l.file.CapacityKb * 1024
-	case l.holders[0].disk != nil:
-		return capacity(l.holders[0].disk)
-	}
-	return l.holders[0].mark.bytes
-}
-
-// locate searches for a disk. Machines are read first: a machine that gets the disk afterwards has a task in flight
-// until then.
-func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) {
-	at, err := r.spotOf(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	l := &located{spot: at}
-	for _, look := range []func() error{
-		func() (err error) { l.holders, err = r.holders(ctx, d, at); return err },
-		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
-		func() (err error) {
-			if d.ID == "" && d.Earlier != runtime.TakeOver { // a disk to take over has another name, and no ID yet
-				l.making, err = r.makingDisks(ctx)
-				return err
-			}
-			l.holders, err = r.holdersAnywhere(ctx, d, at)
-			return err
-		},
-		// It was created or moved back in the meantime.
-		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
-	} {
-		if err := look(); err != nil {
-			return nil, r.notGone(err)
-		}
-		if err := r.withoutCopies(ctx, d, l); err != nil {
-			return nil, r.notGone(err)
-		}
-		if l.exists() {
-			l.making = false
-			break
-		}
-	}
-	return l, nil
-}
-
-// withoutCopies removes machines that have a copy of the disk, with its mark and UUID, while the disk is where it
-// belongs. The machine that has the disk according to its status is not removed: only a user can know which of two
-// files is the right one.
-func (r *Runtime) withoutCopies(ctx context.Context, d runtime.Disk, l *located) (err error) {
-	copies := func(h holder) bool {
-		return h.disk != nil && !fileOf(h.disk, d.UID) && (d.Holder == "" || h.id() != string(d.Holder))
-	}
-	if d.ID == "" || !slices.ContainsFunc(l.holders, copies) {
-		return nil
-	}
-	file, err := r.fileAt(ctx, l.spot, d.UID)
-	if err == nil && file != nil {
-		l.holders = slices.DeleteFunc(l.holders, copies)
-	}
-	return err
-}
-
-// notGone converts the error of a read: another missing object does not mean that the disk is gone.
-func (r *Runtime) notGone(err error) error {
-	if runtime.IsNotFound(err) {
-		return runtime.NewUnavailable(err, "vCenter %s did not show all machines that may have the disk", r.server.Config.Name)
-	}
-	return err
-}
-
-// makingDisks reports whether a disk is being created under our account. vCenter does not report which one.
-func (r *Runtime) makingDisks(ctx context.Context) (making bool, err error) {
-	err = r.recentTasks(ctx, func(t mo.Task) {
-		making = making || verb(t.Info) == "createVirtualDisk" && running(t.Info) && byUser(t.Info, r.server.User())
-	}, "info.descriptionId", "info.reason", "info.state")
-	return making, err
-}
+// datastoreField is the field of a disk's spec for its datastore.
+const datastoreField = "spec.runtime.vsphere.datastore"
 
 // ObserveDisk observes the disk.
-func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.DiskObservation, err error) {
-	l, err := r.locate(ctx, d)
-	if err != nil || !l.exists() {
-		return runtime.DiskObservation{InFlight: l != nil && l.making}, err
+func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (runtime.DiskObservation, error) {
+	of, making, err := r.findDisk(ctx, d)
+	if err != nil || of == nil {
+		return runtime.DiskObservation{InFlight: making}, err
 	}
-	id, err := r.idOf(ctx, d, l)
+	holders, err := r.holders(ctx, of)
 	if err != nil {
 		return runtime.DiskObservation{}, err
 	}
-	seen = runtime.DiskObservation{Exists: true, ID: id, Home: l.datastore.Self.Value, Bytes: l.bytes()}
-	for _, h := range l.holders {
+	seen := runtime.DiskObservation{Exists: true, ID: of.Id.Id, Home: of.datastore().Value, Bytes: of.bytes()}
+	for _, h := range holders {
 		seen.AttachedTo = append(seen.AttachedTo, h.id())
-		seen.InFlight = seen.InFlight || h.disk == nil
 	}
 	return seen, nil
-}
-
-// idOf returns the ID of an existing disk: the UUID of its file at creation. A file that replaced it has another one.
-func (r *Runtime) idOf(ctx context.Context, d runtime.Disk, l *located) (string, error) {
-	if d.ID != "" {
-		return d.ID, nil
-	}
-	for _, h := range l.holders {
-		if h.disk != nil && uuidOf(h.disk) != "" {
-			return uuidOf(h.disk), nil
-		}
-	}
-	id, err := r.uuidAt(ctx, l.spot, d.UID)
-	return id, r.notGone(err)
 }
 
 // EnsureDisk creates or grows the disk.
@@ -149,87 +52,91 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (diskID string
 }
 
 func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
-	l, err := r.locate(ctx, d)
-	if err == nil && !l.exists() && d.ID == "" {
-		var did bool
-		d.ID, did, err = r.succeedDisk(ctx, d, l.spot)
-		if err == nil && !did {
-			err = r.makeDisk(ctx, d, l.spot)
+	of, making, err := r.findDisk(ctx, d)
+	switch {
+	case err != nil || making:
+		return "", err
+	case of == nil && d.ID != "":
+		return "", runtime.NewNotFound(nil, "vCenter %s has no disk %s (status.diskID) that belongs to VirtualDisk %s", r.server.Config.Name, d.ID, d)
+	case of == nil:
+		if of, err = r.succeedDisk(ctx, d); err == nil && of == nil {
+			of, err = r.makeDisk(ctx, d)
 		}
 		if err != nil {
 			return "", err
 		}
-		l, err = r.locate(ctx, d)
 	}
-	switch {
-	case err != nil:
-		return "", err
-	case !l.exists() && d.ID != "":
-		return "", runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s on %s, and no machine that has the disk",
-			r.server.Config.Name, d, d.Spec.Runtime.VSphere.Datastore)
-	case !l.exists():
-		return "", nil
-	}
-	if l.bytes() < d.Bytes() {
-		if err := r.grow(ctx, d, l); err != nil {
+	if of.bytes() < d.Bytes() {
+		if err := r.grow(ctx, d, of); err != nil {
 			return "", err
 		}
 	}
-	return r.idOf(ctx, d, l)
+	return of.Id.Id, nil
 }
 
-// makeDisk creates the file of a disk, unless it exists.
-func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error {
-	summary := at.datastore.Summary
-	switch mode := summary.MaintenanceMode; {
-	case mode != "" && mode != string(types.DatastoreSummaryMaintenanceModeStateNormal):
-		return runtime.NewInvalidSpec(nil, "%s: the datastore is in maintenance mode", datastoreField)
-	case d.Bytes() > summary.Capacity:
-		return runtime.NewInvalidSpec(nil, "spec.size: the datastore %s has room for %s, but the disk can grow to %s", d.Spec.Runtime.VSphere.Datastore,
-			resource.NewQuantity(roundUp(summary.Capacity, mebibyte), resource.BinarySI), d.Spec.Size.String())
+// makeDisk creates a disk with its mark. vCenter keeps it when a machine that has it is destroyed.
+func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk) (*disk, error) {
+	on, err := r.storeFor(ctx, d)
+	if err != nil {
+		return nil, err
 	}
-	if err := r.makeFolder(ctx, at); err != nil {
-		return r.notGone(err)
-	}
-	if err := r.makeTag(ctx, at, d); err != nil {
-		return err
-	}
-	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		return object.NewVirtualDiskManager(c).CreateVirtualDisk(ctx, at.home(d.UID), at.dc(c), &types.FileBackedVirtualDiskSpec{
-			VirtualDiskSpec: types.VirtualDiskSpec{
-				DiskType: string(types.VirtualDiskTypeThin), AdapterType: string(types.VirtualDiskAdapterTypeLsiLogic),
+	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		begun, err := vslm.NewObjectManager(c).CreateDisk(ctx, types.VslmCreateSpec{
+			Name: d.Namespace + "-" + d.Name, KeepAfterDeleteVm: new(true), CapacityInMB: d.Bytes() / mebibyte,
+			BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{
+				VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: on},
+				ProvisioningType:          string(types.BaseConfigInfoDiskFileBackingInfoProvisioningTypeThin),
 			},
-			CapacityKb: d.Bytes() / 1024,
+			Metadata: marksOf(d),
 		})
+		if err == nil {
+			r.shared.creating.Store(begun.Reference(), d.UID)
+		}
+		return begun, err
 	})
-	if fault.Is(err, &types.FileAlreadyExists{}) {
-		return nil
+	if err != nil {
+		return nil, r.notGone(err)
 	}
-	return r.notGone(err)
+	made, is := info.Result.(types.VStorageObject)
+	if !is {
+		return nil, runtime.NewUnavailable(nil, "vCenter %s did not report the disk that it created", r.server.Config.Name)
+	}
+	return &disk{VStorageObjectConfigInfo: made.Config}, nil
 }
 
-// grow enlarges a disk: its file, or the device of the machine that has it.
-func (r *Runtime) grow(ctx context.Context, d runtime.Disk, l *located) error {
-	if len(l.holders) == 0 {
-		if err := r.isDisk(ctx, l.spot, d, "grown"); err != nil {
-			return err
-		}
-		_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-			return object.NewVirtualDiskManager(c).ExtendVirtualDisk(ctx, l.home(d.UID), l.dc(c), d.Bytes()/1024, nil)
-		})
-		return r.notGone(err)
+// storeFor returns the datastore for a disk to create. The first reason why it cannot have the disk is an InvalidSpec error.
+func (r *Runtime) storeFor(ctx context.Context, d runtime.Disk) (on types.ManagedObjectReference, err error) {
+	path, server := d.Spec.Runtime.VSphere.Datastore, r.server.Config.Name
+	ref, err := r.named(ctx, path, "Datastore")
+	switch {
+	case err != nil:
+		return on, err
+	case ref == nil:
+		return on, runtime.NewInvalidSpec(nil, "%s: vCenter %s has no datastore at %s, or does not show it", datastoreField, server, path)
 	}
-	h := l.holders[0]
-	if !h.marked || h.disk == nil || len(l.holders) > 1 {
-		return h.inUse("grown")
+	var store mo.Datastore
+	if err := r.read(ctx, *ref, &store, "summary"); err != nil {
+		return on, r.notGone(err)
 	}
-	larger := *h.disk
-	larger.CapacityInBytes, larger.CapacityInKB = d.Bytes(), d.Bytes()/1024
-	err := r.reconfigure(ctx, &sighting{vm: h.vm}, types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
-		&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationEdit, Device: &larger},
-	}})
-	if text := said(err); text != "" {
-		return runtime.NewInvalidState(err, "the disk cannot be grown while %s has it: %s", h, text)
+	switch {
+	case !store.Summary.Accessible:
+		return on, runtime.NewUnavailable(nil, "vCenter %s shows the datastore %s as not accessible", server, path)
+	case inMaintenance(store.Summary):
+		return on, runtime.NewInvalidSpec(nil, "%s: the datastore is in maintenance mode", datastoreField)
+	case d.Bytes() > store.Summary.Capacity:
+		return on, runtime.NewInvalidSpec(nil, "spec.size: the datastore %s has room for %s, but the disk can grow to %s", path,
+			resource.NewQuantity(roundUp(store.Summary.Capacity, mebibyte), resource.BinarySI), d.Spec.Size.String())
+	}
+	return *ref, nil
+}
+
+// grow enlarges a disk, also one that a machine has, if vCenter lets it.
+func (r *Runtime) grow(ctx context.Context, d runtime.Disk, of *disk) error {
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return vslm.NewObjectManager(c).ExtendDisk(ctx, of.datastore(), of.Id.Id, d.Bytes()/mebibyte)
+	})
+	if text := said(err); text != "" && len(of.ConsumerId) > 0 {
+		return runtime.NewInvalidState(err, "the disk cannot be grown while a machine has it: %s", text)
 	}
 	return r.notGone(err)
 }
@@ -245,28 +152,62 @@ func said(err error) string {
 
 // DeleteDisk destroys the disk.
 func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
-	l, err := r.locate(ctx, d)
+	of, making, err := r.findDisk(ctx, d)
 	switch {
 	case err != nil:
 		return err
-	case l.making:
+	case making:
 		return runtime.NewInvalidState(nil, "the creation of the disk may still be in progress")
-	case !l.exists():
+	case of == nil:
 		return nil
-	case len(l.holders) > 0:
-		return l.holders[0].inUse("deleted")
 	}
-	if err := r.isDisk(ctx, l.spot, d, "deleted"); err != nil {
-		return err
-	}
-	if err := r.removeTag(ctx, l.spot, d); err != nil {
-		return err
+	if holders, err := r.holders(ctx, of); err != nil || len(holders) > 0 {
+		return inUse(err, holders, "deleted")
 	}
 	_, err = r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		return object.NewVirtualDiskManager(c).DeleteVirtualDisk(ctx, l.home(d.UID), l.dc(c))
+		return vslm.NewObjectManager(c).Delete(ctx, of.datastore(), of.Id.Id)
 	})
-	if fault.Is(err, &types.FileNotFound{}) {
+	if fault.Is(err, &types.NotFound{}) {
 		return nil
 	}
+	return r.notGone(err)
+}
+
+// succeedDisk checks for the disk of an earlier VirtualDisk of d's name: it is an OwnedByAnother error, or is taken over if d says so. It
+// returns nil if there is none, or it does not matter.
+func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk) (*disk, error) {
+	if d.Earlier == runtime.MakeAnew {
+		return nil, nil
+	}
+	all, err := r.disksMarked(ctx, NameKey, d.String())
+	switch {
+	case err != nil || len(all) == 0:
+		return nil, err
+	case d.Earlier != runtime.TakeOver:
+		return nil, runtime.NewHeldBack("svd", d.NamespacedName, "disk %s in vCenter %s", all[0].Id.Id, r.server.Config.Name)
+	case len(all) > 1:
+		return nil, runtime.NewOwnedByAnother(nil, "%d disks belong to an earlier VirtualDisk %s, such as %s and %s: delete all but the one to take over "+
+			"(govc disk.rm)", len(all), d, all[0].Id.Id, all[1].Id.Id)
+	}
+	on, err := r.storeFor(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if of := all[0]; of.datastore() != on {
+		return nil, runtime.NewOwnedByAnother(nil, "%s: disk %s of an earlier VirtualDisk %s is on another datastore: move it there in vCenter, or create "+
+			"the VirtualDisk with that datastore", datastoreField, of.Id.Id, d)
+	}
+	return all[0], r.mark(ctx, d, all[0])
+}
+
+// mark makes a disk the one of d.
+func (r *Runtime) mark(ctx context.Context, d runtime.Disk, of *disk) error {
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		begun, err := updateMetadata(ctx, c, of, marksOf(d))
+		if err != nil {
+			return nil, err
+		}
+		return object.NewTask(c, begun), nil
+	})
 	return r.notGone(err)
 }

@@ -16,11 +16,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
 )
 
-// home is where the file of a disk belongs.
-func home(d runtime.Disk) string { return "[LocalDS_0] sallyport/" + string(d.UID) + ".vmdk" }
+// fileOf gives where the file of a disk is.
+func (w *world) fileOf(d runtime.Disk) string { return w.FCD(d.ID).File }
 
 // disk gives a disk that is made.
 func (w *world) disk(name string) runtime.Disk {
@@ -28,7 +29,7 @@ func (w *world) disk(name string) runtime.Disk {
 	d := diskOf(name)
 	id, err := w.runtime.EnsureDisk(w.Context(), d)
 	w.Must(err)
-	if d.ID = id; id == "" || !w.HasFile(home(d)) {
+	if d.ID = id; id == "" || w.FCD(id).Name != "ns-"+name {
 		w.Fatalf("the disk %s was not made", name)
 	}
 	return d
@@ -55,13 +56,13 @@ func (w *world) seen(d runtime.Disk) runtime.DiskObservation {
 	return seen
 }
 
-// free fails the test unless the disk is where it belongs, and nobody has it.
+// free fails the test unless the disk is there, and nobody has it.
 func (w *world) free(d runtime.Disk) {
 	w.Helper()
 	seen := w.seen(d)
 	want := runtime.DiskObservation{Exists: true, ID: d.ID, Home: seen.Home, Bytes: d.Bytes()}
-	if diff := cmp.Diff(want, seen); diff != "" || !w.HasFile(home(d)) {
-		w.Errorf("the disk is not free, and where it belongs (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, seen); diff != "" || !w.HasFile(w.fileOf(d)) {
+		w.Errorf("the disk is not free (-want +got):\n%s", diff)
 	}
 }
 
@@ -77,142 +78,226 @@ func (w *world) invalid(err error, say ...string) {
 	}
 }
 
-// What vCenter has moved into the machine's own folder is destroyed with the machine, unless it is known for what it is.
-func TestDestroyingAMachineWhoseDiskWasMoved(t *testing.T) {
-	race.Skip(t)
-	w := newWorld(t)
-	m, d := w.holding()
-	other := w.disk("other")
-	w.Must(w.runtime.Attach(w.Context(), m, other))
-	path := w.path(m)
-	moved := w.MoveDisk(path, home(d))
-	own := w.Hardware(path).Files[0]
-	if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{string(m.UID)}) || seen.ID != d.ID || seen.Bytes != d.Bytes() {
-		t.Errorf("the disk at %s is %+v", moved, seen)
-	}
-	if _, err := w.runtime.EnsureDisk(w.Context(), d); err != nil {
-		t.Errorf("ensuring a disk that was moved: %v", err)
-	}
-	w.invalid(w.runtime.DeleteDisk(w.Context(), d), "deleted", m.Name)
-	w.Must(w.runtime.Delete(w.Context(), with(m, d, other)))
+// larger is the disk with a larger size in its spec.
+func larger(d runtime.Disk) runtime.Disk {
+	d.Spec = d.Spec.DeepCopy()
+	d.Spec.Size = resource.MustParse("1Gi")
+	return d
+}
+
+// gone waits until the machine is gone.
+func (w *world) gone(m runtime.Machine) {
+	w.Helper()
 	w.Eventually("the machine to be gone", func() bool {
 		seen, err := w.runtime.Observe(w.Context(), m)
 		return err == nil && !seen.Exists
 	})
-	w.free(d)
-	w.free(other)
-	if w.HasFile(moved) || w.HasFile(own) {
-		t.Error("files of the machine are left")
-	}
 }
 
-// On its way back to where it belongs a disk is nobody else's, however often that is interrupted.
-func TestDetachingADiskThatWasMoved(t *testing.T) {
+// Wherever vCenter moves a disk with its machine, it is the same disk: it stays there when it is detached, and is not destroyed with the machine.
+func TestDiskThatWasMoved(t *testing.T) {
 	race.Skip(t)
-	for name, trouble := range map[string]func(w *world){
-		"without trouble":      func(*world) {},
-		"the move fails":       func(w *world) { w.faults.Refuse(&types.FileLocked{}, "MoveVirtualDisk_Task") },
-		"the move is not seen": func(w *world) { w.faults.LoseReply("MoveVirtualDisk_Task") },
-		"the mark stays": func(w *world) {
-			w.faults.Before(func() {}, "ReconfigVM_Task")
-			w.faults.Refuse(&types.ConcurrentAccess{}, "ReconfigVM_Task")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			m, d := w.holding()
-			other := w.ensure(w.cloned("other"))
-			w.MoveDisk(w.path(m), home(d))
-			trouble(w)
-			err := w.runtime.Detach(w.Context(), with(m, d), d.UID)
+	for _, datastore := range []string{"LocalDS_0", "LocalDS_1"} {
+		t.Run(datastore, func(t *testing.T) {
+			v, err := vcsim.Start(vcsim.Options{Datastores: 2})
 			if err != nil {
-				if seen := w.observe(m); len(seen.Disks) != 1 {
-					t.Errorf("after %v the machine has %v", err, seen.Disks)
-				}
-				if seen := w.seen(d); seen.Bytes != d.Bytes() || len(seen.AttachedTo) != 1 && !w.HasFile(home(d)) {
-					t.Errorf("after %v the disk is %+v", err, seen)
-				}
-				w.Must(w.runtime.Detach(w.Context(), with(m, d), d.UID))
+				t.Fatal(err)
 			}
-			if seen := w.observe(m); len(seen.Disks) != 0 {
-				t.Errorf("the machine has %v", seen.Disks)
+			t.Cleanup(v.Close)
+			w := worldOf(t, v)
+			m, d := w.holding()
+			other := w.disk("other")
+			w.Must(w.runtime.Attach(t.Context(), m, other))
+			d.Home = w.seen(d).Home
+			moved := w.MoveDisk(w.path(m), d.ID, datastore)
+			own := w.Hardware(w.path(m)).Files[0]
+			if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{string(m.UID)}) || seen.ID != d.ID || (seen.Home == d.Home) != (datastore == "LocalDS_0") {
+				t.Errorf("the disk at %s is %+v", moved, seen)
 			}
+			if id, err := w.runtime.EnsureDisk(t.Context(), d); err != nil || id != d.ID {
+				t.Errorf("ensuring a disk that was moved: %q, %v", id, err)
+			}
+			w.invalid(w.runtime.DeleteDisk(t.Context(), d), "deleted", m.Name)
+			w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
 			w.free(d)
-			w.Must(w.runtime.Attach(w.Context(), other, d))
+			w.Must(w.runtime.Attach(t.Context(), m, d))
+			w.Must(w.runtime.Delete(t.Context(), with(m, d, other)))
+			w.gone(m)
+			w.free(d)
+			w.free(other)
+			if w.fileOf(d) != moved || w.HasFile(own) {
+				t.Errorf("the disk is at %s, or the machine's own file is left", w.fileOf(d))
+			}
+			w.Must(w.runtime.DeleteDisk(t.Context(), d))
+			if w.seen(d).Exists || w.HasFile(moved) {
+				t.Error("the disk is left")
+			}
 		})
 	}
 }
 
-// A disk whose file is nowhere keeps its mark: somebody has to say that it is gone for good.
-func TestDetachingADiskThatIsNowhere(t *testing.T) {
+// Disks that no VirtualDisk of the machine is, such as those of CSI volumes, are not destroyed with it either, and an administrator who
+// destroys a machine in vCenter destroys no VirtualDisk.
+func TestDisksSurviveTheirMachine(t *testing.T) {
 	w := newWorld(t)
 	m, d := w.holding()
-	moved := w.MoveDisk(w.path(m), home(d))
-	w.faults.Before(func() { w.RemoveFile(moved) }, "MoveVirtualDisk_Task")
-	for range 2 {
-		w.invalid(w.runtime.Detach(w.Context(), with(m, d), d.UID), moved, vsphere.DiskKey+string(d.UID))
-	}
-	w.SetExtraConfig(w.path(m), map[string]string{vsphere.DiskKey + string(d.UID): ""})
-	w.Must(w.runtime.Detach(w.Context(), with(m, d), d.UID))
-	if seen := w.seen(d); seen.Exists {
-		t.Errorf("the disk is %+v", seen)
-	}
-	if _, err := w.runtime.EnsureDisk(w.Context(), d); !runtime.IsNotFound(err) {
-		t.Errorf("ensuring a disk that is gone: got error %v, want NotFound", err)
-	}
+	foreign := w.disk("foreign")
+	w.HandAttach(w.path(m), w.fileOf(foreign))
+	w.Must(w.runtime.Delete(t.Context(), m)) // no status records that it has a disk
+	w.gone(m)
+	w.free(d)
+	w.free(foreign)
+	other := w.ensure(w.cloned("other"))
+	w.Must(w.runtime.Attach(t.Context(), other, d))
+	w.Remove(w.path(other))
+	w.free(d)
 }
 
-// What somebody else has attached is theirs to detach, and is named.
+// A machine that is made from a machine or a template with a disk has a copy, and no hold on the disk.
+func TestCopyOfADisk(t *testing.T) {
+	w := newWorld(t)
+	m, d := w.holding()
+	w.SetTemplate(w.path(m), true)
+	copied := w.cloned("copy")
+	cloneOf(copied).Template.InventoryPath = v1alpha1.InventoryPath(w.path(m))
+	copied = w.ensure(copied)
+	if got := len(w.Hardware(w.path(copied)).Files); got != 2 {
+		t.Errorf("the copy has %d disks", got)
+	}
+	if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{string(m.UID)}) {
+		t.Errorf("the disk is %+v", seen)
+	}
+	if seen := w.observe(with(copied, d)); len(seen.Disks) != 0 {
+		t.Errorf("the copy has %v", seen.Disks)
+	}
+	w.Must(w.runtime.Detach(t.Context(), with(copied, d), d.UID))
+	w.Must(w.runtime.Delete(t.Context(), with(copied, d)))
+	w.gone(copied)
+	w.SetTemplate(w.path(m), false)
+	w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
+	w.free(d)
+}
+
+// A disk that vCenter has lost is not made anew, and keeps no machine.
+func TestDiskThatIsLost(t *testing.T) {
+	w := newWorld(t)
+	m, d := w.holding()
+	w.Forget(d.ID)
+	if seen := w.seen(d); seen.Exists || seen.InFlight {
+		t.Errorf("the disk is %+v", seen)
+	}
+	if _, err := w.runtime.EnsureDisk(t.Context(), d); !runtime.IsNotFound(err) || !strings.Contains(runtime.Message(err), d.ID) {
+		t.Errorf("ensuring a disk that is gone: got error %v, want NotFound", err)
+	}
+	if err := w.runtime.Attach(t.Context(), w.ensure(w.cloned("other")), d); !runtime.IsNotFound(err) {
+		t.Errorf("attaching a disk that is gone: got error %v, want NotFound", err)
+	}
+	w.Must(w.runtime.DeleteDisk(t.Context(), d))
+	w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
+	w.Must(w.runtime.Delete(t.Context(), with(m, d)))
+	w.gone(m)
+}
+
+// What somebody else has attached is theirs to detach, and is named. What vCenter names nobody can see.
 func TestDiskThatSomebodyElseHasAttached(t *testing.T) {
 	w := newWorld(t)
 	m, theirs, d := w.ensure(w.cloned("web")), w.ensure(w.cloned("theirs")), w.disk("data")
 	w.SetExtraConfig(w.path(theirs), map[string]string{vsphere.OwnerKey: ""})
-	w.HandAttach(w.path(theirs), home(d))
+	w.HandAttach(w.path(theirs), w.fileOf(d))
 	if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{theirs.InstanceID}) {
 		t.Errorf("the disk is %+v", seen)
 	}
-	w.invalid(w.runtime.Attach(w.Context(), m, d), "theirs", "not by Sallyport")
-	w.invalid(w.runtime.DeleteDisk(w.Context(), d), "theirs")
-	larger := d
-	larger.Spec = d.Spec.DeepCopy()
-	larger.Spec.Size = resource.MustParse("1Gi")
-	_, err := w.runtime.EnsureDisk(w.Context(), larger)
-	w.invalid(err, "theirs")
+	w.invalid(w.runtime.Attach(t.Context(), m, d), "theirs", "not one of Sallyport")
+	w.invalid(w.runtime.DeleteDisk(t.Context(), d), "theirs")
+	if _, err := w.runtime.EnsureDisk(t.Context(), larger(d)); err != nil {
+		t.Errorf("growing: %v", err)
+	}
+	w.Unregister(w.path(theirs))
+	if seen := w.seen(d); len(seen.AttachedTo) != 1 {
+		t.Errorf("the disk is %+v", seen)
+	}
+	w.invalid(w.runtime.Attach(t.Context(), m, d), "a machine that vCenter does not show")
+	w.invalid(w.runtime.DeleteDisk(t.Context(), d), "a machine that vCenter does not show")
 }
 
-// A machine whose mark somebody has taken away, or spoilt, still lets the disk go, and does not take it along.
-func TestDiskWithoutItsMark(t *testing.T) {
-	race.Skip(t)
-	for name, text := range map[string]string{"taken away": "", "spoilt": "Not a/name", "of something else": "other 1234 datastore-1"} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			m, d := w.holding()
-			w.SetExtraConfig(w.path(m), map[string]string{vsphere.DiskKey + string(d.UID): text})
-			if seen := w.seen(d); len(seen.AttachedTo) != 1 {
-				t.Errorf("the disk is %+v", seen)
-			}
-			w.Must(w.runtime.Detach(w.Context(), with(m, d), d.UID))
-			w.free(d)
-		})
+// The ID that a status records says which disk it is: who writes other marks gets no disk by that, and who removes them takes none away.
+func TestMarksOfADisk(t *testing.T) {
+	w := newWorld(t)
+	m, d := w.holding()
+	w.SetMetadata(d.ID, vsphere.OwnerKey, "")
+	if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{string(m.UID)}) {
+		t.Errorf("without its mark the disk is %+v", seen)
+	}
+	w.SetMetadata(d.ID, vsphere.OwnerKey, string(diskOf("data").UID))
+	if seen := w.seen(d); seen.Exists {
+		t.Errorf("a disk that another VirtualDisk has taken over is %+v", seen)
+	}
+	w.Must(w.runtime.DeleteDisk(t.Context(), d)) // which is not ours any more
+	if w.fileOf(d) == "" {
+		t.Error("another's disk was deleted")
+	}
+	victim, thief := w.disk("victim"), diskOf("thief")
+	w.SetMetadata(victim.ID, vsphere.NameKey, thief.String())
+	if _, err := w.runtime.EnsureDisk(t.Context(), thief); !runtime.IsOwnedByAnother(err) {
+		t.Errorf("got error %v, want OwnedByAnother", err)
 	}
 }
 
-// Attaching what the machine already has, by somebody else's hand, leaves the mark.
+// A disk of which a copy of the request was carried out, too, is one of them, and always the same one.
+func TestDiskThatWasMadeTwice(t *testing.T) {
+	w := newWorld(t)
+	d, twin := w.disk("data"), w.disk("twin")
+	w.SetMetadata(twin.ID, vsphere.OwnerKey, string(d.UID))
+	lost := d
+	lost.ID = ""
+	for range 2 {
+		if id, err := w.runtime.EnsureDisk(t.Context(), lost); err != nil || id != d.ID {
+			t.Errorf("got the disk %q of %s and %s, error %v", id, d.ID, twin.ID, err)
+		}
+	}
+}
+
+// The disk of an earlier VirtualDisk is found on whatever datastore it is, and taken over only where the spec says.
+func TestEarlierDiskOnAnotherDatastore(t *testing.T) {
+	v, err := vcsim.Start(vcsim.Options{Datastores: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Close)
+	w := worldOf(t, v)
+	m, d := w.holding()
+	w.MoveDisk(w.path(m), d.ID, "LocalDS_1")
+	heir := diskOf(d.Name)
+	for earlier, text := range map[runtime.Earlier]string{"": d.ID, runtime.TakeOver: "spec.runtime.vsphere.datastore: disk " + d.ID} {
+		heir.Earlier = earlier
+		if _, err := w.runtime.EnsureDisk(t.Context(), heir); !runtime.IsOwnedByAnother(err) || !strings.Contains(runtime.Message(err), text) {
+			t.Errorf("got error %v, want OwnedByAnother", err)
+		}
+	}
+	heir.Earlier = runtime.TakeOver
+	heir.Spec.Runtime.VSphere.Datastore = "/DC0/datastore/LocalDS_1"
+	if id, err := w.runtime.EnsureDisk(t.Context(), heir); err != nil || id != d.ID {
+		t.Errorf("taking over gave %q, error %v", id, err)
+	}
+}
+
+// Attaching what the machine already has, by somebody else's hand, is success.
 func TestAttachingWhatIsAttached(t *testing.T) {
 	w := newWorld(t)
 	m, d := w.ensure(w.cloned("web")), w.disk("data")
-	w.HandAttach(w.path(m), home(d))
+	w.HandAttach(w.path(m), w.fileOf(d))
 	w.Must(w.runtime.Attach(w.Context(), m, d))
 	want := []v1alpha1.AttachedDisk{{Name: d.Name, UID: d.UID}}
-	if diff := cmp.Diff(want, w.observe(m).Disks); diff != "" {
+	if diff := cmp.Diff(want, w.observe(with(m, d)).Disks); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// What is being made is not taken for nothing: whoever is told so could let go of it.
+// What is being made is not taken for nothing: whoever is told so could let go of it. It holds up no other disk of this process, of which it
+// is known which one it makes; another process waits until it is made.
 func TestDiskThatIsBeingMade(t *testing.T) {
 	w := newWorld(t)
-	d, other := diskOf("data"), w.disk("other")
+	d, other := diskOf("data"), diskOf("other")
 	release := w.HoldDisks()
 	ctx, cancel := context.WithCancel(t.Context())
 	made := make(chan error)
@@ -228,30 +313,40 @@ func TestDiskThatIsBeingMade(t *testing.T) {
 	if seen := w.seen(d); seen.Exists || !seen.InFlight {
 		t.Errorf("the disk is %+v", seen)
 	}
+	if id, err := w.runtime.EnsureDisk(t.Context(), d); err != nil || id != "" {
+		t.Errorf("ensuring what is being made gave %q, error %v", id, err)
+	}
 	w.invalid(w.runtime.DeleteDisk(t.Context(), d))
-	w.free(other)
+	if seen := w.seen(other); seen.InFlight {
+		t.Errorf("another disk is %+v", seen)
+	}
+	if id, err := vsphere.New(w.server).EnsureDisk(t.Context(), other); err != nil || id != "" {
+		t.Errorf("another process got %q, error %v", id, err)
+	}
 	release()
 	w.Eventually("the disk", func() bool { return w.seen(d).Exists })
 	id, err := w.runtime.EnsureDisk(t.Context(), d)
 	w.Must(err)
 	d.ID = id
 	w.free(d)
+	if got := len(w.FCDs()); got != 1 {
+		t.Errorf("there are %d disks", got)
+	}
 }
 
 // A datastore that is not there says nothing of the disks on it.
 func TestDiskOnADatastoreThatIsNotThere(t *testing.T) {
 	w := newWorld(t)
-	d := w.disk("data")
-	d.Spec.Runtime.VSphere.Datastore = "/DC0/datastore/renamed"
-	if _, err := w.runtime.ObserveDisk(t.Context(), d); !runtime.IsInvalidSpec(err) {
-		t.Errorf("observing: got error %v", err)
+	d, absent := w.disk("data"), diskOf("absent")
+	for _, o := range []runtime.Disk{d, absent} {
+		o.Spec.Runtime.VSphere.Datastore = "/DC0/datastore/renamed"
 	}
-	if _, err := w.runtime.EnsureDisk(t.Context(), d); !runtime.IsInvalidSpec(err) || !strings.Contains(err.Error(), "spec.runtime.vsphere.datastore: ") {
+	if _, err := w.runtime.EnsureDisk(t.Context(), absent); !runtime.IsInvalidSpec(err) || !strings.Contains(err.Error(), "spec.runtime.vsphere.datastore: ") {
 		t.Errorf("ensuring: got error %v", err)
 	}
-	if err := w.runtime.DeleteDisk(t.Context(), d); !runtime.IsInvalidSpec(err) {
-		t.Errorf("deleting: got error %v", err)
-	}
+	d.Home = "datastore-0"
+	w.free(d)
+	w.Must(w.runtime.DeleteDisk(t.Context(), d))
 }
 
 // vCenter refuses to grow a disk of a machine that has snapshots, and says why.
@@ -259,13 +354,12 @@ func TestGrowingADiskUnderSnapshots(t *testing.T) {
 	w := newWorld(t)
 	m, d := w.holding()
 	w.SetSnapshot(w.path(m), true)
-	d.Spec.Size = resource.MustParse("128Mi")
-	_, err := w.runtime.EnsureDisk(t.Context(), d)
-	w.invalid(err, "the disk cannot be grown while machine", "The operation is not allowed in the current state.")
+	_, err := w.runtime.EnsureDisk(t.Context(), larger(d))
+	w.invalid(err, "the disk cannot be grown while a machine has it", "The operation is not allowed in the current state.")
 	w.SetSnapshot(w.path(m), false)
-	_, err = w.runtime.EnsureDisk(t.Context(), d)
+	_, err = w.runtime.EnsureDisk(t.Context(), larger(d))
 	w.Must(err)
-	if seen := w.seen(d); seen.Bytes != d.Bytes() {
+	if seen := w.seen(d); seen.Bytes != larger(d).Bytes() || !slices.Contains(w.Hardware(w.path(m)).Disks, seen.Bytes) {
 		t.Errorf("the disk is %+v", seen)
 	}
 }
@@ -277,6 +371,7 @@ func TestBootOrder(t *testing.T) {
 	m, first := w.holding()
 	second := w.disk("second")
 	w.Must(w.runtime.Attach(t.Context(), m, second))
+	m = with(m, first, second)
 	path := w.path(m)
 	w.SetBootOrder(path)
 	own := w.BootOrder(path)
@@ -299,34 +394,15 @@ func TestBootOrder(t *testing.T) {
 	}
 	turn(0)
 	m.Spec.BlockDeviceRefs[0].BootOrder = new(int32(2))
-	turn(1, home(second))
+	turn(1, w.fileOf(second))
 	m.Spec.BlockDeviceRefs[1].BootOrder = new(int32(1))
-	turn(1, home(first), home(second))
-	turn(0, home(first), home(second))
+	turn(1, w.fileOf(first), w.fileOf(second))
+	turn(0, w.fileOf(first), w.fileOf(second))
 	m.Spec.BlockDeviceRefs[0].BootOrder = nil
-	turn(0, home(first), home(second))
+	turn(0, w.fileOf(first), w.fileOf(second))
 	m.Spec.BlockDeviceRefs = append(m.Spec.BlockDeviceRefs,
 		v1alpha1.BlockDeviceRef{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: "not-attached", BootOrder: new(int32(3))})
-	turn(0, home(first), home(second))
-}
-
-func TestDiskOnVSAN(t *testing.T) {
-	w := newWorld(t)
-	w.SetVSAN()
-	d := diskOf("data")
-	id, err := w.runtime.EnsureDisk(t.Context(), d)
-	w.Must(err)
-	if !slices.Contains(w.faults.Called(), "CreateDirectory") {
-		t.Error("the folder was not made as vSAN wants it")
-	}
-	d.ID = id
-	if seen := w.seen(d); !seen.Exists || seen.Bytes != d.Bytes() {
-		t.Errorf("the disk is %+v", seen)
-	}
-	w.Must(w.runtime.DeleteDisk(t.Context(), d))
-	if seen := w.seen(d); seen.Exists {
-		t.Errorf("the disk is %+v", seen)
-	}
+	turn(0, w.fileOf(first), w.fileOf(second))
 }
 
 func TestDiskOfAnotherVCenter(t *testing.T) {
@@ -334,22 +410,6 @@ func TestDiskOfAnotherVCenter(t *testing.T) {
 	m, d := w.ensure(w.cloned("web")), w.disk("data")
 	d.Spec.Runtime.VSphere.ServerRef.Name = "another"
 	w.invalid(w.runtime.Attach(t.Context(), m, d), "VSphereServer another")
-}
-
-// Two files of a disk are one too many: nobody but a person knows which is good.
-func TestDetachingADiskThatIsThereTwice(t *testing.T) {
-	w := newWorld(t)
-	m, d := w.holding()
-	moved := w.MoveDisk(w.path(m), home(d))
-	id, err := w.runtime.EnsureDisk(t.Context(), d)
-	if err != nil || id != d.ID {
-		t.Errorf("ensuring gave %q, with error %v", id, err)
-	}
-	w.CopyDisk(moved, home(d))
-	w.invalid(w.runtime.Detach(t.Context(), with(m, d), d.UID), moved, home(d))
-	w.RemoveFile(home(d))
-	w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
-	w.free(d)
 }
 
 // Of a change of the configuration that somebody else has begun nobody knows what it changes.
@@ -367,7 +427,7 @@ func TestDiskDuringAForeignChange(t *testing.T) {
 		t.Errorf("in flight is %+v", seen.InFlight)
 	}
 	for _, err := range []error{
-		w.runtime.Attach(t.Context(), m, d), w.runtime.Detach(t.Context(), m, other.UID), // as they are, but for how long?
+		w.runtime.Attach(t.Context(), m, d), w.runtime.Detach(t.Context(), with(m, other), other.UID), // as they are, but for how long?
 	} {
 		w.invalid(err, "Reconfigure")
 	}
@@ -380,18 +440,18 @@ func TestDiskDuringAForeignChange(t *testing.T) {
 func TestDiskUnderASnapshot(t *testing.T) {
 	w := newWorld(t)
 	m, d := w.holding()
-	w.SnapshotDisk(w.path(m), home(d))
-	if seen := w.observe(m); len(seen.Disks) != 1 {
+	w.SnapshotDisk(w.path(m), w.fileOf(d))
+	if seen := w.observe(with(m, d)); len(seen.Disks) != 1 {
 		t.Errorf("the machine has %v", seen.Disks)
 	}
 	for _, err := range []error{
-		w.runtime.Detach(t.Context(), with(m, d), d.UID), w.runtime.Delete(t.Context(), m),
+		w.runtime.Detach(t.Context(), with(m, d), d.UID), w.runtime.Delete(t.Context(), with(m, d)),
 		w.runtime.DeleteDisk(t.Context(), d), w.runtime.Attach(t.Context(), w.ensure(w.cloned("other")), d),
 	} {
 		w.invalid(err)
 	}
 	w.invalid(w.runtime.Detach(t.Context(), with(m, d), d.UID), d.Name, "snapshots")
-	if seen := w.observe(m); !seen.Exists || !w.HasFile(home(d)) {
+	if seen := w.observe(with(m, d)); !seen.Exists || !w.HasFile(w.fileOf(d)) {
 		t.Errorf("the machine is %+v", seen)
 	}
 }
@@ -442,15 +502,38 @@ func TestDisksAtOnce(t *testing.T) {
 	for i, m := range machines {
 		group.Go(func() {
 			d := diskOf("data-" + strconv.Itoa(i))
-			for range 3 {
+			for made := 0; made < 3 && errs[i] == nil; {
 				id, err := w.runtime.EnsureDisk(t.Context(), d)
+				if errs[i] = err; id == "" { // a creation that has just begun may be this one
+					continue
+				}
+				made++
 				d.ID = id
 				_, observed := w.runtime.ObserveDisk(t.Context(), d)
-				errs[i] = errors.Join(errs[i], err, observed,
-					w.runtime.Attach(t.Context(), m, d), w.runtime.Detach(t.Context(), with(m, d), d.UID))
+				errs[i] = errors.Join(err, observed, w.runtime.Attach(t.Context(), m, d), w.runtime.Detach(t.Context(), with(m, d), d.UID))
 			}
 		})
 	}
 	group.Wait()
 	w.Must(errors.Join(errs...))
+	if got := len(w.FCDs()); got != n {
+		t.Errorf("there are %d disks", got)
+	}
+}
+
+// The catalog of the disks shares the session of vCenter, also when vCenter has ended it, and its faults are those of vCenter.
+func TestCatalogOfDisks(t *testing.T) {
+	w := newWorld(t)
+	d := w.disk("data")
+	w.ExpireSessions()
+	w.free(d)
+	w.faults.Fail(errors.New("the network is down"), "VslmRetrieveVStorageObject")
+	if _, err := w.runtime.ObserveDisk(t.Context(), d); !runtime.IsUnavailable(err) {
+		t.Errorf("got error %v, want Unavailable", err)
+	}
+	w.faults.Refuse(&types.NoPermission{PrivilegeId: "Datastore.FileManagement"}, "VslmRetrieveVStorageObjectMetadata")
+	if _, err := w.runtime.ObserveDisk(t.Context(), d); !runtime.IsPermission(err) || !strings.Contains(runtime.Message(err), "Datastore.FileManagement") {
+		t.Errorf("got error %v, want Permission", err)
+	}
+	w.free(d)
 }

@@ -36,7 +36,7 @@ func inDatacenter() []types.BaseSelectionSpec {
 // marked reads the marks of all machines in the datacenter that contains a folder. This is a long read, so concurrent
 // callers share one.
 func (r *Runtime) marked(ctx context.Context, folder types.ManagedObjectReference) ([]mo.VirtualMachine, error) {
-	found, err, _ := r.marks.lookups.Do(folder.Value, func() (any, error) {
+	found, err, _ := r.shared.lookups.Do(folder.Value, func() (any, error) {
 		var all []mo.VirtualMachine
 		err := r.retrieve(ctx, types.PropertyFilterSpec{
 			ObjectSet: []types.ObjectSpec{{Obj: folder, Skip: new(true), SelectSet: inDatacenter()}},
@@ -114,7 +114,7 @@ func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.
 
 // takeOver sets our mark and the instance UUID of a machine created for m, in one reconfiguration.
 func (r *Runtime) takeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) (instanceID string, err error) {
-	s, err := r.readMachine(ctx, ref)
+	s, err := r.readMachine(ctx, ref, nil)
 	if err != nil {
 		return "", r.notGone(err)
 	}

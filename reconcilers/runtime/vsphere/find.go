@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/fault"
-	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -31,10 +30,9 @@ type sighting struct {
 	keys  map[string]string // our keys in its extraConfig
 	tasks []types.TaskInfo  // recent tasks, oldest first
 
-	// Only read for a machine with marks of disks.
-	marks   []mark                   // marks of VirtualDisks
-	devices object.VirtualDeviceList // its devices
-	boot    []types.BaseVirtualMachineBootOptionsBootableDevice
+	// Only read for a machine that may have VirtualDisks.
+	disks []attachment // those that it has
+	boot  []types.BaseVirtualMachineBootOptionsBootableDevice
 }
 
 func (s *sighting) owner() kubetypes.UID { return kubetypes.UID(s.keys[OwnerKey]) }
@@ -144,7 +142,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 	var unmarked *sighting
 	var foreign error
 	for _, p := range all {
-		s, err := r.readAt(ctx, p)
+		s, err := r.readAt(ctx, p, m.Disks)
 		switch {
 		case err != nil:
 			return nil, false, err
@@ -196,8 +194,8 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 		"(docs/vsphere.md, What Sallyport leaves on a machine)", p.name, whose, wayOut, OwnerKey)
 }
 
-// readAt reads the machine at a place, nil if there is none.
-func (r *Runtime) readAt(ctx context.Context, p place) (*sighting, error) {
+// readAt reads the machine at a place with the disks that it may have, nil if there is none.
+func (r *Runtime) readAt(ctx context.Context, p place, disks []runtime.Disk) (*sighting, error) {
 	var ref *types.ManagedObjectReference
 	err := r.server.Call(ctx, func(c *vim25.Client) (err error) {
 		ref, err = p.find(ctx, c)
@@ -206,7 +204,7 @@ func (r *Runtime) readAt(ctx context.Context, p place) (*sighting, error) {
 	if err != nil || ref == nil || ref.Type != "VirtualMachine" {
 		return nil, err
 	}
-	s, err := r.readMachine(ctx, *ref)
+	s, err := r.readMachine(ctx, *ref, disks)
 	if runtime.IsNotFound(err) {
 		return nil, nil // it was removed in the meantime
 	}
@@ -222,8 +220,8 @@ var remedies = map[types.VirtualMachineConnectionState]string{
 }
 
 // readMachine reads the machine's tasks and then the machine, in two requests: vCenter also reads objects one after another
-// within a request, in unknown order.
-func (r *Runtime) readMachine(ctx context.Context, ref types.ManagedObjectReference) (*sighting, error) {
+// within a request, in unknown order. Which of the disks it has is read last: the task of a disk that was attached in between was in flight.
+func (r *Runtime) readMachine(ctx context.Context, ref types.ManagedObjectReference, disks []runtime.Disk) (*sighting, error) {
 	s := &sighting{}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: []types.ObjectSpec{{Obj: ref, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
@@ -267,13 +265,12 @@ func (r *Runtime) readMachine(ctx context.Context, ref types.ManagedObjectRefere
 		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.Config.Name)
 	}
 	s.keys, s.user = remembered(&s.vm), r.server.User()
-	return s, r.readDevices(ctx, s)
+	return s, r.readDisks(ctx, s, disks)
 }
 
-// readDevices reads the devices of a machine that may have VirtualDisks. The marks were read before: a disk detached
-// in between is not attached, and the task of a disk attached in between was in flight.
-func (r *Runtime) readDevices(ctx context.Context, s *sighting) error {
-	if s.marks = marksOf(s.vm.Config.ExtraConfig); len(s.marks) == 0 {
+// readDisks reads the devices of a machine that may have VirtualDisks.
+func (r *Runtime) readDisks(ctx context.Context, s *sighting, disks []runtime.Disk) error {
+	if !slices.ContainsFunc(disks, func(d runtime.Disk) bool { return d.ID != "" }) {
 		return nil
 	}
 	var vm mo.VirtualMachine
@@ -283,11 +280,19 @@ func (r *Runtime) readDevices(ctx context.Context, s *sighting) error {
 	if vm.Config == nil {
 		return runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.Config.Name)
 	}
-	s.devices = vm.Config.Hardware.Device
+	s.disks = attachmentsOf(vm.Config.Hardware.Device, disks)
 	if boot := vm.Config.BootOptions; boot != nil {
 		s.boot = boot.BootOrder
 	}
 	return nil
+}
+
+// notGone converts the error of a read: that another object is missing does not mean that what is searched for is gone.
+func (r *Runtime) notGone(err error) error {
+	if runtime.IsNotFound(err) {
+		return runtime.NewUnavailable(err, "vCenter %s did not show all that is needed", r.server.Config.Name)
+	}
+	return err
 }
 
 // retrieve reads properties and calls each with every object. Objects that were removed meanwhile are left out; a

@@ -49,7 +49,7 @@ func (r *Runtime) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenan
 		if err := all.templates(ctx, c, allowed.Templates, &found.Places.Templates); err != nil {
 			return err
 		}
-		found.Marked, err = r.marks.machines.read(ctx, c, &all, allowed.Folders)
+		found.Marked, err = r.shared.machines.read(ctx, c, &all, allowed.Folders)
 		return err
 	})
 	return found, err

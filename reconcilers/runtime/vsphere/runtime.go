@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/find"
@@ -27,13 +28,14 @@ import (
 type Runtime struct {
 	server     *session.Server
 	placeCheck placeCheck
-	marks      *marksRead // shared with the other runtimes of the session
+	shared     *shared // with the other runtimes of the session
 }
 
-// marksRead is what a session reads of the marks of all machines.
-type marksRead struct {
+// shared is what a session has read of the marks of all machines, and which disks it creates.
+type shared struct {
 	lookups  singleflight.Group // by folder
 	machines markedMachines
+	creating sync.Map // UIDs of VirtualDisks, by the reference of the task
 }
 
 var (
@@ -44,7 +46,7 @@ var (
 // New returns the runtime for machines of that vCenter, without tenancy. The caller knows which vCenter a machine is
 // in.
 func New(server *session.Server) *Runtime {
-	return &Runtime{server: server, placeCheck: allowAnywhere, marks: &marksRead{}}
+	return &Runtime{server: server, placeCheck: allowAnywhere, shared: &shared{}}
 }
 
 // Observe observes the machine.
@@ -137,7 +139,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 		return "", err
 	}
 	// The lock has excluded concurrent adoptions; this is confirmed by a read, once in a machine's life.
-	seen, err := r.readMachine(ctx, s.vm.Self)
+	seen, err := r.readMachine(ctx, s.vm.Self, nil)
 	if err != nil {
 		return "", runtime.NewUnavailable(err, "vCenter %s did not show the machine after it was adopted", r.server.Config.Name)
 	}

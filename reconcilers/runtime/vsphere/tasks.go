@@ -41,8 +41,10 @@ func kindOf(info types.TaskInfo) runtime.TaskKind {
 	return runtime.TaskOther
 }
 
-// reconfigures reports whether the task is a reconfiguration, which takes only a moment.
-func reconfigures(info types.TaskInfo) bool { return strings.HasPrefix(verb(info), "reconfig") }
+// reconfigures reports whether the task is a reconfiguration, which takes only a moment. Of disks it is a task of its own.
+func reconfigures(info types.TaskInfo) bool {
+	return strings.HasPrefix(verb(info), "reconfig") || verb(info) == "attachDisk" || verb(info) == "detachDisk"
+}
 
 func running(info types.TaskInfo) bool {
 	return info.State == types.TaskInfoStateQueued || info.State == types.TaskInfoStateRunning

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/nfc"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
@@ -64,7 +65,7 @@ func TestLabel(t *testing.T) {
 	config := &types.VirtualMachineConfigSpec{
 		Name: "theirs", InstanceUuid: "theirs", Annotation: "theirs", ExtraConfig: []types.BaseOptionValue{
 			&types.OptionValue{Key: OwnerKey, Value: "theirs"}, &types.OptionValue{Key: "Sallyport.Template", Value: "theirs"},
-			&types.OptionValue{Key: DiskKey + "uid", Value: "theirs"}, &types.OptionValue{Key: "svga.present", Value: "TRUE"},
+			&types.OptionValue{Key: NameKey, Value: "theirs"}, &types.OptionValue{Key: "svga.present", Value: "TRUE"},
 		},
 	}
 	mark := templateMark{owner: "uid", domain: "a", Mark: templates.Mark{Release: "1", Digest: "d"}, uuid: instance, stage: markImporting}
@@ -123,7 +124,8 @@ func (h *host) send(ctx context.Context, device types.HttpNfcLeaseDeviceUrl, cre
 	if err != nil {
 		return err
 	}
-	return send(ctx, h.server, upload{name: "disk.vmdk", to: to, device: device, create: create, written: &atomic.Int64{}}, strings.NewReader("content"), 7)
+	item := nfc.NewFileItem(to, types.OvfFileItem{Path: "disk.vmdk", Create: create})
+	return send(ctx, h.server, upload{FileItem: item, device: device, written: &atomic.Int64{}}, strings.NewReader("content"), 7)
 }
 
 // A host must have the certificate that vCenter says it has. Without that, nothing is sent to one that is not trusted as vCenter is.

@@ -11,14 +11,11 @@ import (
 
 	"github.com/vmware/govmomi/nfc"
 	"github.com/vmware/govmomi/object"
-	"github.com/vmware/govmomi/task"
 	"github.com/vmware/govmomi/vim25"
-	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/templates"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
 // leaseReportPeriod is the interval of progress reports. vCenter aborts a lease after minutes without one.
@@ -67,7 +64,7 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 	if err != nil {
 		return made, err
 	}
-	uploads, err := i.uploads(ctx, info)
+	uploads, err := i.uploads(info)
 	if err != nil {
 		return made, err
 	}
@@ -87,50 +84,27 @@ func (i *importing) call(ctx context.Context, request func(context.Context, *vim
 }
 
 // ready waits until vCenter has created the machine, which takes long if its disks are zeroed.
-func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) {
-	for waits := session.Pauses(5*time.Millisecond, 2*time.Second); ; {
-		var lease mo.HttpNfcLease
-		err := i.call(ctx, func(ctx context.Context, c *vim25.Client) (err error) {
-			lease, err = nfc.NewLease(c, i.lease).Properties(ctx, "state", "info", "error")
-			return err
-		})
-		switch {
-		case err != nil:
-			return nil, err
-		case lease.State == types.HttpNfcLeaseStateReady && lease.Info != nil:
-			return lease.Info, nil
-		case lease.Error != nil:
-			return nil, i.store.server.Translate(ctx, task.Error{LocalizedMethodFault: lease.Error})
-		case lease.State != types.HttpNfcLeaseStateInitializing:
-			return nil, runtime.NewUnavailable(nil, "vCenter %s aborted the import", i.store.server.Config.Name)
-		}
-		if err := session.Pause(ctx, waits); err != nil {
-			return nil, i.store.server.Translate(ctx, err)
-		}
-	}
+func (i *importing) ready(ctx context.Context) (info *nfc.LeaseInfo, err error) {
+	err = i.store.server.Call(ctx, func(c *vim25.Client) (err error) {
+		info, err = nfc.NewLease(c, i.lease).Wait(ctx, i.files)
+		return err
+	})
+	return info, err
 }
 
 // uploads returns the upload for every file that vCenter wants.
-func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (all []upload, err error) {
-	devices := map[string]types.HttpNfcLeaseDeviceUrl{}
-	for _, device := range info.DeviceUrl {
-		devices[device.ImportKey] = device
-	}
+func (i *importing) uploads(info *nfc.LeaseInfo) (all []upload, err error) {
 	for _, file := range i.files {
-		device, is := devices[file.DeviceId]
-		if !is {
+		n := slices.IndexFunc(info.Items, func(item nfc.FileItem) bool { return item.DeviceId == file.DeviceId })
+		if n < 0 {
 			return nil, runtime.NewUnavailable(nil, "vCenter %s does not say where to upload %s", i.store.server.Config.Name, shown(file.Path))
 		}
-		to := upload{name: file.Path, device: device, create: file.Create, written: &i.sent}
-		err := i.call(ctx, func(_ context.Context, c *vim25.Client) (err error) {
-			to.to, err = c.ParseURL(device.Url)
-			return err
-		})
-		if err != nil || to.to.Scheme != "https" {
-			return nil, runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded without TLS, or to an invalid URL",
-				i.store.server.Config.Name, shown(file.Path))
+		item := info.Items[n]
+		if item.URL.Scheme != "https" {
+			return nil, runtime.NewUnavailable(nil, "vCenter %s wants %s uploaded without TLS", i.store.server.Config.Name, shown(file.Path))
 		}
-		all = append(all, to)
+		device := info.DeviceUrl[slices.IndexFunc(info.DeviceUrl, func(d types.HttpNfcLeaseDeviceUrl) bool { return d.ImportKey == item.DeviceId })]
+		all = append(all, upload{FileItem: item, device: device, written: &i.sent})
 	}
 	return all, nil
 }
@@ -162,7 +136,7 @@ func (i *importing) stream(ctx context.Context, uploads []upload) error {
 		if err != nil {
 			return err
 		}
-		n := slices.IndexFunc(uploads, func(u upload) bool { return u.name == name })
+		n := slices.IndexFunc(uploads, func(u upload) bool { return u.Path == name })
 		if n < 0 {
 			continue
 		}
@@ -177,8 +151,8 @@ func (i *importing) stream(ctx context.Context, uploads []upload) error {
 		return err
 	}
 	for _, to := range uploads {
-		if _, is := i.archive.sizes[to.name]; !is {
-			return notOVA(nil, "vCenter asks for the file %s, which the OVA does not have", shown(to.name))
+		if _, is := i.archive.sizes[to.Path]; !is {
+			return notOVA(nil, "vCenter asks for the file %s, which the OVA does not have", shown(to.Path))
 		}
 	}
 	return nil
@@ -235,8 +209,8 @@ func (i *importing) verify(ctx context.Context, uploads []upload) error {
 		has[entry.Key] = entry.Size
 	}
 	for _, to := range uploads {
-		if got := has[to.device.Key]; got != 0 && got != i.archive.sizes[to.name] {
-			return runtime.NewUnavailable(nil, "vCenter %s has only a part of %s after its upload", i.store.server.Config.Name, shown(to.name))
+		if got := has[to.device.Key]; got != 0 && got != i.archive.sizes[to.Path] {
+			return runtime.NewUnavailable(nil, "vCenter %s has only a part of %s after its upload", i.store.server.Config.Name, shown(to.Path))
 		}
 	}
 	return nil

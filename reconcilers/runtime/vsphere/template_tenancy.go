@@ -13,48 +13,36 @@ import (
 )
 
 // TemplateTenants decide where in a vCenter a namespace may have templates. They evaluate a VSphereTemplate with its
-// namespace, name, UID, the actual places of its one failure domain, its content library and its tags; empty fields
-// are not used. A Permission error is the denial, any other error means that they could not be evaluated.
+// namespace, name, UID, the actual places of its one failure domain, and its tags; empty fields are not used. A Permission error is the denial, any other error means that they could not be evaluated.
 type TemplateTenants func(context.Context, *v1alpha1.VSphereTemplate) error
 
 // templateTenancy asks the tenants before an import into a failure domain, or a change or removal there.
 type templateTenancy struct{ admit TemplateTenants }
 
-// uses are what a request uses beside places: the content library and the tags.
-type uses struct{ library, tags bool }
-
-// may asks about places, and what else is used.
-func (t templateTenancy) may(ctx context.Context, d templates.Domain, places v1alpha1.VSphereFailureDomain, also uses) error {
+// may asks about places, and about the tags if they are used.
+func (t templateTenancy) may(ctx context.Context, d templates.Domain, places v1alpha1.VSphereFailureDomain, tags bool) error {
 	if t.admit == nil {
 		return runtime.NewPermission(nil, "the policies cannot be asked whether the template may be in the folder")
 	}
 	of := &v1alpha1.VSphereTemplate{Spec: *d.Spec}
 	of.Namespace, of.Name, of.UID = d.Namespace, d.Object, d.Owner
 	places.Name = d.Domain.Name
-	if !also.library {
-		of.Spec.Source = v1alpha1.VSphereTemplateSource{}
-	}
-	if !also.tags {
+	if !tags {
 		of.Spec.Tags = nil
 	}
 	of.Spec.FailureDomains = []v1alpha1.VSphereFailureDomain{places}
 	return t.admit(ctx, of)
 }
 
-// mayRead asks about the content library only: an item is downloaded once for all failure domains.
-func (t templateTenancy) mayRead(ctx context.Context, d templates.Domain) error {
-	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{library: true})
-}
-
 // mayTag asks about the tags only.
 func (t templateTenancy) mayTag(ctx context.Context, d templates.Domain) error {
-	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, uses{tags: true})
+	return t.may(ctx, d, v1alpha1.VSphereFailureDomain{}, true)
 }
 
 // mayChange asks about the folder only: renaming or removing an item affects nothing else.
 func (s *templateStore) mayChange(ctx context.Context, d templates.Domain, folder types.ManagedObjectReference) error {
 	var places v1alpha1.VSphereFailureDomain
-	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder}, uses{})
+	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder}, false)
 }
 
 // mayImport asks about everything that an import uses.
@@ -62,13 +50,13 @@ func (s *templateStore) mayImport(ctx context.Context, d templates.Domain, at *t
 	var places v1alpha1.VSphereFailureDomain
 	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{
 		&places.Folder: at.folder, &places.ResourcePool: at.named, &places.Datastore: at.datastore.Self, &places.Network: at.network,
-	}, uses{library: true, tags: true})
+	}, true)
 }
 
 // may asks about the actual places, which may differ from the spec after a rename or move.
 func (s *templateStore) may(
 	ctx context.Context, d templates.Domain, places *v1alpha1.VSphereFailureDomain, refs map[*v1alpha1.InventoryPath]types.ManagedObjectReference,
-	also uses,
+	tags bool,
 ) error {
 	seen, err := s.ancestry(ctx, slices.Collect(maps.Values(refs)))
 	if err != nil {
@@ -82,5 +70,5 @@ func (s *templateStore) may(
 		}
 		*path = v1alpha1.InventoryPath(is)
 	}
-	return s.tenancy.may(ctx, d, *places, also)
+	return s.tenancy.may(ctx, d, *places, tags)
 }

@@ -456,11 +456,8 @@ func TestSessionsOfTemplates(t *testing.T) {
 	w := newTemplates(t)
 	var asked int
 	sessions := vsphere.NewSessions(nil, nil, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
-		if of.Spec.FailureDomains[0].Folder == "" { // about the content library alone
-			return runtime.NewPermission(nil, "not %s", of.Spec.Source.LibraryItem.Library)
-		}
-		if imports := of.Spec.FailureDomains[0].Network != ""; imports != (of.Spec.Source.LibraryItem != nil) {
-			t.Errorf("the tenants were asked about %+v of %+v", of.Spec.Source, of.Spec.FailureDomains)
+		if imports := of.Spec.FailureDomains[0].Network != ""; imports != (len(of.Spec.Tags) > 0) {
+			t.Errorf("the tenants were asked about %+v of %+v", of.Spec.Tags, of.Spec.FailureDomains)
 		}
 		asked++
 		return nil
@@ -473,12 +470,12 @@ func TestSessionsOfTemplates(t *testing.T) {
 	w.Must(err)
 	w.store, err = sessions.TemplateStore(t.Context(), &v1alpha1.VSphereTemplate{Spec: *w.d.Spec})
 	w.Must(err)
-	w.d.Spec.Source.LibraryItem = &v1alpha1.VSphereLibraryItem{Library: "golden", Name: "ubuntu"}
-	_, err = sessions.LibraryItem(t.Context(), w.d)
-	if !runtime.IsPermission(err) {
-		t.Errorf("the item was given, error %v", err)
-	}
-	w.whole("1")
+	w.d.Spec.Tags = []v1alpha1.VSphereTag{{Category: "kind", Name: "image"}}
+	_, err = w.store.Import(t.Context(), w.d, release("1"), func(int32) {})
+	w.Must(err)
+	w.d.Spec.Tags = nil
+	_, err = w.store.Finish(t.Context(), w.d, w.look().Items[0])
+	w.Must(err)
 	if asked != 3 { // before the import, before what is imported is marked, and before it is finished
 		t.Errorf("the tenants were asked %d times", asked)
 	}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmware/govmomi/nfc"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -25,50 +26,35 @@ import (
 var errPin = errors.New("the host has another certificate than vCenter reports")
 
 type upload struct {
-	name    string
-	to      *url.URL // contains a ticket and must not be shown
-	device  types.HttpNfcLeaseDeviceUrl
-	create  bool // not a disk: the host creates a plain file
-	written *atomic.Int64
+	nfc.FileItem // its URL contains a ticket and must not be shown
+	device       types.HttpNfcLeaseDeviceUrl
+	written      *atomic.Int64
 }
 
 // send uploads the file. Only ctx limits its time.
 func send(ctx context.Context, s *session.Server, u upload, content io.Reader, size int64) error {
-	transport, err := hostTransport(s, u.device)
+	host, err := hostClient(s, u)
 	if err != nil {
 		return err
 	}
-	defer transport.CloseIdleConnections()
+	defer host.CloseIdleConnections()
 	body := &counted{Reader: content, read: u.written}
 	defer body.end()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.to.String(), body)
-	if err != nil {
-		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to an invalid URL", s.Config.Name, shown(u.name))
+	// A disk is converted, anything else becomes a plain file (nfc.Lease.Upload, which only reports what has been sent of each file).
+	how := &soap.Upload{Method: http.MethodPost, Type: "application/x-vnd.vmware-streamVmdk", ContentLength: size}
+	if u.Create {
+		how.Method, how.Type, how.Headers = http.MethodPut, "", map[string]string{"Overwrite": "t"}
 	}
-	request.ContentLength = size
+	var from io.Reader = body
 	if size == 0 {
-		request.Body = http.NoBody
+		from = http.NoBody // otherwise the length would count as unknown
 	}
-	request.Header.Set("Content-Type", "application/x-vnd.vmware-streamVmdk")
-	if u.create {
-		request.Method = http.MethodPut
-		request.Header.Del("Content-Type")
-		request.Header.Set("Overwrite", "t")
-	}
-	var through http.RoundTripper = transport
-	if s.Config.WrapREST != nil {
-		through = s.Config.WrapREST(through)
-	}
-	client := &http.Client{
-		Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	response, err := client.Do(request)
-	if err != nil {
+	err = host.Upload(ctx, from, u.URL, how)
+	if _, unanswered := errors.AsType[*url.Error](err); unanswered {
 		return interrupted(ctx, s, u, body, err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		return runtime.NewUnavailable(fmt.Errorf("the status is %s", response.Status), "the host that vCenter %s names did not accept %s", s.Config.Name, shown(u.name))
+	if err != nil {
+		return runtime.NewUnavailable(err, "the host that vCenter %s names did not accept %s", s.Config.Name, shown(u.Path))
 	}
 	return nil
 }
@@ -80,7 +66,7 @@ func interrupted(ctx context.Context, s *session.Server, u upload, body *counted
 	if failed := body.failed.Load(); failed != nil {
 		return unreadable(fmt.Errorf("reading the archive: %w", *failed))
 	}
-	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names was interrupted", shown(u.name), s.Config.Name)
+	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names was interrupted", shown(u.Path), s.Config.Name)
 }
 
 // withoutURL strips the URL, which contains a ticket.
@@ -91,19 +77,21 @@ func withoutURL(err error) error {
 	return err
 }
 
-// hostTransport returns a transport for the host of an upload, which must have the certificate that vCenter reports
-// or, if it reports none, one that is trusted like vCenter's.
-func hostTransport(s *session.Server, device types.HttpNfcLeaseDeviceUrl) (*http.Transport, error) {
+// hostClient returns a client of the host of an upload, which must have the certificate that vCenter reports or, if it reports none, one that is
+// trusted like vCenter's.
+func hostClient(s *session.Server, u upload) (*soap.Client, error) {
 	trust, err := s.Config.Trust()
 	if err != nil {
 		return nil, err
 	}
-	if device.SslCertificate != "" || device.SslThumbprint != "" {
-		trust = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pinned(device)} // instead of authorities
+	if u.device.SslCertificate != "" || u.device.SslThumbprint != "" {
+		trust = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pinned(u.device)} // instead of authorities
 	}
-	return &http.Transport{
-		TLSClientConfig: trust, DialContext: session.Dial, TLSHandshakeTimeout: runtime.DefaultCallTimeout, Proxy: http.ProxyFromEnvironment,
-	}, nil
+	client := session.NewClient(u.URL, trust)
+	if s.Config.WrapREST != nil {
+		client.Transport = s.Config.WrapREST(client.Transport)
+	}
+	return client, nil
 }
 
 // pinned verifies that a host presents the certificate that vCenter reports.

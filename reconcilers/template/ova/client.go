@@ -2,10 +2,8 @@ package ova
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
@@ -18,7 +16,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 const (
@@ -41,23 +38,18 @@ var digests = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // origin is a parsed source.
 type origin struct {
-	field  string // the field of the spec
-	shown  string // name in messages; of a URL only host and path, because the rest may contain a token
+	shown  string // host and path of the URL, for messages: the rest may contain a token
 	digest string
 
 	url   string
-	roots *x509.CertPool        // nil means the system's
-	item  templates.LibraryItem // instead of a URL
+	roots *x509.CertPool // nil means the system's
 }
 
-func parse(source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (*origin, error) {
+func parse(source v1alpha1.VSphereTemplateSource) (*origin, error) {
 	if !digests.MatchString(source.SHA256) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
 	}
-	if source.LibraryItem != nil {
-		return parseItem(source, item)
-	}
-	from := &origin{field: "spec.source.url", url: source.URL, digest: source.SHA256}
+	from := &origin{url: source.URL, digest: source.SHA256}
 	parsed, err := url.Parse(source.URL)
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil {
 		return nil, from.invalidURL()
@@ -70,11 +62,6 @@ func parse(source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (*
 		}
 	}
 	return from, nil
-}
-
-func sum(text []byte) string {
-	of := sha256.Sum256(text)
-	return hex.EncodeToString(of[:])
 }
 
 // client returns a client for one download. It uses no proxy, no cookies and no HTTP/2, which has no advantage for

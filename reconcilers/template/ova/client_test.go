@@ -51,7 +51,7 @@ func TestForbiddenAddress(t *testing.T) {
 	elsewhere.URL = strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1)
 	w.Forbidden = LocalAddresses()
 	w.refuses(w.source(), runtime.IsInvalidSpec, "spec.source.url", "downloads are forbidden")
-	_, err := w.fetch(elsewhere, nil)
+	_, err := w.fetch(elsewhere)
 	w.told(err, runtime.IsInvalidSpec, "spec.source.url", "downloads are forbidden")
 	if strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "::1") {
 		t.Errorf("the address is in: %v", err)

@@ -1,6 +1,5 @@
-// Package ova downloads OVAs from URLs and content libraries, and reassembles library items. Nothing is stored: an
-// OVA is a stream that ends without an error only if all of its content matches the source. An interrupted download
-// starts again.
+// Package ova downloads OVAs. Nothing is stored: an OVA is a stream that ends without an error only if all of its
+// content matches the source. An interrupted download starts again.
 package ova
 
 import (
@@ -17,7 +16,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 )
 
 const (
@@ -44,31 +42,24 @@ type Stream struct {
 	ctx    context.Context // of the download
 	body   io.Reader
 	size   int64
-	hash   hash.Hash              // of the content; nil if the body verifies itself
-	wrong  func(sum string) error // error for content with that SHA-256
-	ended  error                  // result of the last Read
+	hash   hash.Hash // of the content
+	ended  error     // result of the last Read
 	closes func()
 }
 
-// Open starts the download of the source's OVA. If the source names an item of a content library, the caller passes
-// it and has checked that it may be used. The download ends with ctx.
+// Open starts the download of the source's OVA. It ends with ctx.
 //
 // Errors of Open and Read are [runtime.IsInvalidSpec] if the source must change, and [runtime.IsUnavailable] if
 // another attempt may succeed.
-func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (*Stream, error) {
-	from, err := parse(source, item)
+func (o *Downloader) Open(ctx context.Context, source v1alpha1.VSphereTemplateSource) (*Stream, error) {
+	from, err := parse(source)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Stream{from: from, ctx: ctx, closes: func() { cancel(context.Canceled) }}
 	pace := &pace{patience: o.patience(), giveUp: func() { cancel(errTooSlow) }}
-	if from.item != nil {
-		err = s.collect(ctx, pace)
-	} else {
-		err = o.get(ctx, s, pace)
-	}
-	if err != nil {
+	if err := o.get(ctx, s, pace); err != nil {
 		s.closes()
 		return nil, err
 	}
@@ -96,9 +87,6 @@ func (o *Downloader) get(ctx context.Context, s *Stream, pace *pace) error {
 		return s.from.statusError(response.StatusCode)
 	}
 	s.body, s.size, s.hash = paced{response.Body, pace}, response.ContentLength, sha256.New()
-	s.wrong = func(sum string) error {
-		return runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA at %s has the SHA-256 %s, not %s", s.from.shown, sum, s.from.digest)
-	}
 	cancel := s.closes
 	s.closes = func() {
 		cancel()
@@ -116,9 +104,7 @@ func (s *Stream) Read(p []byte) (n int, err error) {
 		return 0, s.ended
 	}
 	n, err = s.body.Read(p)
-	if s.hash != nil {
-		s.hash.Write(p[:n])
-	}
+	s.hash.Write(p[:n])
 	if err != nil {
 		s.ended = s.end(err)
 	}
@@ -129,12 +115,10 @@ func (s *Stream) Read(p []byte) (n int, err error) {
 func (s *Stream) end(err error) error {
 	// A server whose connection is closed may still end its answer with io.EOF.
 	if s.ctx.Err() != nil || !errors.Is(err, io.EOF) {
-		return s.from.readError(s.ctx, err)
+		return s.from.connectionError(s.ctx, err)
 	}
-	if s.hash != nil {
-		if sum := hex.EncodeToString(s.hash.Sum(nil)); sum != s.from.digest {
-			return s.wrong(sum)
-		}
+	if sum := hex.EncodeToString(s.hash.Sum(nil)); sum != s.from.digest {
+		return runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA at %s has the SHA-256 %s, not %s", s.from.shown, sum, s.from.digest)
 	}
 	return io.EOF
 }

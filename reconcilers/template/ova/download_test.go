@@ -121,7 +121,7 @@ func TestDownloadEnds(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			archive, err := w.Open(ctx, w.source(), nil)
+			archive, err := w.Open(ctx, w.source())
 			w.Must(err)
 			_, err = io.ReadFull(archive, make([]byte, 3))
 			w.Must(err)

@@ -40,18 +40,10 @@ func (o *origin) statusError(status int) error {
 	return refuse(nil, "spec.source.url: the server of %s answered %d %s", o.shown, status, http.StatusText(status))
 }
 
-// readError returns the error of a download that ended early. Errors of vCenter are returned unchanged.
-func (o *origin) readError(ctx context.Context, err error) error {
-	if _, is := errors.AsType[*runtime.Error](err); is && ctx.Err() == nil {
-		return err
-	}
-	return o.connectionError(ctx, err)
-}
-
 // connectionError returns why there is no response, or no more of it.
 func (o *origin) connectionError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTooSlow) {
-		return templates.NewTooSlow("%s: the download from the server of %s stalled, or brought less than %d MiB in %s", o.field, o.shown, minBytes>>20, duration.HumanDuration(defaultPatience))
+		return templates.NewTooSlow("spec.source.url: the download from the server of %s stalled, or brought less than %d MiB in %s", o.shown, minBytes>>20, duration.HumanDuration(defaultPatience))
 	}
 	if ctx.Err() != nil {
 		return o.canceled(ctx)
@@ -69,7 +61,7 @@ func (o *origin) connectionError(ctx context.Context, err error) error {
 	if verification, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return o.certificateError(verification.Err)
 	}
-	return runtime.NewUnavailable(nil, "%s: downloading %s failed: %s", o.field, o.shown, describe(err))
+	return runtime.NewUnavailable(nil, "spec.source.url: downloading %s failed: %s", o.shown, describe(err))
 }
 
 // certificateError returns what is wrong with the server's certificate. It may be replaced, so a retry can succeed.

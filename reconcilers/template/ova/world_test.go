@@ -17,7 +17,6 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
@@ -89,9 +88,9 @@ func (w *world) source() v1alpha1.VSphereTemplateSource {
 	return v1alpha1.VSphereTemplateSource{URL: w.server.URL + "/a.ova?token=secret", SHA256: digest(w.data), CABundle: authority(w.server)}
 }
 
-func (w *world) fetch(source v1alpha1.VSphereTemplateSource, item templates.LibraryItem) (content []byte, err error) {
+func (w *world) fetch(source v1alpha1.VSphereTemplateSource) (content []byte, err error) {
 	w.Helper()
-	archive, err := w.Open(w.Context(), source, item)
+	archive, err := w.Open(w.Context(), source)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +105,7 @@ func (w *world) fetch(source v1alpha1.VSphereTemplateSource, item templates.Libr
 // has downloads the OVA and compares it.
 func (w *world) has(source v1alpha1.VSphereTemplateSource, want []byte) {
 	w.Helper()
-	got, err := w.fetch(source, nil)
+	got, err := w.fetch(source)
 	if err != nil || !bytes.Equal(got, want) {
 		w.Errorf("it has %d bytes of %d, %v", len(got), len(want), err)
 	}
@@ -115,7 +114,7 @@ func (w *world) has(source v1alpha1.VSphereTemplateSource, want []byte) {
 // refuses downloads, and wants an error with these words. What a user is told has no secret and no address in it.
 func (w *world) refuses(source v1alpha1.VSphereTemplateSource, is func(error) bool, words ...string) {
 	w.Helper()
-	_, err := w.fetch(source, nil)
+	_, err := w.fetch(source)
 	w.told(err, is, words...)
 }
 

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -153,7 +154,7 @@ func (m *model) newMachine() {
 
 func (m *model) spec(of v1alpha1.VirtualMachineRuntime, refs []v1alpha1.BlockDeviceRef) v1alpha1.VirtualMachineSpec {
 	spec := v1alpha1.VirtualMachineSpec{RunPolicy: m.drawPolicy(), Runtime: of, BlockDeviceRefs: refs}
-	if of.Pod != nil || of.KubeVirt.Create != nil {
+	if of.Pod != nil || of.KubeVirt != nil && of.KubeVirt.Create != nil {
 		spec.Memory = new(resource.MustParse("64Mi"))
 	}
 	return spec
@@ -345,4 +346,15 @@ func TestPods(t *testing.T) {
 		w := inMemory(t, t.Context())
 		lives(w, newPods(w))
 	})
+}
+
+// set sets a flag for a test, unless the command line does.
+func set(t *testing.T, name, value string) {
+	f := flag.Lookup(name)
+	if before := f.Value.String(); before == f.DefValue {
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = flag.Set(name, before) })
+	}
 }

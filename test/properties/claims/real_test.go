@@ -4,7 +4,6 @@ package claims
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,17 +51,6 @@ func TestRealKubeVirt(t *testing.T) {
 		lives(w, newKubeVirt(w, &real{w, subresources}))
 		w.must(w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
 	})
-}
-
-// set sets a flag for a test, unless the command line does.
-func set(t *testing.T, name, value string) {
-	f := flag.Lookup(name)
-	if before := f.Value.String(); before == f.DefValue {
-		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = flag.Set(name, before) })
-	}
 }
 
 // onCluster returns a world that is a namespace of a cluster.

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // ownPolicy denies nothing.
@@ -74,7 +75,7 @@ func TestGitOps(t *testing.T) {
 		Modules: []v1alpha1.PolicyModule{{Name: "own.rego", Source: ownPolicy}},
 		Tests:   []v1alpha1.PolicyTest{{Name: "own_test.rego", Source: ownTest}},
 	}}
-	for _, o := range []client.Object{s.template(s.images().source("1")), disk, adopted, web, s.following(), policy} {
+	for _, o := range []client.Object{s.template(s.images().Add("1", vcsim.OVA())), disk, adopted, web, s.following(), policy} {
 		g.apply(o)
 	}
 	s.Cleanup(func() { s.Must(client.IgnoreNotFound(stack.Client.Delete(context.WithoutCancel(s.Context()), policy))) })

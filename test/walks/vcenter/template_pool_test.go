@@ -13,6 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // following is a pool of two that follows VSphereTemplate ubuntu and was not created yet.
@@ -57,7 +58,7 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 	s := maker(t)
 	i := s.images()
 	s.clonesImages()
-	o := s.template(i.source("1"))
+	o := s.template(i.Add("1", vcsim.OVA()))
 	o.Spec.KeepVersions = 1
 	s.create(o)
 	pool := s.following()
@@ -69,7 +70,7 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: busy.LeaseName(first.Name)}}
 	busy.Mark(lease, first, "job", time.Now(), time.Hour)
 	s.create(lease)
-	s.releases(o, i.source("2"), "2")
+	s.releases(o, i.Add("2", vcsim.OVA()), "2")
 	s.members(pool, v1alpha1.ReasonMembersBusy, "1", "2")
 
 	s.Must(stack.Client.Delete(t.Context(), lease))
@@ -79,7 +80,7 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 	s.members(pool, v1alpha1.ReasonPoolSynced, "2", "2")
 	s.tells(pool, "Normal SuccessfulDelete deleted VirtualMachine ci-0, created from release 1, to replace it with release 2 of VSphereTemplate ubuntu")
 	if !testing.Short() {
-		s.releases(o, i.source("2"), "1")
+		s.releases(o, i.Add("2", vcsim.OVA()), "1")
 		s.members(pool, v1alpha1.ReasonPoolSynced, "1", "1")
 	}
 	s.remove(pool)

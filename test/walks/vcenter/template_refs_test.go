@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
 // fromTemplate is a VirtualMachine that was not created yet, which is made from VSphereTemplate ubuntu.
@@ -63,7 +64,7 @@ func TestMachinesFromATemplate(t *testing.T) {
 	s.clonesImages()
 	s.denied("servers-tenancy/VSphereTemplateNotFound", func() error { return stack.Client.Create(t.Context(), s.fromTemplate("first")) })
 
-	o := s.template(i.source("1"))
+	o := s.template(i.Add("1", vcsim.OVA()))
 	o.Spec.Paused = true
 	s.create(o)
 	first := s.adopt(s.fromTemplate("first"))
@@ -73,7 +74,7 @@ func TestMachinesFromATemplate(t *testing.T) {
 	update(s, o, func(o *v1alpha1.VSphereTemplate) { o.Spec.Paused = false })
 	s.madeFrom(first, "1")
 
-	s.releases(o, i.source("2"), "2")
+	s.releases(o, i.Add("2", vcsim.OVA()), "2")
 	s.until("the next release is there", func() string {
 		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		return o.Status.ReleaseIn("a")

@@ -4,8 +4,6 @@ package vcenter
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -26,7 +24,7 @@ func half(w http.ResponseWriter, content []byte) {
 }
 
 // answers are what servers do that do not send what they have.
-var answers = map[string]answer{
+var answers = map[string]vcsim.Answer{
 	"a truncated OVA": func(w http.ResponseWriter, _ *http.Request, content []byte) {
 		half(w, content)
 		panic(http.ErrAbortHandler)
@@ -41,18 +39,6 @@ var answers = map[string]answer{
 	"another file": func(w http.ResponseWriter, _ *http.Request, content []byte) {
 		_, _ = w.Write(bytes.Repeat([]byte("x"), len(content)))
 	},
-}
-
-// twoDisks is an OVA of that release, which the server has from now on.
-func (i *images) twoDisks(release string) v1alpha1.VSphereTemplateSource {
-	of := i.source(release)
-	content := append(vcsim.OVAWithTwoDisks(), []byte(release)...) // beyond the end of the archive
-	sum := sha256.Sum256(content)
-	of.SHA256 = hex.EncodeToString(sum[:])
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.all["/"+release+".ova"] = content
-	return of
 }
 
 // inFolder gives what is in the folder of the templates, and how many disks each has.
@@ -75,7 +61,7 @@ func TestTemplateUpdates(t *testing.T) {
 	s := maker(t)
 	i := s.images()
 	s.vcenter.AddFolder("/DC0/vm/images")
-	o := s.template(i.twoDisks("1"))
+	o := s.template(i.Add("1", vcsim.OVAWithTwoDisks()))
 	s.create(o)
 	ready := func(release string) {
 		s.Helper()
@@ -98,12 +84,12 @@ func TestTemplateUpdates(t *testing.T) {
 	next := func() {
 		update++
 		release := strconv.Itoa(update)
-		s.releases(o, i.twoDisks(release), release)
+		s.releases(o, i.Add(release, vcsim.OVAWithTwoDisks()), release)
 		ready(release)
 	}
 	for name, a := range answers {
 		t.Log(name)
-		i.badly(a)
+		i.Badly(a)
 		next()
 	}
 	for update <= 12 {

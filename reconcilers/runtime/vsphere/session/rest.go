@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// restSession is a session of vCenter's REST API, for tags and content libraries. It is separate from the SDK session
+// restSession is a session of vCenter's REST API, for tags. It is separate from the SDK session
 // and opened on demand.
 type restSession struct {
 	turn    *semaphore.Weighted // guards the other fields
@@ -28,7 +28,7 @@ func (s *Server) REST(ctx context.Context, about string, requests func(*rest.Cli
 	began := time.Now()
 	defer func() { s.hang.record(ctx, began, err) }()
 	for again := false; ; again = true {
-		c, err := s.RESTClient(ctx, about)
+		c, err := s.restClient(ctx, about)
 		if err != nil {
 			return s.Translate(ctx, err)
 		}
@@ -36,7 +36,7 @@ func (s *Server) REST(ctx context.Context, about string, requests func(*rest.Cli
 		if again || !rest.IsStatusError(err, http.StatusUnauthorized) {
 			return s.translateREST(ctx, about, err)
 		}
-		s.DropREST(ctx, c)
+		s.dropREST(ctx, c)
 	}
 }
 
@@ -53,9 +53,9 @@ func (s *Server) translateREST(ctx context.Context, about string, err error) err
 	return s.Translate(ctx, err)
 }
 
-// RESTClient returns the session, or logs in, one login at a time. An aborted login may leave a session behind, which
+// restClient returns the session, or logs in, one login at a time. An aborted login may leave a session behind, which
 // expires when idle.
-func (s *Server) RESTClient(ctx context.Context, about string) (*rest.Client, error) {
+func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, error) {
 	c, err := s.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func (s *Server) RESTClient(ctx context.Context, about string) (*rest.Client, er
 	return client, nil
 }
 
-// DropREST drops a session that has ended.
-func (s *Server) DropREST(ctx context.Context, ended *rest.Client) {
+// dropREST drops a session that has ended.
+func (s *Server) dropREST(ctx context.Context, ended *rest.Client) {
 	if s.restSession.turn.Acquire(ctx, 1) != nil {
 		return
 	}

@@ -4,6 +4,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -67,6 +68,7 @@ type connection struct {
 	*vim25.Client
 	manager *session.Manager
 	user    string // as vCenter names it, which may differ from the input
+	catalog catalog
 }
 
 // rejection is when which credentials were rejected.
@@ -126,15 +128,24 @@ func (s *Server) logOut(ctx context.Context, c *connection) error {
 
 // Call makes one request with a session, unless vCenter is hung.
 func (s *Server) Call(ctx context.Context, request func(c *vim25.Client) error) error {
+	return s.unlessHung(ctx, func(c *connection) error { return request(c.Client) })
+}
+
+func (s *Server) unlessHung(ctx context.Context, request func(*connection) error) error {
 	if s.hang.rejects() {
 		return s.unansweredError(errHung)
 	}
-	return s.Ask(ctx, request)
+	return s.ask(ctx, request)
 }
 
-// Ask makes one request, even if vCenter is hung. A request that fails because the session has ended was not carried
-// out and is repeated once with a new session; nothing else is ever sent twice.
-func (s *Server) Ask(ctx context.Context, request func(c *vim25.Client) error) (err error) {
+// Ask makes one request, even if vCenter is hung.
+func (s *Server) Ask(ctx context.Context, request func(c *vim25.Client) error) error {
+	return s.ask(ctx, func(c *connection) error { return request(c.Client) })
+}
+
+// ask makes one request. One that fails because the session has ended was not carried out and is repeated once with a new session; nothing
+// else is ever sent twice.
+func (s *Server) ask(ctx context.Context, request func(*connection) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return s.Translate(ctx, err)
 	}
@@ -145,7 +156,7 @@ func (s *Server) Ask(ctx context.Context, request func(c *vim25.Client) error) (
 		if err != nil {
 			return s.Translate(ctx, err)
 		}
-		err = request(c.Client)
+		err = request(c)
 		if again || err == nil || !fault.Is(err, &types.NotAuthenticated{}) {
 			return s.Translate(ctx, err)
 		}
@@ -274,13 +285,18 @@ func (s *Server) User() string {
 	return s.account
 }
 
-// client returns a client that sends a request once, on a connection that is closed with the request's context.
 func (s *Server) client() (*soap.Client, error) {
 	trust, err := s.Config.Trust()
 	if err != nil {
 		return nil, err
 	}
-	client := soap.NewClient(s.address, false)
+	return NewClient(s.address, trust), nil
+}
+
+// NewClient returns a client that trusts what it is told to, follows no redirect, and sends a request once, on a connection that is closed with
+// the request's context.
+func NewClient(address *url.URL, trust *tls.Config) *soap.Client {
+	client := soap.NewClient(address, false)
 	client.UserAgent = "sallyport"
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	transport := client.DefaultTransport()
@@ -288,15 +304,15 @@ func (s *Server) client() (*soap.Client, error) {
 	transport.DialTLSContext = nil
 	transport.ForceAttemptHTTP2 = false
 	transport.TLSClientConfig = trust
-	transport.DialContext = Dial
+	transport.DialContext = dial
 	transport.MaxIdleConnsPerHost = idleConnections
 	transport.IdleConnTimeout = idleTimeout
-	return client, nil
+	return client
 }
 
-// Dial returns a connection that discards unsent data when it is closed: net/http closes the connection of a request
+// dial returns a connection that discards unsent data when it is closed: net/http closes the connection of a request
 // whose context has ended, and buffered data must not reach vCenter later.
-func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialler net.Dialer
 	conn, err := dialler.DialContext(ctx, network, address)
 	if err != nil {

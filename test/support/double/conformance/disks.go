@@ -433,6 +433,7 @@ func attachInFlight(s *suite) {
 	if err := s.tryAttach(m, d); err != nil {
 		s.wants(runtime.IsInvalidState, err, "InvalidState, or none", "attaching again")
 	}
+	s.record(m, d) // which its status still says
 	s.shows(m, runtime.TaskReconfigure)
 	release()
 	s.has(m, d, true)

@@ -147,13 +147,24 @@ var verbs = map[runtime.TaskKind]string{
 // template.
 func (v *VCenter) Hold(path string, kind runtime.TaskKind) (release func()) {
 	held := make(chan struct{})
-	v.at(path, func(_ *simulator.Context, m *machine) { m.holds[verbs[kind]] = held })
+	all := []string{verbs[kind]}
+	if kind == runtime.TaskReconfigure {
+		all = append(all, "attachDisk", "detachDisk")
+	}
+	v.at(path, func(_ *simulator.Context, m *machine) {
+		for _, verb := range all {
+			m.holds[verb] = held
+		}
+	})
 	return func() {
 		v.at(path, func(_ *simulator.Context, m *machine) {
-			if m.holds[verbs[kind]] == held {
-				delete(m.holds, verbs[kind])
-				close(held)
+			if m.holds[verbs[kind]] != held {
+				return
 			}
+			for _, verb := range all {
+				delete(m.holds, verb)
+			}
+			close(held)
 		})
 	}
 }

@@ -170,6 +170,7 @@ func (m *machine) copied(req *types.CloneVM_Task) types.VirtualMachineConfigSpec
 		change := &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: device}
 		if disk, is := device.(*types.VirtualDisk); is {
 			change.FileOperation = types.VirtualDeviceConfigSpecFileOperationCreate
+			disk.VDiskId = nil // a copy is no First Class Disk
 			backing := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
 			backing.FileName, backing.Uuid, backing.Datastore = "", "", req.Spec.Location.Datastore
 		}
@@ -223,7 +224,8 @@ func (v *VCenter) knows(ctx *simulator.Context, uuid string) bool {
 	}).(*methods.FindByUuidBody).Res.Returnval != nil
 }
 
-// DestroyTask begins to destroy the machine, with every disk that is attached to it, wherever its file is, which the simulator forgets.
+// DestroyTask begins to destroy the machine, with every disk that is attached to it, wherever its file is, which the simulator forgets, but
+// not First Class Disks that are kept.
 // As with a clone, nobody holds on to it while it goes out of the views of clients.
 func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soap.HasFault {
 	body := new(methods.Destroy_TaskBody)
@@ -256,10 +258,11 @@ func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault
 	var files []string
 	var importing *lease
 	ctx.WithLock(m, func() {
-		files, importing = m.files(), m.lease
-		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+		if importing = m.lease; m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
 			refused = m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
+			return
 		}
+		files = m.center.fcds.forsake(m)
 	})
 	if refused != nil {
 		return refused

@@ -12,34 +12,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// diskManager makes, grows and deletes files of disks as a vCenter does: what a machine that is on has is locked. What a machine has that
-// is off is not.
-type diskManager struct {
-	*simulator.VirtualDiskManager
-	center *VCenter
-}
-
-// CreateVirtualDiskTask begins to make a disk.
-func (d *diskManager) CreateVirtualDiskTask(ctx *simulator.Context, req *types.CreateVirtualDisk_Task) soap.HasFault {
-	d.center.mu.Lock()
-	hold := d.center.holdsDisks
-	d.center.mu.Unlock()
-	if hold == nil {
-		return d.VirtualDiskManager.CreateVirtualDiskTask(ctx, req)
-	}
-	t := d.center.newTask(ctx, d, "createVirtualDisk", asked(ctx), true)
-	d.center.background.Go(func() {
-		if !t.wait(d.center, hold, 0) {
-			return
-		}
-		ctx := d.center.context()
-		body := d.VirtualDiskManager.CreateVirtualDiskTask(ctx, req).(*methods.CreateVirtualDisk_TaskBody)
-		refused := ended(ctx, body.Res.Returnval)
-		ctx.WithLock(t, func() { t.end(ctx, refused, "The disk could not be made.") })
-	})
-	return &methods.CreateVirtualDisk_TaskBody{Res: &types.CreateVirtualDisk_TaskResponse{Returnval: t.Self}}
-}
-
 // HoldDisks keeps disks from being made, from the next on, until release is called.
 func (v *VCenter) HoldDisks() (release func()) {
 	held := make(chan struct{})
@@ -63,72 +35,6 @@ func ended(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseM
 		return inner.Info.Error.Fault
 	}
 	return nil
-}
-
-// ExtendVirtualDiskTask begins to grow a disk.
-func (d *diskManager) ExtendVirtualDiskTask(ctx *simulator.Context, req *types.ExtendVirtualDisk_Task) soap.HasFault {
-	if d.center.locked(req.Name, nil) {
-		return &methods.ExtendVirtualDisk_TaskBody{Fault_: fault(new(types.FileLocked))}
-	}
-	return d.VirtualDiskManager.ExtendVirtualDiskTask(ctx, req)
-}
-
-// DeleteVirtualDiskTask begins to delete a disk.
-func (d *diskManager) DeleteVirtualDiskTask(ctx *simulator.Context, req *types.DeleteVirtualDisk_Task) soap.HasFault {
-	if d.center.locked(req.Name, nil) {
-		return &methods.DeleteVirtualDisk_TaskBody{Fault_: fault(new(types.FileLocked))}
-	}
-	d.center.files.Lock()
-	defer d.center.files.Unlock()
-	body := d.VirtualDiskManager.DeleteVirtualDiskTask(ctx, req)
-	if deleted, is := body.(*methods.DeleteVirtualDisk_TaskBody); is && deleted.Res != nil {
-		_ = ended(ctx, deleted.Res.Returnval)
-	}
-	return body
-}
-
-// MoveVirtualDiskTask moves a disk, which keeps its UUID.
-func (d *diskManager) MoveVirtualDiskTask(ctx *simulator.Context, req *types.MoveVirtualDisk_Task) soap.HasFault {
-	uuid := d.center.diskUUID(ctx, req.SourceName)
-	d.center.files.Lock()
-	defer d.center.files.Unlock()
-	body := d.VirtualDiskManager.MoveVirtualDiskTask(ctx, req)
-	if moved, is := body.(*methods.MoveVirtualDisk_TaskBody); is && moved.Res != nil && ended(ctx, moved.Res.Returnval) == nil {
-		d.center.mu.Lock()
-		defer d.center.mu.Unlock()
-		delete(d.center.diskUUIDs, req.SourceName)
-		d.center.diskUUIDs[req.DestName] = uuid
-	}
-	return body
-}
-
-// QueryVirtualDiskUuid tells the UUID of a disk.
-func (d *diskManager) QueryVirtualDiskUuid(ctx *simulator.Context, req *types.QueryVirtualDiskUuid) soap.HasFault {
-	body := d.VirtualDiskManager.QueryVirtualDiskUuid(ctx, req)
-	d.center.mu.Lock()
-	defer d.center.mu.Unlock()
-	if found, is := body.(*methods.QueryVirtualDiskUuidBody); is && found.Res != nil && d.center.diskUUIDs[req.Name] != "" {
-		found.Res.Returnval = d.center.diskUUIDs[req.Name]
-	}
-	return body
-}
-
-// diskUUID gives the UUID of a disk, and nothing if it has none.
-func (v *VCenter) diskUUID(ctx *simulator.Context, file string) string {
-	body := v.service.Map.VirtualDiskManager().(*diskManager).QueryVirtualDiskUuid(ctx, &types.QueryVirtualDiskUuid{
-		Name: file, Datacenter: v.datacenter(ctx),
-	}).(*methods.QueryVirtualDiskUuidBody)
-	if body.Res == nil {
-		return ""
-	}
-	return body.Res.Returnval
-}
-
-// SetDiskUUID gives the file of a disk another UUID.
-func (v *VCenter) SetDiskUUID(file, uuid string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.diskUUIDs[file] = uuid
 }
 
 // locked reports whether a machine that is on, another than that one, has the file.
@@ -176,8 +82,9 @@ func (m *machine) reconfigureDevices(ctx *simulator.Context, req *types.Reconfig
 			return refused
 		}
 		for _, disk := range grown {
-			m.center.saveSize(ctx, disk)
+			m.center.saveSize(ctx, fileOf(disk), disk.CapacityInKB)
 		}
+		m.consume()
 		m.relock()
 		return nil
 	})
@@ -205,17 +112,13 @@ func (m *machine) plug(ctx *simulator.Context, change *types.VirtualDeviceConfig
 	}
 	disk.CapacityInBytes = descriptor.Capacity()
 	disk.CapacityInKB = disk.CapacityInBytes / 1024
-	if backing, is := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo); is && backing.Uuid == "" {
-		backing.Uuid = m.center.diskUUID(ctx, file)
-	}
 	return nil
 }
 
-// saveSize has the file of a disk be as large as its device.
-func (v *VCenter) saveSize(ctx *simulator.Context, disk *types.VirtualDisk) {
-	manager := v.service.Map.VirtualDiskManager().(*diskManager).VirtualDiskManager // past the lock that the machine has on it
-	_ = ended(ctx, manager.ExtendVirtualDiskTask(ctx, &types.ExtendVirtualDisk_Task{
-		Name: fileOf(disk), Datacenter: v.datacenter(ctx), NewCapacityKb: disk.CapacityInKB,
+// saveSize has the file of a disk be that large.
+func (v *VCenter) saveSize(ctx *simulator.Context, file string, kb int64) {
+	_ = ended(ctx, v.service.Map.VirtualDiskManager().(*simulator.VirtualDiskManager).ExtendVirtualDiskTask(ctx, &types.ExtendVirtualDisk_Task{
+		Name: file, Datacenter: v.datacenter(ctx), NewCapacityKb: kb,
 	}).(*methods.ExtendVirtualDisk_TaskBody).Res.Returnval)
 }
 
@@ -226,52 +129,6 @@ func (v *VCenter) datacenter(*simulator.Context) *types.ManagedObjectReference {
 
 func fileOf(disk *types.VirtualDisk) string {
 	return disk.Backing.(types.BaseVirtualDeviceFileBackingInfo).GetVirtualDeviceFileBackingInfo().FileName
-}
-
-// browser tells of disks how large they are.
-type browser struct {
-	*simulator.HostDatastoreBrowser
-	center *VCenter
-}
-
-// SearchDatastoreTask searches a folder.
-func (b *browser) SearchDatastoreTask(ctx *simulator.Context, req *types.SearchDatastore_Task) soap.HasFault {
-	b.center.files.Lock()
-	defer b.center.files.Unlock()
-	body := b.HostDatastoreBrowser.SearchDatastoreTask(ctx, req).(*methods.SearchDatastore_TaskBody)
-	found := ctx.Map.Get(body.Res.Returnval).(*simulator.Task)
-	found.Wait()
-	ctx.WithLock(found, func() {
-		results, _ := found.Info.Result.(types.HostDatastoreBrowserSearchResults)
-		for _, file := range results.File {
-			if file, is := file.(*types.VmDiskFileInfo); is {
-				descriptor, _, refused := ctx.Map.FileManager().DiskDescriptor(ctx, b.center.datacenter(ctx), req.DatastorePath+"/"+file.Path)
-				if refused == nil {
-					file.CapacityKb = descriptor.Capacity() / 1024
-				}
-			}
-		}
-	})
-	return body
-}
-
-// wrapDisks has the simulator's disks behave as those of a vCenter.
-func (v *VCenter) wrapDisks() {
-	registry := v.service.Map
-	registry.Put(&diskManager{VirtualDiskManager: registry.VirtualDiskManager().(*simulator.VirtualDiskManager), center: v})
-	for _, entity := range registry.All("Datastore") {
-		ref := entity.(*simulator.Datastore).Browser
-		registry.Put(&browser{registry.Get(ref).(*simulator.HostDatastoreBrowser), v})
-	}
-}
-
-// SetVSAN has the first datastore behave as one of vSAN does.
-func (v *VCenter) SetVSAN() {
-	ctx := v.context()
-	for _, entity := range v.service.Map.All("Datastore") {
-		ds := entity.(*simulator.Datastore)
-		ctx.WithLock(ds, func() { ds.Summary.Type = string(types.HostFileSystemVolumeFileSystemTypeVsan) })
-	}
 }
 
 // HandAttach attaches the file of a disk to the machine as an administrator does.
@@ -291,6 +148,7 @@ func (v *VCenter) HandAttach(path, file string) {
 		if refused := ended(ctx, body.(*methods.ReconfigVM_TaskBody).Res.Returnval); refused != nil {
 			panic(fmt.Sprintf("vcsim: attaching %s: %T", file, refused))
 		}
+		m.consume()
 		m.relock()
 	})
 }
@@ -322,34 +180,10 @@ func (v *VCenter) SetBootOrder(path string) {
 	})
 }
 
-// MoveDisk moves the file of a disk that the machine has into the machine's folder, and renames it, as Storage vMotion does. It gives its
-// new file.
-func (v *VCenter) MoveDisk(path, file string) (moved string) {
-	v.at(path, func(ctx *simulator.Context, m *machine) {
-		var vmx object.DatastorePath
-		vmx.FromString(m.Config.Files.VmPathName)
-		vmx.Path = vmx.Path[:strings.LastIndex(vmx.Path, "/")+1] + m.Name + "_1.vmdk"
-		moved = vmx.String()
-		center := v.datacenter(ctx)
-		body := v.service.Map.VirtualDiskManager().MoveVirtualDiskTask(ctx, &types.MoveVirtualDisk_Task{
-			SourceName: file, SourceDatacenter: center, DestName: moved, DestDatacenter: center,
-		})
-		if refused := ended(ctx, body.(*methods.MoveVirtualDisk_TaskBody).Res.Returnval); refused != nil {
-			panic(fmt.Sprintf("vcsim: moving %s: %T", file, refused))
-		}
-		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-			if disk := device.(*types.VirtualDisk); fileOf(disk) == file {
-				disk.Backing.(types.BaseVirtualDeviceFileBackingInfo).GetVirtualDeviceFileBackingInfo().FileName = moved
-			}
-		}
-		m.relock()
-	})
-	return moved
-}
-
 // SnapshotDisk has the machine write to another file in place of that one, on which it rests, as after a snapshot.
 func (v *VCenter) SnapshotDisk(path, file string) {
 	v.at(path, func(_ *simulator.Context, m *machine) {
+		m.Snapshot = &types.VirtualMachineSnapshotInfo{}
 		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 			disk := device.(*types.VirtualDisk)
 			if under := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo); under.FileName == file {
@@ -359,28 +193,4 @@ func (v *VCenter) SnapshotDisk(path, file string) {
 			}
 		}
 	})
-}
-
-// CopyDisk copies the file of a disk.
-func (v *VCenter) CopyDisk(file, to string) {
-	ctx := v.context()
-	center := v.datacenter(ctx)
-	body := v.service.Map.VirtualDiskManager().CopyVirtualDiskTask(ctx, &types.CopyVirtualDisk_Task{
-		SourceName: file, SourceDatacenter: center, DestName: to, DestDatacenter: center,
-	})
-	if refused := ended(ctx, body.(*methods.CopyVirtualDisk_TaskBody).Res.Returnval); refused != nil {
-		panic(fmt.Sprintf("vcsim: copying %s: %T", file, refused))
-	}
-}
-
-// DeviceUUID gives the UUID that the machine shows for its first disk, as Sallyport writes it.
-func (v *VCenter) DeviceUUID(path string) (uuid string) {
-	v.at(path, func(_ *simulator.Context, m *machine) {
-		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-			if backing, is := device.GetVirtualDevice().Backing.(*types.VirtualDiskFlatVer2BackingInfo); is && uuid == "" {
-				uuid = strings.ReplaceAll(backing.Uuid, "-", "")
-			}
-		}
-	})
-	return uuid
 }

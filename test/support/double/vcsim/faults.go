@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,8 +16,8 @@ import (
 var ErrReplyLost = errors.New("the connection broke off")
 
 // Faults is what befalls the requests of a client, one fault each, in the order in which they were set. A request is named
-// by its method, such as PowerOnVM_Task, and one of the REST API by its verb and what it asks for, such as "GET tagging/tag", or
-// "GET data/disk.vmdk" for a file of a content library; no name at all means any. The zero value lets everything through.
+// by its method, such as PowerOnVM_Task, and one of the REST API by its verb and what it asks for, such as "GET tagging/tag"; no
+// name at all means any. The zero value lets everything through.
 type Faults struct {
 	mu     sync.Mutex
 	next   []*befalling
@@ -145,9 +144,6 @@ func requested(at string) string {
 		return "nfc"
 	}
 	what, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(at, "/rest/com/vmware/"), "cis/"), "/id:")
-	if strings.HasPrefix(what, "data/") { // then comes the ID of a download
-		return "data/" + path.Base(what)
-	}
 	return what
 }
 

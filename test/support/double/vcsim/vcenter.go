@@ -59,18 +59,15 @@ type VCenter struct {
 
 	requests atomic.Int64
 
-	mu sync.Mutex
-	// files is held while a folder is searched, or a file removed from one: the simulator's search fails on a file that goes meanwhile.
-	files    sync.Mutex
+	mu       sync.Mutex
 	user     *url.Userinfo
 	logins   int
 	refused  int
 	tasks    int
 	machines map[string]*machine // By inventory path.
 	making   map[string]bool     // Where machines are being made.
-	// diskUUIDs are the UUIDs of disks whose files were moved, by their paths.
-	diskUUIDs map[string]string
-	locks     map[string]*machine // Which machine that is on has a file of a disk.
+	locks    map[string]*machine // Which machine that is on has a file of a disk.
+	fcds     *catalog            // The First Class Disks.
 
 	losesContent atomic.Bool // The end of each file that is uploaded.
 
@@ -104,6 +101,7 @@ func Start(options Options) (*VCenter, error) {
 		model.Datacenter = options.Datacenters
 	}
 	model.Datastore = max(1, options.Datastores)
+	model.ServiceContent.About.Version = "8.0.3"
 	if options.InstanceUUID != "" {
 		model.ServiceContent.About.InstanceUuid = options.InstanceUUID
 	}
@@ -121,7 +119,7 @@ func Start(options Options) (*VCenter, error) {
 		user:     url.UserPassword("administrator@vsphere.local", "VMware1!"),
 		machines: map[string]*machine{},
 		making:   map[string]bool{},
-		locks:    map[string]*machine{}, diskUUIDs: map[string]string{},
+		locks:    map[string]*machine{},
 	}
 	// A user that is not the simulator's default has it check logins at all.
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}
@@ -129,10 +127,10 @@ func Start(options Options) (*VCenter, error) {
 	model.Service.RegisterEndpoints = true // the REST API
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
 	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
-	v.wrapDisks()
 	v.wrapImports()
 	v.server = model.Service.NewServer()
 	v.wrapStoragePolicies()
+	v.wrapFCDs()
 	serve := v.server.Config.Handler
 	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v.requests.Add(1)
@@ -384,7 +382,14 @@ func (v *VCenter) ifAt(path string, f func(ctx *simulator.Context, m *machine)) 
 		return false
 	}
 	ctx := v.context()
-	ctx.WithLock(m, func() { f(ctx, m) })
+	var failed any
+	ctx.WithLock(m, func() { // which keeps the lock if it panics
+		defer func() { failed = recover() }()
+		f(ctx, m)
+	})
+	if failed != nil {
+		panic(failed)
+	}
 	return true
 }
 
