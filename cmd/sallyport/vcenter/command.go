@@ -90,7 +90,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	failed := check.Run(ctx, check.Read(server), report)
 	if o.writeIn != "" && failed == 0 {
-		failed = o.write(ctx, out, server, report)
+		failed = o.write(ctx, server, report)
 	}
 	switch {
 	case failed > 0:
@@ -101,7 +101,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-func (o *options) write(ctx context.Context, out io.Writer, server *session.Server, report func(check.Result)) (failed int) {
+func (o *options) write(ctx context.Context, server *session.Server, report func(check.Result)) (failed int) {
 	facts, remove := check.Write(server, check.Places{
 		Folder: v1alpha1.InventoryPath(o.writeIn), ResourcePool: v1alpha1.InventoryPath(o.resourcePool),
 		Datastore: v1alpha1.InventoryPath(o.datastore), Network: v1alpha1.InventoryPath(o.network),

@@ -196,7 +196,7 @@ func TestServerMoved(t *testing.T) {
 	s.until("the session with the other has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "1 0")
 }
 
-// A VirtualDisk that is deleted while the URL leads to another vCenter stays until its file is deleted where it is.
+// A VirtualDisk that is deleted while the URL leads to another vCenter stays until it is deleted where it is.
 func TestDiskOfAServerThatMoved(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
@@ -210,7 +210,7 @@ func TestDiskOfAServerThatMoved(t *testing.T) {
 		s.Must(stack.Client.Get(s.Context(), client.ObjectKeyFromObject(disk), disk))
 		return string(disk.Status.Phase)
 	}, string(v1alpha1.VirtualDiskAvailable))
-	file := "[LocalDS_0] sallyport/" + string(disk.UID) + ".vmdk"
+	file := s.vcenter.FCD(disk.Status.DiskID).File
 	server, other := &v1alpha1.VSphereServer{}, s.start("5f8a6a8e-0000-4000-8000-000000000003")
 	server.Name = s.name
 	to := func(v *vcsim.VCenter) {

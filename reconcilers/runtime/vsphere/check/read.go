@@ -126,7 +126,7 @@ func (r *reader) clock(ctx context.Context) (found string, err error) {
 	err = r.server.Call(ctx, func(c *vim25.Client) error {
 		now, err := methods.GetCurrentTime(ctx, c)
 		if err == nil {
-			found = fmt.Sprintf("%s ahead of this computer", now.Sub(time.Now()).Round(time.Second))
+			found = fmt.Sprintf("%s ahead of this computer", time.Until(*now).Round(time.Second))
 		}
 		return err
 	})

@@ -148,7 +148,7 @@ func (w *writer) lock(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for i, note := range []string{"first", "second"} {
-		_, err := w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
+		err := w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
 			begun, err := object.NewVirtualMachine(c, vm.Self).Reconfigure(ctx, types.VirtualMachineConfigSpec{ChangeVersion: vm.Config.ChangeVersion, Annotation: note})
 			if err != nil {
 				return types.ManagedObjectReference{}, err
@@ -234,7 +234,7 @@ func (w *writer) attachTwice(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
+	err = w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
 		begun, err := methods.AttachDisk_Task(ctx, c, &types.AttachDisk_Task{
 			This: other.Self, DiskId: types.ID{Id: w.disk.ID}, Datastore: types.ManagedObjectReference{Type: "Datastore", Value: of.Home}, ControllerKey: controllerOf(other),
 		})
@@ -264,7 +264,7 @@ func (w *writer) deleteAttached(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
+	err = w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
 		begun, err := methods.DeleteVStorageObject_Task(ctx, c, &types.DeleteVStorageObject_Task{
 			This: *c.ServiceContent.VStorageObjectManager, Id: types.ID{Id: w.disk.ID}, Datastore: types.ManagedObjectReference{Type: "Datastore", Value: of.Home},
 		})
@@ -358,14 +358,13 @@ func (w *writer) remove(ctx context.Context) (err error) {
 }
 
 func (w *writer) destroy(ctx context.Context, ref types.ManagedObjectReference) error {
-	_, err := w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
+	return w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
 		begun, err := object.NewVirtualMachine(c, ref).Destroy(ctx)
 		if err != nil {
 			return types.ManagedObjectReference{}, err
 		}
 		return begun.Reference(), nil
 	})
-	return err
 }
 
 // quiet waits until no task is in flight for a machine.
@@ -394,21 +393,16 @@ func (w *writer) read(ctx context.Context, m runtime.Machine) (*mo.VirtualMachin
 }
 
 // wait begins a task, and waits for its end.
-func (w *writer) wait(ctx context.Context, begin func(*vim25.Client) (types.ManagedObjectReference, error)) (ended types.TaskInfo, err error) {
+func (w *writer) wait(ctx context.Context, begin func(*vim25.Client) (types.ManagedObjectReference, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = w.server.Call(ctx, func(c *vim25.Client) error {
+	return w.server.Call(ctx, func(c *vim25.Client) error {
 		ref, err := begin(c)
 		if err != nil {
 			return err
 		}
-		info, err := object.NewTask(c, ref).WaitForResult(ctx)
-		if err == nil {
-			ended = *info
-		}
-		return err
+		return object.NewTask(c, ref).Wait(ctx)
 	})
-	return ended, err
 }
 
 // until repeats a step until it is done.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,7 +58,7 @@ func (i *Images) Badly(a Answer) {
 
 // Add gives the source of an OVA of that release, which the server has from now on.
 func (i *Images) Add(release string, ova []byte) v1alpha1.VSphereTemplateSource {
-	content := append(ova, []byte(release)...) // beyond the end of the archive
+	content := slices.Concat(ova, []byte(release)) // beyond the end of the archive
 	sum := sha256.Sum256(content)
 	i.mu.Lock()
 	defer i.mu.Unlock()
