@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -97,7 +98,13 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	if err != nil {
 		return err
 	}
-	return r.plug(ctx, s, of, controller, unit)
+	err = r.plug(ctx, s, of, controller, unit)
+	if tracked := of.ChangedBlockTrackingEnabled; tracked != nil && *tracked && fault.Is(err, &types.InvalidState{}) {
+		// A backup has turned it on, of a machine that had the disk earlier (kubernetes-sigs/vsphere-csi-driver#1416, VMware KB 88193).
+		return runtime.NewInvalidState(err, "vCenter %s refuses to attach the disk. Changed block tracking is on for it, and must then be on for the machine: "+
+			"turn it on there (govc vm.change -e ctkEnabled=TRUE), and restart the machine", r.server.Config.Name)
+	}
+	return err
 }
 
 func (r *Runtime) plug(ctx context.Context, s *sighting, of *disk, controller, unit int32) error {
@@ -231,7 +238,8 @@ func underSnapshot(on *types.VirtualDisk) bool {
 	return false
 }
 
-// unplug takes a First Class Disk from a machine.
+// unplug takes a First Class Disk from a machine. One that the catalog has lost, as before vCenter 7.0 Update 3 with each Storage vMotion
+// (kubernetes-sigs/vsphere-csi-driver#365, #1192), is a disk like others: its file stays.
 func (r *Runtime) unplug(ctx context.Context, s *sighting, on *types.VirtualDisk) error {
 	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		begun, err := methods.DetachDisk_Task(ctx, c, &types.DetachDisk_Task{This: s.vm.Self, DiskId: *on.VDiskId})
@@ -240,5 +248,18 @@ func (r *Runtime) unplug(ctx context.Context, s *sighting, on *types.VirtualDisk
 		}
 		return object.NewTask(c, begun.Returnval), nil
 	})
+	if fault.Is(err, &types.NotFound{}) {
+		return r.reconfigure(ctx, s, removal(on))
+	}
 	return err
+}
+
+// removal has vCenter take disks from a machine. Without a file operation their files stay.
+func removal(disks ...*types.VirtualDisk) (spec types.VirtualMachineConfigSpec) {
+	for _, disk := range disks {
+		spec.DeviceChange = append(spec.DeviceChange, &types.VirtualDeviceConfigSpec{
+			Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk,
+		})
+	}
+	return spec
 }

@@ -26,7 +26,7 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 	if err := r.read(ctx, s.vm.Self, &vm, "config.files.vmPathName", "config.hardware.device"); err != nil {
 		return err
 	}
-	var foreign []types.BaseVirtualDeviceConfigSpec
+	var foreign []*types.VirtualDisk
 	for _, device := range object.VirtualDeviceList(vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 		switch disk := device.(*types.VirtualDisk); {
 		case disk.VDiskId != nil && !underSnapshot(disk):
@@ -34,15 +34,14 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 				return err
 			}
 		case !ownDisk(vm.Config.Files.VmPathName, disk):
-			// Without a file operation the file stays.
-			foreign = append(foreign, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk})
+			foreign = append(foreign, disk)
 		}
 	}
 	if len(foreign) > 0 {
 		if s, err = r.existing(ctx, m); err != nil {
 			return err
 		}
-		if err := r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{DeviceChange: foreign}); err != nil {
+		if err := r.reconfigure(ctx, s, removal(foreign...)); err != nil {
 			return err
 		}
 	}

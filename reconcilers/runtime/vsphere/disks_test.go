@@ -194,6 +194,9 @@ func TestDiskThatIsLost(t *testing.T) {
 	}
 	w.Must(w.runtime.DeleteDisk(t.Context(), d))
 	w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
+	if seen := w.observe(with(m, d)); len(seen.Disks) != 0 {
+		t.Errorf("the machine has %v", seen.Disks)
+	}
 	w.Must(w.runtime.Delete(t.Context(), with(m, d)))
 	w.gone(m)
 }
@@ -536,4 +539,36 @@ func TestCatalogOfDisks(t *testing.T) {
 		t.Errorf("got error %v, want Permission", err)
 	}
 	w.free(d)
+}
+
+// vCenter attaches a disk that a backup tracks only to machines that it tracks, and does not say that.
+func TestDiskWithChangedBlockTracking(t *testing.T) {
+	w := newWorld(t)
+	m, other, d := w.ensure(w.cloned("web")), w.ensure(w.cloned("other")), w.disk("data")
+	w.Must(w.runtime.Attach(t.Context(), m, d))
+	w.Track(w.path(m))
+	w.Must(w.runtime.Detach(t.Context(), m.With(d), d.UID))
+	w.invalid(w.runtime.Attach(t.Context(), other, d), "Changed block tracking is on for it", "ctkEnabled=TRUE")
+	w.Track(w.path(other))
+	w.Must(w.runtime.Attach(t.Context(), other, d))
+}
+
+// A machine whose controller is full gets another one.
+func TestMoreDisksThanAControllerTakes(t *testing.T) {
+	race.Skip(t)
+	w := newWorld(t)
+	m := w.ensure(w.cloned("web"))
+	for i := range 17 {
+		d := w.disk("data-" + strconv.Itoa(i))
+		w.Must(w.runtime.Attach(t.Context(), m, d))
+		m = m.With(d)
+	}
+	if seen := w.observe(m); len(seen.Disks) != 17 {
+		t.Errorf("the machine has %d disks", len(seen.Disks))
+	}
+	w.Must(w.runtime.Delete(t.Context(), m))
+	w.gone(m)
+	for _, d := range m.Disks {
+		w.free(d)
+	}
 }

@@ -27,8 +27,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
-// oldest is the first vCenter whose First Class Disks have metadata from their creation on.
-var oldest = []int{7, 0, 2}
+// oldest is the first vCenter that keeps track of First Class Disks which Storage vMotion moves (kubernetes-sigs/vsphere-csi-driver#1192).
+var oldest = []int{7, 0, 3}
 
 // reader checks what needs no change.
 type reader struct {
@@ -41,7 +41,7 @@ func Read(server *session.Server) []Fact {
 	r := &reader{server, vsphere.New(server)}
 	return []Fact{
 		{"the account can log in", r.logIn, true},
-		{"the version is 7.0.2 or later", r.version, false},
+		{"the version is 7.0.3 or later", r.version, false},
 		{"the inventory can be read", r.inventory, true},
 		{"changes of machines can be watched", r.watch, false},
 		{"recent tasks can be read, with the user that began them", r.tasks, false},

@@ -32,10 +32,12 @@ import (
 //     not matter how it was attached. The machine is then its consumer (VStorageObjectConfigInfo.consumerId).
 //   - A disk that has a consumer is neither deleted nor attached to another machine: the vSphere CSI driver and its reports rely on that
 //     (kubernetes-sigs/vsphere-csi-driver#221, #663).
+//   - A disk with changed block tracking is not attached to a machine without it (kubernetes-sigs/vsphere-csi-driver#1416).
 //   - A machine that is destroyed takes its disks along, unless they are kept (BaseConfigInfo.keepAfterDeleteVm;
 //     kubernetes-sigs/vsphere-csi-driver#99).
 //   - A clone of a machine has copies of its disks, which are no First Class Disks.
-//   - Storage vMotion of a machine moves its disks into its folder (vSphere API, VirtualMachine.relocate).
+//   - Storage vMotion of a machine moves its disks into its folder (vSphere API, VirtualMachine.relocate). Before vCenter 7.0 Update 3 the
+//     catalog loses them by that (kubernetes-sigs/vsphere-csi-driver#365, #1192).
 //   - A disk that is attached by its ID is part of the snapshots of the machine, and has files of each then.
 //
 // Nobody has asked a real vCenter yet.
@@ -341,7 +343,7 @@ func (m *machine) AttachDiskTask(ctx *simulator.Context, req *types.AttachDisk_T
 		switch {
 		case f == nil:
 			return new(types.NotFound)
-		case len(f.Config.ConsumerId) > 0:
+		case len(f.Config.ConsumerId) > 0, on(f.Config.ChangedBlockTrackingEnabled) && !on(m.Config.ChangeTrackingEnabled):
 			return new(types.InvalidState)
 		case m.center.locked(f.file().FilePath, m):
 			return new(types.FileLocked)
@@ -363,11 +365,13 @@ func (m *machine) AttachDiskTask(ctx *simulator.Context, req *types.AttachDisk_T
 	return &methods.AttachDisk_TaskBody{Res: &types.AttachDisk_TaskResponse{Returnval: ref}}
 }
 
+func on(flag *bool) bool { return flag != nil && *flag }
+
 // DetachDiskTask begins to detach a First Class Disk.
 func (m *machine) DetachDiskTask(ctx *simulator.Context, req *types.DetachDisk_Task) soap.HasFault {
 	ref, refused := m.begin(ctx, "detachDisk", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
 		device := m.device(req.DiskId.Id)
-		if device == nil {
+		if refused := m.center.fcds.with(req.DiskId.Id, func(*fcd) types.BaseMethodFault { return nil }); device == nil || refused != nil {
 			return new(types.NotFound)
 		}
 		return m.change(ctx, types.VirtualDeviceConfigSpecOperationRemove, device)

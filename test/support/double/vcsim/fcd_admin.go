@@ -119,6 +119,18 @@ func (v *VCenter) Disks(path string) (ids []string) {
 	return ids
 }
 
+// Track turns changed block tracking on for a machine and its disks, as a backup does.
+func (v *VCenter) Track(path string) {
+	ids := v.Disks(path)
+	v.at(path, func(_ *simulator.Context, m *machine) { m.Config.ChangeTrackingEnabled = new(true) })
+	for _, id := range ids {
+		_ = v.fcds.with(id, func(f *fcd) types.BaseMethodFault {
+			f.Config.ChangedBlockTrackingEnabled = new(true)
+			return nil
+		})
+	}
+}
+
 // HandDetach detaches a disk as an administrator does, if the machine has it.
 func (v *VCenter) HandDetach(path, id string) {
 	v.at(path, func(ctx *simulator.Context, m *machine) {
