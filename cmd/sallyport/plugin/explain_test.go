@@ -152,8 +152,9 @@ deny contains {"reason": "NoOwner", "message": "no owner"} if {
 	entry := fmt.Sprintf(`{"webhooks": [{"name": "%[1]s.policies.sallyport.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore",
 		"clientConfig": {"service": {"namespace": "sallyport-system", "name": "sallyport-webhook", "path": "/validate/policies/%[1]s"}},
 		"rules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"], "operations": ["CREATE"]}]}]}`, name)
-	tm.must("", "patch", "validatingwebhookconfiguration", "sallyport-policies", "--type=merge", "-p", entry)
-	tm.atTheEnd("patch", "validatingwebhookconfiguration", "sallyport-policies", "--type=merge", "-p", `{"webhooks": null}`)
+	tm.must("", "patch", "validatingwebhookconfiguration", "sallyport-policies", "-p", entry)
+	tm.atTheEnd("patch", "validatingwebhookconfiguration", "sallyport-policies", "-p",
+		fmt.Sprintf(`{"webhooks": [{"$patch": "delete", "name": "%s.policies.sallyport.dev"}]}`, name))
 	tm.explain(deployment, "-f - --policy "+name, 0, name+": allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false for input.request.object.metadata.labels.owner=\"me\"")
 	tm.explain(strings.Replace(deployment, `"owner": "me"`, "", 1), "-f - --policy "+name, 0, name+": denies: [NoOwner] no owner (owner.rego:11)")
 	tm.must(deployment, "create", "-f", "-")
