@@ -218,10 +218,14 @@ func TestLost(t *testing.T) {
 	if len(f.machines.Disks()) != 0 {
 		t.Error("it was made again")
 	}
+	f.said()
 	f.must(f.Delete(f.ctx, f.get("data")))
 	f.rests()
 	if disks := f.allDisks(); len(disks) != 0 {
 		t.Errorf("it cannot be deleted: %+v", disks[0].Status)
+	}
+	if said := strings.Join(f.said(), "\n"); !strings.Contains(said, "DiskLost the runtime does not find disk") {
+		t.Errorf("the events are %s", said)
 	}
 }
 
@@ -437,5 +441,8 @@ func TestDeletionTakesTime(t *testing.T) {
 	f.rests()
 	if disks := f.allDisks(); len(disks) != 0 {
 		t.Errorf("it stays: %+v", disks[0].Status)
+	}
+	if said := strings.Join(f.said(), "\n"); strings.Contains(said, "DiskLost") {
+		t.Errorf("the events are %s", said)
 	}
 }

@@ -220,7 +220,7 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.
 		return err
 	}
 	if underSnapshot(on.device) {
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", on.Name)
+		return heldBySnapshots(on.Name)
 	}
 	return r.unplug(ctx, s, on.device)
 }
@@ -236,6 +236,10 @@ func underSnapshot(on *types.VirtualDisk) bool {
 		return b.Parent != nil
 	}
 	return false
+}
+
+func heldBySnapshots(disk string) error {
+	return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", disk)
 }
 
 // unplug takes a First Class Disk from a machine. One that the catalog has lost, as before vCenter 7.0 Update 3 with each Storage vMotion

@@ -13,7 +13,8 @@ import (
 )
 
 // destroy starts to destroy a machine that Sallyport created, which must be off. vCenter destroys every attached disk
-// with it, so disks that are not the machine's own are detached first.
+// with it, so disks that are not the machine's own are detached first. Snapshots go with the machine, and the files that they refer to, also
+// of a disk that is detached: such a disk blocks the deletion.
 func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) error {
 	if s.power() != v1alpha1.PowerStopped {
 		return runtime.NewInvalidState(nil, "the machine is not off")
@@ -29,11 +30,14 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 	var foreign []*types.VirtualDisk
 	for _, device := range object.VirtualDeviceList(vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 		switch disk := device.(*types.VirtualDisk); {
-		case disk.VDiskId != nil && !underSnapshot(disk):
+		case ownDisk(vm.Config.Files.VmPathName, disk):
+		case underSnapshot(disk):
+			return heldBySnapshots(object.VirtualDeviceList(vm.Config.Hardware.Device).Name(disk))
+		case disk.VDiskId != nil:
 			if err := r.unplug(ctx, s, disk); err != nil {
 				return err
 			}
-		case !ownDisk(vm.Config.Files.VmPathName, disk):
+		default:
 			foreign = append(foreign, disk)
 		}
 	}

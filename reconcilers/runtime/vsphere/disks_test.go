@@ -459,6 +459,21 @@ func TestDiskUnderASnapshot(t *testing.T) {
 	}
 }
 
+// A disk that no VirtualDisk of the machine is would lose its data with the snapshots: the machine stays until they are deleted.
+func TestForeignDiskUnderASnapshot(t *testing.T) {
+	w := newWorld(t)
+	m, d := w.holding()
+	w.SnapshotDisk(w.path(m), w.fileOf(d))
+	w.invalid(w.runtime.Delete(t.Context(), m), "snapshots", "vCenter") // no status records that it has the disk
+	if seen := w.observe(m); !seen.Exists || !slices.Contains(w.Disks(w.path(m)), d.ID) || !w.HasFile(w.fileOf(d)) {
+		t.Errorf("the machine is %+v", seen)
+	}
+	w.Consolidate(w.path(m))
+	w.Must(w.runtime.Delete(t.Context(), m))
+	w.gone(m)
+	w.free(d)
+}
+
 // Through the sessions a disk has the runtime of its vCenter, as far as its tenants let it.
 func TestSessionsOfDisks(t *testing.T) {
 	w := newWorld(t)

@@ -13,7 +13,8 @@ import (
 )
 
 // TemplateTenants decide where in a vCenter a namespace may have templates. They evaluate a VSphereTemplate with its
-// namespace, name, UID, the actual places of its one failure domain, and its tags; empty fields are not used. A Permission error is the denial, any other error means that they could not be evaluated.
+// namespace, name, UID, the actual places of its one failure domain, and its tags; empty fields are not used. A
+// Permission error is the denial, any other error means that they could not be evaluated.
 type TemplateTenants func(context.Context, *v1alpha1.VSphereTemplate) error
 
 // templateTenancy asks the tenants before an import into a failure domain, or a change or removal there.

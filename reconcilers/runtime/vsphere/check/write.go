@@ -243,10 +243,19 @@ func (w *writer) attachTwice(ctx context.Context) (string, error) {
 		}
 		return begun.Returnval, nil
 	})
-	if err == nil {
-		return "", errors.New("vCenter attached it to both")
+	return refused(err)
+}
+
+// refused returns what vCenter says about a change that it must refuse because a machine has the disk. Any other error proves nothing: the
+// account may lack a privilege, or the reply may be lost.
+func refused(err error) (string, error) {
+	switch {
+	case err == nil:
+		return "", errors.New("vCenter carried it out")
+	case fault.Is(err, &types.InvalidState{}), fault.Is(err, &types.ResourceInUse{}), fault.Is(err, &types.FileLocked{}):
+		return runtime.Message(err), nil
 	}
-	return runtime.Message(err), nil
+	return "", fmt.Errorf("it failed for another reason: %w", err)
 }
 
 // controllerOf returns the key of a SCSI controller of a machine, 0 if it has none.
@@ -273,10 +282,7 @@ func (w *writer) deleteAttached(ctx context.Context) (string, error) {
 		}
 		return begun.Returnval, nil
 	})
-	if err == nil {
-		return "", errors.New("vCenter deleted it")
-	}
-	return runtime.Message(err), nil
+	return refused(err)
 }
 
 func (w *writer) grow(ctx context.Context) (string, error) {

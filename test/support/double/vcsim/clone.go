@@ -262,7 +262,7 @@ func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault
 			refused = m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
 			return
 		}
-		files = m.center.fcds.forsake(m)
+		files = m.center.fcds.release(m)
 	})
 	if refused != nil {
 		return refused

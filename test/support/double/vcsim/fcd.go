@@ -38,7 +38,8 @@ import (
 //   - A clone of a machine has copies of its disks, which are no First Class Disks.
 //   - Storage vMotion of a machine moves its disks into its folder (vSphere API, VirtualMachine.relocate). Before vCenter 7.0 Update 3 the
 //     catalog loses them by that (kubernetes-sigs/vsphere-csi-driver#365, #1192).
-//   - A disk that is attached by its ID is part of the snapshots of the machine, and has files of each then.
+//   - A disk that is attached by its ID is part of the snapshots of the machine, and has files of each then. A machine that is destroyed
+//     takes all files along to which its snapshots refer, also those of a disk that was detached since (vSphere API, Destroy_Task).
 //
 // Nobody has asked a real vCenter yet.
 
@@ -79,7 +80,7 @@ func (v *VCenter) wrapFCDs() {
 	}
 }
 
-// with calls do with the disk, and gives NotFound if there is none.
+// with calls do with the disk, and returns NotFound if there is none.
 func (c *catalog) with(id string, do func(*fcd) types.BaseMethodFault) types.BaseMethodFault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +90,7 @@ func (c *catalog) with(id string, do func(*fcd) types.BaseMethodFault) types.Bas
 	return new(types.NotFound)
 }
 
-// begin begins a task that nobody holds.
+// begin starts a task that a test cannot hold.
 func (c *catalog) begin(ctx *simulator.Context, verb string, effect func(*simulator.Context) types.BaseMethodFault) types.ManagedObjectReference {
 	t := c.center.newTask(ctx, c, verb, asked(ctx), true)
 	c.center.background.Go(func() { c.run(t, nil, effect) })
@@ -158,7 +159,7 @@ func (c *catalog) create(ctx *simulator.Context, on *simulator.Datastore, spec t
 	return f.VStorageObject, nil
 }
 
-// on gives a disk of a datastore, and nil if it has none of that ID.
+// on returns a disk of a datastore, and nil if it has none of that ID.
 func (c *catalog) on(datastore types.ManagedObjectReference, id types.ID) (f *fcd) {
 	_ = c.with(id.Id, func(found *fcd) types.BaseMethodFault {
 		if found.file().Datastore == datastore {
@@ -172,7 +173,7 @@ func (c *catalog) on(datastore types.ManagedObjectReference, id types.ID) (f *fc
 	return f
 }
 
-// RetrieveVStorageObject tells of a disk of a datastore.
+// RetrieveVStorageObject returns a disk of a datastore.
 func (c *catalog) RetrieveVStorageObject(_ *simulator.Context, req *types.RetrieveVStorageObject) soap.HasFault {
 	f := c.on(req.Datastore, req.Id)
 	if f == nil {
@@ -266,7 +267,7 @@ func (f *fcd) set(values []types.KeyValue, without []string) {
 	f.metadata = append(f.metadata, values...)
 }
 
-// VslmRetrieveVStorageObject tells of a disk.
+// VslmRetrieveVStorageObject returns a disk.
 func (g *globalCatalog) VslmRetrieveVStorageObject(_ *simulator.Context, req *vslmtypes.VslmRetrieveVStorageObject) soap.HasFault {
 	body := &vslmmethods.VslmRetrieveVStorageObjectBody{Res: &vslmtypes.VslmRetrieveVStorageObjectResponse{}}
 	if refused := g.of.with(req.Id.Id, func(f *fcd) types.BaseMethodFault {
@@ -279,7 +280,7 @@ func (g *globalCatalog) VslmRetrieveVStorageObject(_ *simulator.Context, req *vs
 	return body
 }
 
-// VslmRetrieveVStorageObjectMetadata tells of the metadata of a disk.
+// VslmRetrieveVStorageObjectMetadata returns the metadata of a disk.
 func (g *globalCatalog) VslmRetrieveVStorageObjectMetadata(
 	_ *simulator.Context, req *vslmtypes.VslmRetrieveVStorageObjectMetadata,
 ) soap.HasFault {
@@ -326,7 +327,7 @@ func (f *fcd) matches(query []vslmtypes.VslmVsoVStorageObjectQuerySpec) bool {
 	return true
 }
 
-// device gives the device of a machine that is the disk, and nil if the machine does not have it.
+// device returns the device of a machine that is the disk, and nil if the machine does not have it.
 func (m *machine) device(id string) *types.VirtualDisk {
 	for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 		if disk := device.(*types.VirtualDisk); disk.VDiskId != nil && disk.VDiskId.Id == id {
@@ -399,7 +400,7 @@ func (m *machine) change(ctx *simulator.Context, operation types.VirtualDeviceCo
 	return nil
 }
 
-// consume has the catalog say which disks the machine has, and its devices which disks they are.
+// consume updates the consumers of the catalog's disks, and the IDs of the machine's devices.
 func (m *machine) consume() {
 	c := m.center.fcds
 	c.mu.Lock()
@@ -421,7 +422,7 @@ func (m *machine) consume() {
 	}
 }
 
-// chain gives the file of a disk, and those that it rests on.
+// chain returns the file of a disk, and those of its parents.
 func chain(disk *types.VirtualDisk) (files []string) {
 	backing, _ := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
 	for ; backing != nil; backing = backing.Parent {
@@ -430,8 +431,8 @@ func chain(disk *types.VirtualDisk) (files []string) {
 	return files
 }
 
-// forsake gives the files of a machine that go with it, and lets go of the disks that stay.
-func (c *catalog) forsake(m *machine) (files []string) {
+// release returns the files of a machine that are destroyed with it, and removes it from the consumers of the disks that are kept.
+func (c *catalog) release(m *machine) (files []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, file := range m.files() {

@@ -24,7 +24,7 @@ type FCD struct {
 	Metadata map[string]string
 }
 
-// FCDs gives all First Class Disks, by their names.
+// FCDs returns all First Class Disks, by their names.
 func (v *VCenter) FCDs() (all []FCD) {
 	v.fcds.mu.Lock()
 	defer v.fcds.mu.Unlock()
@@ -42,7 +42,7 @@ func (v *VCenter) FCDs() (all []FCD) {
 	return all
 }
 
-// FCD gives the First Class Disk of that ID, and one without an ID if there is none.
+// FCD returns the First Class Disk of that ID, and one without an ID if there is none.
 func (v *VCenter) FCD(id string) (is FCD) {
 	for _, f := range v.FCDs() {
 		if f.ID == id {
@@ -66,7 +66,7 @@ func (v *VCenter) SetMetadata(id, key, value string) {
 	}
 }
 
-// MoveDisk moves the disk of a machine into the machine's folder on a datastore, as Storage vMotion does, and gives its new file.
+// MoveDisk moves the disk of a machine into the machine's folder on a datastore, as Storage vMotion does, and returns its new file.
 func (v *VCenter) MoveDisk(path, id, datastore string) (moved string) {
 	v.at(path, func(ctx *simulator.Context, m *machine) {
 		to := object.DatastorePath{Datastore: datastore, Path: m.Name + "/" + id[:8] + ".vmdk"}
@@ -107,7 +107,7 @@ func (v *VCenter) Forget(id string) {
 	}
 }
 
-// Disks gives the IDs of the First Class Disks that the machine has.
+// Disks returns the IDs of the First Class Disks that the machine has.
 func (v *VCenter) Disks(path string) (ids []string) {
 	v.at(path, func(_ *simulator.Context, m *machine) {
 		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
