@@ -179,8 +179,8 @@ func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error
 func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 	s.options = install.Options{
 		Binary: s.path(programs, sallyport),
-		// Poll more often and shut down faster than in a cluster, so that the demo is fast. There is one API server to wait for.
-		Flags: []string{"--poll-interval", visible.String(), "--shutdown-delay", "500ms", "--certificate-settle", "300ms"},
+		// Poll more often and shut down faster than in a cluster, so that the demo is fast. On a busy machine the balancer learns late of a replica that ends.
+		Flags: []string{"--poll-interval", visible.String(), "--shutdown-delay", "3s", "--certificate-settle", "300ms"},
 	}
 	for name, writer := range map[string]*io.Writer{records: &s.options.Records, managerLog: &s.options.Logs} {
 		file, err := os.OpenFile(s.path(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
