@@ -9,6 +9,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/template"
 	"sallyport.dev/sallyport/reconcilers/vsphereserver"
 	"sallyport.dev/sallyport/webhooks/decision"
 )
@@ -57,7 +58,7 @@ func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
 	}
 }
 
-func templateTenants(gate *decision.Gate) vsphere.TemplateTenants {
+func templateTenants(gate *decision.Gate) template.Tenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 		admission, err := gate.AdmitsTemplate(ctx, t)
 		return locationError("template", admission, err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
@@ -180,7 +180,7 @@ func TestAdoptFromAVCenter(t *testing.T) {
 			v.Move(path, folder)
 		}
 	}
-	v.SetExtraConfig("/DC0/vm/team/marked", map[string]string{vsphere.OwnerKey: "uid-1", vsphere.NameKey: "team-b/db"})
+	v.SetExtraConfig("/DC0/vm/team/marked", map[string]string{machine.OwnerKey: "uid-1", machine.NameKey: "team-b/db"})
 	server, namespace := tm.namespace, tm.must("", "get", "deployments", "-A", "-l", "app.kubernetes.io/name=sallyport", "-o", "jsonpath={.items[0].metadata.namespace}")
 	password, _ := v.User().Password()
 	if _, errs, code := started.plane.Kubectl(t.Context(), "create", "secret", "generic", server, "-n", namespace,

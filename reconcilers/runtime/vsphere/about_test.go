@@ -9,7 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 )
 
 func TestAboutAndHosts(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAboutAndHosts(t *testing.T) {
 	names := v.Hosts()
 	v.SetHost(names[0], true, true)
 	v.SetHost(names[1], false, false)
-	found, err := vsphere.New(server).Inventory(t.Context(), nil)
+	found, err := disk.New(server).Inventory(t.Context(), nil)
 	hosts := found.Hosts
 	if err != nil || len(hosts) != len(names) {
 		t.Fatalf("got %+v, error %v, and not the hosts %v", hosts, err, names)

@@ -13,7 +13,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/race"
 	"sallyport.dev/sallyport/test/support/step"
 )
@@ -108,7 +109,7 @@ func TestRenamedAndCopied(t *testing.T) {
 		t.Errorf("without an ID: %+v", seen)
 	}
 	copied := w.machine("original")
-	w.SetExtraConfig(w.path(copied), map[string]string{vsphere.OwnerKey: string(m.UID)})
+	w.SetExtraConfig(w.path(copied), map[string]string{machine.OwnerKey: string(m.UID)})
 	if diff := cmp.Diff(was, w.observe(m)); diff != "" {
 		t.Errorf("a machine that was copied (-before +after):\n%s", diff)
 	}
@@ -129,7 +130,7 @@ func TestIDGivesNoRight(t *testing.T) {
 	if err := w.runtime.PowerOn(t.Context(), m); !runtime.IsNotFound(err) {
 		t.Errorf("got error %v, want NotFound", err)
 	}
-	if got := w.State(w.path(free)); got.ExtraConfig[vsphere.OwnerKey] != "" || got.PowerOns != 0 {
+	if got := w.State(w.path(free)); got.ExtraConfig[machine.OwnerKey] != "" || got.PowerOns != 0 {
 		t.Errorf("the machine is %+v", got)
 	}
 }
@@ -139,7 +140,7 @@ func TestTwoAdopt(t *testing.T) {
 	one := w.machine("wanted")
 	two := one
 	two.UID = "uid-two"
-	second := vsphere.New(w.connect(w.config()))
+	second := disk.New(w.connect(w.config()))
 	w.faults.Before(func() {
 		_, err := second.Ensure(t.Context(), two)
 		w.Must(err)
@@ -147,7 +148,7 @@ func TestTwoAdopt(t *testing.T) {
 	if _, err := w.runtime.Ensure(t.Context(), one); !runtime.IsOwnedByAnother(err) || strings.Contains(err.Error(), "two") {
 		t.Errorf("the slower one: got error %v, want OwnedByAnother", err)
 	}
-	if got := w.State(w.path(one)).ExtraConfig[vsphere.OwnerKey]; got != "uid-two" {
+	if got := w.State(w.path(one)).ExtraConfig[machine.OwnerKey]; got != "uid-two" {
 		t.Errorf("the machine is %s's", got)
 	}
 }
@@ -168,7 +169,7 @@ func TestWhoseItIs(t *testing.T) {
 		"secret":          "belongs to another VirtualMachine, or",
 		"":                "belongs to another VirtualMachine, or",
 	} {
-		w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: "uid-secret", vsphere.NameKey: name})
+		w.SetExtraConfig(w.path(m), map[string]string{machine.OwnerKey: "uid-secret", machine.NameKey: name})
 		_, err := w.runtime.Ensure(t.Context(), m)
 		got := runtime.Message(err)
 		if !runtime.IsOwnedByAnother(err) || !strings.HasPrefix(got, "spec.runtime.vsphere: ") || !strings.Contains(got, want) || !strings.HasSuffix(got, wayOut) {
@@ -188,7 +189,7 @@ func TestRelease(t *testing.T) {
 	for range 2 {
 		_, err := w.runtime.Ensure(t.Context(), m)
 		w.Must(err)
-		if got := w.State(w.path(m)).ExtraConfig[vsphere.NameKey]; got != "ns/released" {
+		if got := w.State(w.path(m)).ExtraConfig[machine.NameKey]; got != "ns/released" {
 			t.Errorf("the name is %q", got)
 		}
 		w.Must(w.runtime.Delete(t.Context(), m))
@@ -268,7 +269,7 @@ func TestAnyRequestFails(t *testing.T) {
 					if got.PowerOns != 1 || got.Power != v1alpha1.PowerRunning || got.Host != w.Hosts()[1] {
 						t.Errorf("the machine is %+v", got)
 					}
-					if _, marked := got.ExtraConfig[vsphere.OwnerKey]; marked {
+					if _, marked := got.ExtraConfig[machine.OwnerKey]; marked {
 						t.Errorf("the marker is still there: %+v", got)
 					}
 				})
@@ -357,19 +358,19 @@ func TestAnotherMachineInItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.InstanceID = id
-	w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: ""})
+	w.SetExtraConfig(w.path(m), map[string]string{machine.OwnerKey: ""})
 	if again, err := w.runtime.Ensure(t.Context(), m); err != nil || again != id {
 		t.Errorf("a lost marker: got %s, error %v", again, err)
 	}
 	moved := w.Rename(w.path(m), "web-old")
-	w.SetExtraConfig(moved, map[string]string{vsphere.OwnerKey: ""})
+	w.SetExtraConfig(moved, map[string]string{machine.OwnerKey: ""})
 	if _, err := w.AddMachine("web"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := w.runtime.Ensure(t.Context(), m); !runtime.IsNotFound(err) {
 		t.Errorf("another machine was adopted: %s, error %v", got, err)
 	}
-	if owner := w.State(w.path(m)).ExtraConfig[vsphere.OwnerKey]; owner != "" {
+	if owner := w.State(w.path(m)).ExtraConfig[machine.OwnerKey]; owner != "" {
 		t.Errorf("another machine was marked as that of %s", owner)
 	}
 }
@@ -379,12 +380,12 @@ func TestCopyInItsPlace(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("web")
 	moved := w.Rename(w.path(m), "web-old")
-	w.SetExtraConfig(moved, map[string]string{vsphere.OwnerKey: ""})
+	w.SetExtraConfig(moved, map[string]string{machine.OwnerKey: ""})
 	w.SetInstanceUUID(moved, string(uuid.NewUUID()))
 	if _, err := w.AddMachine("web"); err != nil {
 		t.Fatal(err)
 	}
-	w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: string(m.UID)})
+	w.SetExtraConfig(w.path(m), map[string]string{machine.OwnerKey: string(m.UID)})
 	for name, err := range map[string]error{
 		"powering on": w.runtime.PowerOn(t.Context(), m), "deleting": w.runtime.Delete(t.Context(), m),
 	} {
@@ -392,7 +393,7 @@ func TestCopyInItsPlace(t *testing.T) {
 			t.Errorf("%s: got error %v, want OwnedByAnother", name, err)
 		}
 	}
-	if got := w.State(w.path(m)); got.PowerOns != 0 || got.ExtraConfig[vsphere.OwnerKey] != string(m.UID) {
+	if got := w.State(w.path(m)); got.PowerOns != 0 || got.ExtraConfig[machine.OwnerKey] != string(m.UID) {
 		t.Errorf("the copy is %+v", got)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
@@ -47,7 +47,7 @@ func TestCloneIsAsSpecified(t *testing.T) {
 		t.Errorf("the instance UUID is %s, and not %s", m.InstanceID, m.UID)
 	}
 	state := w.State(w.path(m))
-	if state.Host != w.Hosts()[1] || state.Power != v1alpha1.PowerStopped || state.ExtraConfig[vsphere.NameKey] != "ns/web" {
+	if state.Host != w.Hosts()[1] || state.Power != v1alpha1.PowerStopped || state.ExtraConfig[machine.NameKey] != "ns/web" {
 		t.Errorf("got %+v", state)
 	}
 	if seen := w.observe(m); !seen.Exists || seen.Adopted || seen.NodeName != w.Hosts()[1] {
@@ -114,12 +114,12 @@ func TestCloneForgetsTheTemplatesPast(t *testing.T) {
 	template := string(cloneOf(m).Template.InventoryPath)
 	w.SetTemplate(template, false)
 	w.SetExtraConfig(template, map[string]string{
-		vsphere.OwnerKey: "another", vsphere.PowerOnsKey: "7 2026-01-01T00:00:00Z", vsphere.MoveKey: "2026-01-01T00:00:00Z 7 somewhere",
+		machine.OwnerKey: "another", machine.PowerOnsKey: "7 2026-01-01T00:00:00Z", machine.MoveKey: "2026-01-01T00:00:00Z 7 somewhere",
 		"guestinfo.userdata": "theirs", "guestinfo.userdata.encoding": "base64",
 	})
 	w.SetTemplate(template, true)
 	config := w.State(w.path(w.ensure(m))).ExtraConfig
-	if config[vsphere.OwnerKey] != string(m.UID) || config[vsphere.PowerOnsKey] != "" || config[vsphere.MoveKey] != "" ||
+	if config[machine.OwnerKey] != string(m.UID) || config[machine.PowerOnsKey] != "" || config[machine.MoveKey] != "" ||
 		config["guestinfo.userdata"] != "" || config["guestinfo.userdata.encoding"] != "" {
 		t.Errorf("got %v", config)
 	}
@@ -286,7 +286,7 @@ func TestCloneOnce(t *testing.T) {
 	w.ensure(m)
 	n := 0
 	for _, path := range w.Machines() {
-		if w.State(path).ExtraConfig[vsphere.OwnerKey] == string(m.UID) {
+		if w.State(path).ExtraConfig[machine.OwnerKey] == string(m.UID) {
 			n++
 		}
 	}

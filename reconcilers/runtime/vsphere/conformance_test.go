@@ -11,7 +11,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/double/conformance"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
@@ -56,12 +57,12 @@ func cloned(t *testing.T, disks bool, prepare func(w *world, path string)) {
 const sharing = 8
 
 // conform runs the suite on vCenters.
-func conform(suite *testing.T, makes, disks bool, machine func(w *world, name string) runtime.Machine) {
+func conform(suite *testing.T, makes, disks bool, newMachine func(w *world, name string) runtime.Machine) {
 	var v *vcsim.VCenter
 	parts := 0
-	var disk func(*testing.T, string) runtime.Disk
+	var newDisk func(*testing.T, string) runtime.Disk
 	if disks {
-		disk = func(_ *testing.T, name string) runtime.Disk { return diskOf(name) }
+		newDisk = func(_ *testing.T, name string) runtime.Disk { return diskOf(name) }
 	}
 	conformance.Run(suite, func(t *testing.T) conformance.Harness {
 		if parts%sharing == 0 {
@@ -73,12 +74,12 @@ func conform(suite *testing.T, makes, disks bool, machine func(w *world, name st
 		return conformance.Harness{
 			Runtime:   w.runtime,
 			Makes:     makes,
-			Machine:   func(_ *testing.T, name string) runtime.Machine { return machine(w, name+part) },
-			Disk:      disk,
-			Reconnect: func(*testing.T) runtime.Runtime { return vsphere.New(w.connect(w.config())) },
+			Machine:   func(_ *testing.T, name string) runtime.Machine { return newMachine(w, name+part) },
+			Disk:      newDisk,
+			Reconnect: func(*testing.T) runtime.Runtime { return disk.New(w.connect(w.config())) },
 			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
 				for _, path := range w.Machines() {
-					if w.State(path).ExtraConfig[vsphere.OwnerKey] == string(m.UID) {
+					if w.State(path).ExtraConfig[machine.OwnerKey] == string(m.UID) {
 						n++
 					}
 				}
@@ -111,11 +112,11 @@ func conform(suite *testing.T, makes, disks bool, machine func(w *world, name st
 			},
 			OtherNode: func(_ *testing.T, m runtime.Machine) string { return w.OtherHost(w.path(m)) },
 			Foreign: func(*testing.T) (runtime.Machine, func() error) {
-				m := machine(w, "foreign"+part)
+				m := newMachine(w, "foreign"+part)
 				if cloneOf(m) != nil {
 					w.ensure(m)
 				}
-				w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: "somebody-else"})
+				w.SetExtraConfig(w.path(m), map[string]string{machine.OwnerKey: "somebody-else"})
 				w.SetPower(w.path(m), v1alpha1.PowerRunning)
 				want := w.State(w.path(m))
 				return m, func() error {

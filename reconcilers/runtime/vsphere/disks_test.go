@@ -16,6 +16,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
 )
@@ -205,7 +207,7 @@ func TestDiskThatIsLost(t *testing.T) {
 func TestDiskThatSomebodyElseHasAttached(t *testing.T) {
 	w := newWorld(t)
 	m, theirs, d := w.ensure(w.cloned("web")), w.ensure(w.cloned("theirs")), w.disk("data")
-	w.SetExtraConfig(w.path(theirs), map[string]string{vsphere.OwnerKey: ""})
+	w.SetExtraConfig(w.path(theirs), map[string]string{machine.OwnerKey: ""})
 	w.HandAttach(w.path(theirs), w.fileOf(d))
 	if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{theirs.InstanceID}) {
 		t.Errorf("the disk is %+v", seen)
@@ -227,11 +229,11 @@ func TestDiskThatSomebodyElseHasAttached(t *testing.T) {
 func TestMarksOfADisk(t *testing.T) {
 	w := newWorld(t)
 	m, d := w.holding()
-	w.SetMetadata(d.ID, vsphere.OwnerKey, "")
+	w.SetMetadata(d.ID, machine.OwnerKey, "")
 	if seen := w.seen(d); !slices.Equal(seen.AttachedTo, []string{string(m.UID)}) {
 		t.Errorf("without its mark the disk is %+v", seen)
 	}
-	w.SetMetadata(d.ID, vsphere.OwnerKey, string(diskOf("data").UID))
+	w.SetMetadata(d.ID, machine.OwnerKey, string(diskOf("data").UID))
 	if seen := w.seen(d); seen.Exists {
 		t.Errorf("a disk that another VirtualDisk has taken over is %+v", seen)
 	}
@@ -240,7 +242,7 @@ func TestMarksOfADisk(t *testing.T) {
 		t.Error("another's disk was deleted")
 	}
 	victim, thief := w.disk("victim"), diskOf("thief")
-	w.SetMetadata(victim.ID, vsphere.NameKey, thief.String())
+	w.SetMetadata(victim.ID, machine.NameKey, thief.String())
 	if _, err := w.runtime.EnsureDisk(t.Context(), thief); !runtime.IsOwnedByAnother(err) {
 		t.Errorf("got error %v, want OwnedByAnother", err)
 	}
@@ -250,7 +252,7 @@ func TestMarksOfADisk(t *testing.T) {
 func TestDiskThatWasMadeTwice(t *testing.T) {
 	w := newWorld(t)
 	d, twin := w.disk("data"), w.disk("twin")
-	w.SetMetadata(twin.ID, vsphere.OwnerKey, string(d.UID))
+	w.SetMetadata(twin.ID, machine.OwnerKey, string(d.UID))
 	lost := d
 	lost.ID = ""
 	for range 2 {
@@ -308,7 +310,7 @@ func TestDiskThatIsBeingMade(t *testing.T) {
 		_, err := w.runtime.EnsureDisk(ctx, d)
 		made <- err
 	}()
-	w.Eventually("the disk to be in flight", func() bool { return w.seen(d).InFlight })
+	w.Eventually("the disk to be in flight, and known", func() bool { return w.seen(d).InFlight && !w.seen(other).InFlight })
 	cancel()
 	if err := <-made; !runtime.IsUnavailable(err) {
 		t.Errorf("got error %v", err)
@@ -323,7 +325,7 @@ func TestDiskThatIsBeingMade(t *testing.T) {
 	if seen := w.seen(other); seen.InFlight {
 		t.Errorf("another disk is %+v", seen)
 	}
-	if id, err := vsphere.New(w.server).EnsureDisk(t.Context(), other); err != nil || id != "" {
+	if id, err := disk.New(w.server).EnsureDisk(t.Context(), other); err != nil || id != "" {
 		t.Errorf("another process got %q, error %v", id, err)
 	}
 	release()
@@ -478,16 +480,10 @@ func TestForeignDiskUnderASnapshot(t *testing.T) {
 func TestSessionsOfDisks(t *testing.T) {
 	w := newWorld(t)
 	var asked []string
-	sessions := vsphere.NewSessions(nil, func(_ context.Context, d *v1alpha1.VirtualDisk) error {
+	sessions := w.connected(vsphere.NewSessions(nil, func(_ context.Context, d *v1alpha1.VirtualDisk) error {
 		asked = append(asked, d.Name)
 		return nil
-	}, nil, func(context.Context, runtime.Change) {})
-	defer sessions.Close()
-	password, _ := w.User().Password()
-	_, err := sessions.Connect(t.Context(), "lab", vsphere.Connection{
-		URL: w.URL(), CABundle: string(w.CABundle()), Username: w.User().Username(), Password: runtime.Secret(password),
-	})
-	w.Must(err)
+	}, nil, func(context.Context, runtime.Change) {}))
 	d := diskOf("data")
 	disk := &v1alpha1.VirtualDisk{Spec: *d.Spec}
 	disk.Namespace, disk.Name, disk.UID = d.Namespace, d.Name, d.UID

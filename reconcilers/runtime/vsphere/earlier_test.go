@@ -9,7 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/race"
 )
 
@@ -33,14 +33,14 @@ func TestEarlierMachineIsFound(t *testing.T) {
 		"renamed":           {func(w *world, m runtime.Machine) { w.Rename(w.path(m), "renamed") }, true},
 		"on":                {func(w *world, m runtime.Machine) { w.on(m) }, true},
 		"its mark was taken off": {func(w *world, m runtime.Machine) {
-			w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: ""})
+			w.SetExtraConfig(w.path(m), map[string]string{machine.OwnerKey: ""})
 		}, false},
 		"a template by now": {func(w *world, m runtime.Machine) { w.SetTemplate(w.path(m), true) }, false},
 		"of another namespace": {func(w *world, m runtime.Machine) {
-			w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns-2/web"})
+			w.SetExtraConfig(w.path(m), map[string]string{machine.NameKey: "ns-2/web"})
 		}, false},
 		"of a longer name": {func(w *world, m runtime.Machine) {
-			w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns/web-1"})
+			w.SetExtraConfig(w.path(m), map[string]string{machine.NameKey: "ns/web-1"})
 		}, false},
 		"gone": {func(w *world, m runtime.Machine) {
 			w.Must(w.runtime.Delete(w.Context(), m))
@@ -75,14 +75,14 @@ func TestWhatIsTakenOver(t *testing.T) {
 	path := w.path(m)
 	// An administrator has cloned it: the copy has its mark, and another UUID.
 	twin := w.machine("copy")
-	w.SetExtraConfig(w.path(twin), map[string]string{vsphere.OwnerKey: string(m.UID), vsphere.NameKey: "ns/web"})
+	w.SetExtraConfig(w.path(twin), map[string]string{machine.OwnerKey: string(m.UID), machine.NameKey: "ns/web"})
 	heir := restored(m, runtime.TakeOver)
 	heir = w.ensure(heir)
 	state := w.State(path)
-	if state.InstanceUUID != string(heir.UID) || state.ExtraConfig[vsphere.OwnerKey] != string(heir.UID) || state.Power != v1alpha1.PowerRunning {
+	if state.InstanceUUID != string(heir.UID) || state.ExtraConfig[machine.OwnerKey] != string(heir.UID) || state.Power != v1alpha1.PowerRunning {
 		t.Errorf("what was made for it is %+v", state)
 	}
-	if got := w.State(w.path(twin)).ExtraConfig[vsphere.OwnerKey]; got != string(m.UID) {
+	if got := w.State(w.path(twin)).ExtraConfig[machine.OwnerKey]; got != string(m.UID) {
 		t.Errorf("the copy has the mark %s", got)
 	}
 	is := w.observe(heir)
@@ -129,7 +129,7 @@ func TestAdoptedMachineIsTakenOver(t *testing.T) {
 		t.Errorf("of another name: got error %v, want OwnedByAnother", err)
 	}
 	heir = w.ensure(heir)
-	if got := w.State(w.path(m)).ExtraConfig[vsphere.OwnerKey]; got != string(heir.UID) {
+	if got := w.State(w.path(m)).ExtraConfig[machine.OwnerKey]; got != string(heir.UID) {
 		t.Errorf("it is marked for %s", got)
 	}
 	// Whoever had it does not take it back: the annotation counts only for what has nothing yet.

@@ -6,7 +6,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 )
 
 // Power-ons by others are power-ons too. The machine was never powered on by us here, so that the time alone tells.
@@ -32,7 +32,7 @@ func TestPowerOnRace(t *testing.T) {
 	for _, request := range []string{"CurrentTime", "PowerOnVM_Task"} {
 		w := newWorld(t)
 		m := w.adopted("raced")
-		other := vsphere.New(w.connect(w.config()))
+		other := disk.New(w.connect(w.config()))
 		var was runtime.Observation
 		w.faults.Before(func() {
 			w.SetPower(w.path(m), v1alpha1.PowerRunning)

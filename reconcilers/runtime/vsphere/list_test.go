@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 )
 
 // manage has an extension of vCenter manage a machine, as the agents of vSphere Cluster Services are.
@@ -43,11 +43,11 @@ func TestMachinesOfAFolder(t *testing.T) {
 		w.Move("/DC0/vm/"+name, "/DC0/vm"+folder)
 	}
 	w.Move("/DC0/vm/ubuntu", "/DC0/vm/team-a")
-	w.SetExtraConfig("/DC0/vm/team-a/taken", map[string]string{vsphere.OwnerKey: "uid-1", vsphere.NameKey: "team-b/db"})
+	w.SetExtraConfig("/DC0/vm/team-a/taken", map[string]string{machine.OwnerKey: "uid-1", machine.NameKey: "team-b/db"})
 	w.manage("/DC0/vm/team-a/vCLS", "com.vmware.vim.eam")
 	got, err := w.runtime.Machines(t.Context(), "/DC0/vm/team-a", nil)
 	w.Must(err)
-	want := []vsphere.ListedMachine{
+	want := []machine.Listed{
 		{Path: "/DC0/vm/team-a/db/main"},
 		{Path: "/DC0/vm/team-a/taken", Owner: "uid-1", OwnerName: "team-b/db"},
 		{Path: "/DC0/vm/team-a/ubuntu", Obstacle: "it is a template"},

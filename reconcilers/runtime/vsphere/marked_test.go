@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 )
 
 // Machines with a mark are found in the folders of the tenants, and nowhere else.
@@ -17,7 +17,7 @@ func TestMarkedMachines(t *testing.T) {
 	tenants := []v1alpha1.VSphereTenant{{Folders: []v1alpha1.InventoryPath{"/DC0/vm"}}}
 	found, err := w.runtime.Inventory(t.Context(), tenants)
 	w.Must(err)
-	want := []vsphere.MarkedMachine{{Path: w.path(m), Owner: m.UID, Name: m.String()}}
+	want := []machine.MarkedMachine{{Path: w.path(m), Owner: m.UID, Name: m.String()}}
 	if diff := cmp.Diff(want, found.Marked); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

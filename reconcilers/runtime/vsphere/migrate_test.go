@@ -14,7 +14,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 )
 
 func TestMigrateToWhereItCannot(t *testing.T) {
@@ -64,7 +65,7 @@ func TestForcedMove(t *testing.T) {
 	var seen []types.VirtualMachineMovePriority
 	config := w.config()
 	config.Wrap = func(next soap.RoundTripper) soap.RoundTripper { return prioritized{next, &seen} }
-	rt := vsphere.New(w.connect(config))
+	rt := disk.New(w.connect(config))
 	for _, target := range []runtime.Target{{}, {Force: true}} {
 		w.Must(rt.Migrate(t.Context(), m, target))
 		w.observe(m)
@@ -80,7 +81,7 @@ func TestMoveByOthers(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("taken")
 	hosts := w.Hosts()
-	w.SetExtraConfig(w.path(m), map[string]string{vsphere.MoveKey: "2020-01-02T03:04:05Z 1@17 " + hosts[1]})
+	w.SetExtraConfig(w.path(m), map[string]string{machine.MoveKey: "2020-01-02T03:04:05Z 1@17 " + hosts[1]})
 	w.observe(m)
 	release := w.Hold(w.path(m), runtime.TaskRelocate)
 	w.relocate(m, hosts[1])

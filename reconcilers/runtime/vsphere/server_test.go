@@ -23,17 +23,17 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
 // at gives the runtime of a server of that configuration.
-func (w *world) at(change func(c *session.Config)) *vsphere.Runtime {
+func (w *world) at(change func(c *session.Config)) *disk.Runtime {
 	w.Helper()
 	config := w.config()
 	change(&config)
-	return vsphere.New(w.connect(config))
+	return disk.New(w.connect(config))
 }
 
 // otherCA is an authority that has signed nothing here.
@@ -227,7 +227,7 @@ func TestCloseDuringLogin(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	if _, err := vsphere.New(server).Observe(ctx, m); !runtime.IsUnavailable(err) {
+	if _, err := disk.New(server).Observe(ctx, m); !runtime.IsUnavailable(err) {
 		t.Errorf("got error %v, want Unavailable", err)
 	}
 	closed := make(chan error)
@@ -334,7 +334,7 @@ func TestNobodyWaitsForAHungVCenter(t *testing.T) {
 	config.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	config.HungAfter, config.ProbeAfter = time.Nanosecond, time.Hour
 	server := w.connect(config)
-	rt := vsphere.New(server)
+	rt := disk.New(server)
 	if _, err := rt.Observe(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func TestNoSecretInErrors(t *testing.T) {
 	t.Cleanup(broken.Close)
 	redirecting := httptest.NewTLSServer(http.RedirectHandler(w.URL(), http.StatusTemporaryRedirect))
 	t.Cleanup(redirecting.Close)
-	for name, rt := range map[string]*vsphere.Runtime{
+	for name, rt := range map[string]*disk.Runtime{
 		"untrusted": w.at(func(c *session.Config) { c.CABundle = nil }),
 		"broken": w.at(func(c *session.Config) {
 			c.URL = broken.URL

@@ -1,3 +1,5 @@
+// Package vsphere has the session of each vCenter, and gives machines, disks and templates their runtime on it, as far as tenants let them.
+// The work is done in the packages below, which call one way: disk and template, machine, inventory, session.
 package vsphere
 
 import (
@@ -9,7 +11,11 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/templates"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/template"
 )
 
 // startPatience is how long machines wait for their vCenter to be connected, from the first request on.
@@ -22,7 +28,7 @@ const logoutPatience, closePatience = time.Minute, 5 * time.Second
 // them, machines use them. It is safe for concurrent use.
 type Sessions struct {
 	tenancy   tenancy
-	templates templateTenancy
+	templates template.Tenants
 	notify    func(context.Context, runtime.Change)
 
 	mu      sync.Mutex
@@ -37,8 +43,8 @@ type Sessions struct {
 // NewSessions returns Sessions without any session. The tenants decide whether a machine, disk or template may be
 // where it is; without tenants for disks or templates none may. notify receives changes, and may block until its
 // context ends; each session has one watch for all its machines.
-func NewSessions(tenants Tenants, disks DiskTenants, templates TemplateTenants, notify func(context.Context, runtime.Change)) *Sessions {
-	s := &Sessions{tenancy: tenancy{tenants, disks}, templates: templateTenancy{templates}, notify: notify}
+func NewSessions(tenants Tenants, disks DiskTenants, templates template.Tenants, notify func(context.Context, runtime.Change)) *Sessions {
+	s := &Sessions{tenancy: tenancy{tenants, disks}, templates: templates, notify: notify}
 	s.living, s.die = context.WithCancel(context.Background())
 	return s
 }
@@ -59,7 +65,7 @@ type Connection struct {
 type vcenter struct {
 	connection Connection
 	server     *session.Server
-	runtime    *Runtime
+	runtime    *disk.Runtime
 	unwatch    context.CancelFunc
 	unwatched  chan struct{} // closed when the watch has ended
 }
@@ -107,7 +113,7 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 		close(s.changed)
 		s.changed = nil
 	}
-	next := &vcenter{connection: connection, server: server, runtime: New(server), unwatched: make(chan struct{})}
+	next := &vcenter{connection: connection, server: server, runtime: disk.New(server), unwatched: make(chan struct{})}
 	watching, unwatch := context.WithCancel(s.living)
 	next.unwatch = unwatch
 	s.closing.Go(func() {
@@ -122,7 +128,7 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 const firstWatch, lastWatch = time.Second, 30 * time.Second
 
 // watch reports the changes of a vCenter until ctx ends. While they cannot be watched, any machine may have changed.
-func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
+func (s *Sessions) watch(ctx context.Context, name string, rt *disk.Runtime) {
 	between := session.Pauses(firstWatch, lastWatch)
 	for ctx.Err() == nil {
 		_ = rt.Watch(ctx, func(id string) { // the error shows when a machine is observed
@@ -138,12 +144,12 @@ func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
 }
 
 // Inventory returns the hosts and places of a connected vCenter; of places only those that a tenant allows.
-func (s *Sessions) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error) {
+func (s *Sessions) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (machine.Inventory, error) {
 	s.mu.Lock()
 	present := s.all[name]
 	s.mu.Unlock()
 	if present == nil {
-		return Inventory{}, notConnected(name)
+		return machine.Inventory{}, notConnected(name)
 	}
 	return present.runtime.Inventory(ctx, tenants)
 }
@@ -202,15 +208,13 @@ func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*r
 }
 
 // runtime returns the runtime of a machine's vCenter, which asks the tenants before it creates anything.
-func (s *Sessions) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*Runtime, error) {
+func (s *Sessions) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*disk.Runtime, error) {
 	name := vm.Spec.Runtime.VSphere.ServerRef.Name
 	present := s.await(ctx, name)
 	if present == nil {
 		return nil, notConnected(name)
 	}
-	restricted := *present.runtime
-	restricted.placeCheck = s.tenancy.placeCheck(vm)
-	return &restricted, nil
+	return present.runtime.Restricted(s.tenancy.placeCheck(vm)), nil
 }
 
 // DiskRuntime returns the runtime of a disk, restricted by the tenants. It is not usable for machines.
@@ -224,6 +228,15 @@ func (s *Sessions) DiskRuntime(ctx context.Context, disk *v1alpha1.VirtualDisk) 
 		return nil, notConnected(spec.ServerRef.Name)
 	}
 	return runtime.NewClient(present.runtime, s.tenancy.ofDisks), nil
+}
+
+// TemplateStore returns the store of a VSphereTemplate, restricted by the tenants.
+func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTemplate) (templates.Store, error) {
+	present := s.await(ctx, of.Spec.ServerRef.Name)
+	if present == nil {
+		return nil, notConnected(of.Spec.ServerRef.Name)
+	}
+	return template.New(present.server, s.templates), nil
 }
 
 // await returns the session of a vCenter. A new leader connects to vCenters while it observes the machines: without a

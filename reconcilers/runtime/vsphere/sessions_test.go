@@ -6,6 +6,9 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
@@ -43,6 +46,28 @@ func TestAnotherAtTheSameAddress(t *testing.T) {
 	}
 	if got, err := connect(after); got != after || err != nil {
 		t.Errorf("the ID of now: got %s, error %v", got, err)
+	}
+}
+
+// Through the sessions a machine is judged by the tenants of its vCenter, also on the datastore that its storage policy has chosen.
+func TestSessionsJudgeWhatIsMade(t *testing.T) {
+	w := newWorld(t)
+	var asked []v1alpha1.InventoryPath
+	sessions := w.connected(vsphere.NewSessions(func(_ context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.InventoryPath, error) {
+		asked = append(asked, cloneOf(runtime.MachineOf(vm)).Datastore)
+		return []v1alpha1.InventoryPath{"/DC0/datastore"}, nil
+	}, nil, nil, func(context.Context, runtime.Change) {}))
+	m := w.cloned("web")
+	cloneOf(m).Datastore, cloneOf(m).StoragePolicy = "", "vSAN Default Storage Policy"
+	vm := &v1alpha1.VirtualMachine{Spec: *m.Spec}
+	vm.Namespace, vm.Name, vm.UID = m.Namespace, m.Name, m.UID
+	client, err := sessions.Runtime(t.Context(), vm)
+	w.Must(err)
+	_, err = client.Ensure(t.Context(), m)
+	w.Must(err)
+	// before the call, about all places but the datastore, and about the chosen one
+	if diff := cmp.Diff([]v1alpha1.InventoryPath{"", "", "/DC0/datastore/LocalDS_0"}, asked); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/templates"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/inventory"
 	"sallyport.dev/sallyport/test/support/race"
 )
 
@@ -90,7 +90,7 @@ func TestTemplateReferred(t *testing.T) {
 	second := w.ensure(w.referring("second"))
 	w.madeFrom(second, two)
 	w.madeFrom(first, one)
-	if mark := w.State(w.path(second)).ExtraConfig[vsphere.TemplateKey]; mark != "" {
+	if mark := w.State(w.path(second)).ExtraConfig[inventory.TemplateKey]; mark != "" {
 		t.Errorf("the machine has the mark %s", mark)
 	}
 }
@@ -191,7 +191,7 @@ func TestTemplateReferredForeign(t *testing.T) {
 			w.edit(func(path string) { w.SetInstanceUUID(path, string(uuid.NewUUID())) })
 		}, theirs},
 		"without a mark": {func(w *templateWorld, _ templates.Item, _ *runtime.Machine) {
-			w.edit(func(path string) { w.SetExtraConfig(path, map[string]string{vsphere.TemplateKey: ""}) })
+			w.edit(func(path string) { w.SetExtraConfig(path, map[string]string{inventory.TemplateKey: ""}) })
 		}, theirs},
 		"a machine": {func(w *templateWorld, item templates.Item, _ *runtime.Machine) {
 			w.renamed(item, "aside")

@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/templates"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/inventory"
 	"sallyport.dev/sallyport/test/support/race"
 	"sallyport.dev/sallyport/test/support/step"
 )
@@ -178,7 +178,7 @@ func TestTemplateCopies(t *testing.T) {
 	w := newTemplates(t)
 	item := w.whole("1")
 	copied := w.Copy(folder+"/"+item.Name, "ubuntu")
-	if w.State(copied).ExtraConfig[vsphere.TemplateKey] == "" {
+	if w.State(copied).ExtraConfig[inventory.TemplateKey] == "" {
 		t.Fatal("the copy has not inherited the mark")
 	}
 	w.shows(item)

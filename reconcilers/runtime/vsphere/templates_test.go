@@ -16,6 +16,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/templates"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/inventory"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/template"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/race"
 )
@@ -46,13 +49,19 @@ func templatesOf(w *world) *templateWorld {
 	return of
 }
 
-func storeOf(rt *vsphere.Runtime) templates.Store {
-	return vsphere.TemplatesOf(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Hour)
+func storeOf(rt *disk.Runtime) templates.Store {
+	return storeWith(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Hour)
 }
 
 // tellingStoreOf is storeOf for imports that tell all the time how much is done.
-func tellingStoreOf(rt *vsphere.Runtime) templates.Store {
-	return vsphere.TemplatesOf(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Millisecond)
+func tellingStoreOf(rt *disk.Runtime) templates.Store {
+	return storeWith(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Millisecond)
+}
+
+func storeWith(rt *disk.Runtime, tenants template.Tenants, reports time.Duration) templates.Store {
+	store := template.New(rt.Server, tenants)
+	store.ReportPeriod = reports
+	return store
 }
 
 // domainAt gives a failure domain with a folder in a datacenter.
@@ -236,7 +245,7 @@ func TestTemplateOfOthers(t *testing.T) {
 			return path
 		},
 		"without its mark": func(w *templateWorld, path string) string {
-			w.SetExtraConfig(path, map[string]string{vsphere.TemplateKey: ""})
+			w.SetExtraConfig(path, map[string]string{inventory.TemplateKey: ""})
 			return path
 		},
 		"in another folder": func(w *templateWorld, path string) string {
@@ -314,7 +323,7 @@ func TestTemplateInUse(t *testing.T) {
 	m = w.ensure(m)
 	w.Eventually("the task has ended", func() bool { return !w.look().Items[0].Busy }) // a moment after the machine is there
 	w.shows(item)
-	if mark := w.State(w.path(m)).ExtraConfig[vsphere.TemplateKey]; mark != "" {
+	if mark := w.State(w.path(m)).ExtraConfig[inventory.TemplateKey]; mark != "" {
 		t.Errorf("the machine has the mark %s", mark)
 	}
 	w.Must(w.store.Destroy(t.Context(), w.d, item))
@@ -394,7 +403,7 @@ func TestTemplateTenants(t *testing.T) {
 	w.faults.Called()
 	refusal := runtime.NewPermission(nil, "not there")
 	var asked []v1alpha1.VSphereFailureDomain
-	for name, tenants := range map[string]vsphere.TemplateTenants{
+	for name, tenants := range map[string]template.Tenants{
 		"refused": func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
 			if of.Namespace != "ns" || of.Name != "ubuntu" || of.UID != w.d.Owner || len(of.Spec.FailureDomains) != 1 {
 				t.Errorf("asked about %+v", of)
@@ -404,7 +413,7 @@ func TestTemplateTenants(t *testing.T) {
 		},
 		"nobody to ask": nil,
 	} {
-		store := vsphere.TemplatesOf(w.runtime, tenants, time.Hour)
+		store := storeWith(w.runtime, tenants, time.Hour)
 		_, imported := store.Import(t.Context(), w.d, release("2"), func(int32) {})
 		_, finished := store.Finish(t.Context(), w.d, item)
 		_, renamed := store.Rename(t.Context(), w.d, item, "ubuntu")
@@ -432,7 +441,7 @@ func TestTagsOfTenants(t *testing.T) {
 	w.Must(w.Tag(t.Context(), w.Hosts()[0], "kind", "image"))
 	item := w.imports("1")
 	refusal := runtime.NewPermission(nil, "not kind/image")
-	w.store = vsphere.TemplatesOf(w.runtime, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
+	w.store = storeWith(w.runtime, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
 		if len(of.Spec.Tags) > 0 {
 			return refusal
 		}
@@ -455,19 +464,14 @@ func TestTagsOfTenants(t *testing.T) {
 func TestSessionsOfTemplates(t *testing.T) {
 	w := newTemplates(t)
 	var asked int
-	sessions := vsphere.NewSessions(nil, nil, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
+	sessions := w.connected(vsphere.NewSessions(nil, nil, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
 		if imports := of.Spec.FailureDomains[0].Network != ""; imports != (len(of.Spec.Tags) > 0) {
 			t.Errorf("the tenants were asked about %+v of %+v", of.Spec.Tags, of.Spec.FailureDomains)
 		}
 		asked++
 		return nil
-	}, func(context.Context, runtime.Change) {})
-	defer sessions.Close()
-	password, _ := w.User().Password()
-	_, err := sessions.Connect(t.Context(), "lab", vsphere.Connection{
-		URL: w.URL(), CABundle: string(w.CABundle()), Username: w.User().Username(), Password: runtime.Secret(password),
-	})
-	w.Must(err)
+	}, func(context.Context, runtime.Change) {}))
+	var err error
 	w.store, err = sessions.TemplateStore(t.Context(), &v1alpha1.VSphereTemplate{Spec: *w.d.Spec})
 	w.Must(err)
 	w.d.Spec.Tags = []v1alpha1.VSphereTag{{Category: "kind", Name: "image"}}

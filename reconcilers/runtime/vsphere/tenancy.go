@@ -6,6 +6,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 )
 
 // Tenants decide which machines of a vCenter a namespace may have. They evaluate a VirtualMachine whose spec contains
@@ -109,7 +110,7 @@ func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime
 }
 
 // placeCheck returns the check of the places for a machine about to be created.
-func (t tenancy) placeCheck(vm *v1alpha1.VirtualMachine) placeCheck {
+func (t tenancy) placeCheck(vm *v1alpha1.VirtualMachine) machine.PlaceCheck {
 	return func(ctx context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 		vm := vm.DeepCopy()
 		vm.Spec.Runtime.VSphere.Clone = clone

@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/step"
 )
@@ -127,4 +127,4 @@ func TestWatchEndsWithItsSession(t *testing.T) {
 	h.Eventually("the watch ends", func() bool { return len(h.ended) == 1 })
 }
 
-var _ runtime.Watcher = (*vsphere.Runtime)(nil)
+var _ runtime.Watcher = (*disk.Runtime)(nil)

@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/step"
@@ -23,7 +24,7 @@ type world struct {
 	*vcsim.VCenter
 	faults  *vcsim.Faults
 	server  *session.Server
-	runtime *vsphere.Runtime
+	runtime *disk.Runtime
 }
 
 func start(t *testing.T) *vcsim.VCenter {
@@ -49,7 +50,7 @@ func worldOf(t *testing.T, v *vcsim.VCenter) *world {
 	config := w.config()
 	config.Wrap = w.faults.Wrap
 	w.server = w.connect(config)
-	w.runtime = vsphere.New(w.server)
+	w.runtime = disk.New(w.server)
 	return w
 }
 
@@ -77,6 +78,18 @@ func (w *world) connect(config session.Config) *session.Server {
 		}
 	})
 	return server
+}
+
+// connected has the sessions know the vCenter.
+func (w *world) connected(sessions *vsphere.Sessions) *vsphere.Sessions {
+	w.Helper()
+	w.Cleanup(sessions.Close)
+	password, _ := w.User().Password()
+	_, err := sessions.Connect(w.Context(), "lab", vsphere.Connection{
+		URL: w.URL(), CABundle: string(w.CABundle()), Username: w.User().Username(), Password: runtime.Secret(password),
+	})
+	w.Must(err)
+	return sessions
 }
 
 // machine gives a machine that can be adopted, by its path.

@@ -18,7 +18,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 	"sallyport.dev/sallyport/test/support/step"
@@ -61,7 +62,7 @@ func newVSphere(w *world, v *vcsim.VCenter) *vSphere {
 
 func (s *vSphere) guard() interceptor.Funcs { return interceptor.Funcs{} }
 
-func (s *vSphere) runtime(client.Client) runtime.Runtime { return vsphere.New(s.server) }
+func (s *vSphere) runtime(client.Client) runtime.Runtime { return disk.New(s.server) }
 
 func (s *vSphere) machine() v1alpha1.VirtualMachineRuntime { return s.template() }
 
@@ -202,7 +203,7 @@ func (g *guarded) detaches(machine types.ManagedObjectReference, id string) {
 func (g *guarded) deletes(id string) {
 	f := g.FCD(id)
 	ours := slices.ContainsFunc(g.disks(), func(d v1alpha1.VirtualDisk) bool {
-		unseen := d.Status.DiskID == "" && f.Metadata[vsphere.OwnerKey] == string(d.UID)
+		unseen := d.Status.DiskID == "" && f.Metadata[machine.OwnerKey] == string(d.UID)
 		return !d.DeletionTimestamp.IsZero() && (d.Status.DiskID == id || unseen)
 	})
 	if !ours || f.Consumers > 0 {
@@ -213,7 +214,7 @@ func (g *guarded) deletes(id string) {
 func (g *guarded) marks(id string, metadata []types.KeyValue) {
 	for _, d := range g.disks() {
 		wanted := d.Annotations[v1alpha1.AnnotationTakeOver] == string(d.UID)
-		if wanted && slices.Contains(metadata, types.KeyValue{Key: vsphere.OwnerKey, Value: string(d.UID)}) {
+		if wanted && slices.Contains(metadata, types.KeyValue{Key: machine.OwnerKey, Value: string(d.UID)}) {
 			return
 		}
 	}
@@ -327,10 +328,10 @@ func (s *vSphere) destroy() {
 func (s *vSphere) strip() {
 	if s.flip("machine") {
 		if path := s.anyMachine(); path != "" {
-			s.SetExtraConfig(path, map[string]string{vsphere.OwnerKey: ""})
+			s.SetExtraConfig(path, map[string]string{machine.OwnerKey: ""})
 		}
 	} else if id := s.anyDisk(); id != "" {
-		s.SetMetadata(id, s.draw([]string{vsphere.OwnerKey, vsphere.NameKey}, "key"), "")
+		s.SetMetadata(id, s.draw([]string{machine.OwnerKey, machine.NameKey}, "key"), "")
 	}
 }
 

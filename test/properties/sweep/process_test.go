@@ -23,7 +23,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	fcd "sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
@@ -65,7 +65,7 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 	if err != nil {
 		panic(err) // the vCenter gives no address of its own
 	}
-	limited := runtime.NewClient(vsphere.New(p.server), runtime.Limits{Call: step.Patience}.Keep, p.calls.keep)
+	limited := runtime.NewClient(fcd.New(p.server), runtime.Limits{Call: step.Patience}.Keep, p.calls.keep)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return limited, nil }
 	c := p.client(api)
 	driver := &drive.Driver{Client: c, Live: c, Locks: &claim.Locks{}, Runtimes: runtimes, Now: time.Now}

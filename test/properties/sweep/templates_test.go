@@ -26,7 +26,8 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/templates"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/inventory"
+	templatestore "sallyport.dev/sallyport/reconcilers/runtime/vsphere/template"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
@@ -286,7 +287,7 @@ func (t *templateTrial) over(ctx context.Context) (bool, error) {
 // whole tells whether the name is on a whole template.
 func (t *templateTrial) whole() bool {
 	state := t.vcenter.State(path.Join(t.folder, image))
-	return state.Template && strings.HasSuffix(state.ExtraConfig[vsphere.TemplateKey], " finished")
+	return state.Template && strings.HasSuffix(state.ExtraConfig[inventory.TemplateKey], " finished")
 }
 
 // end says what there is in the end, in words that are the same for every trial.
@@ -294,7 +295,7 @@ func (t *templateTrial) end() (lines []string) {
 	var own []string
 	for _, at := range t.vcenter.Machines() {
 		state := t.vcenter.State(at)
-		mark := strings.Fields(state.ExtraConfig[vsphere.TemplateKey])
+		mark := strings.Fields(state.ExtraConfig[inventory.TemplateKey])
 		if path.Dir(at) != t.folder || len(mark) < 7 {
 			continue
 		}
@@ -359,7 +360,7 @@ func (t *templateTrial) process() *templateProcess {
 	p := &templateProcess{process: newProcess(t.api, nil, t.vcenter)}
 	p.seen = func() { t.watch.look(t.whole()) }
 	c := p.client(t.api)
-	store := vsphere.Templates(vsphere.New(p.server), func(context.Context, *v1alpha1.VSphereTemplate) error { return nil })
+	store := templatestore.New(p.server, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil })
 	p.r = &template.Reconciler{
 		Client: c, Live: c, Events: &events.FakeRecorder{}, Poll: time.Millisecond,
 		Now:    func() time.Time { return time.Now().Add(time.Duration(t.skipped.Load())) },
@@ -432,7 +433,7 @@ func (w *watch) passed(whole bool) error {
 // cloned notes a machine that a customer has.
 func (w *watch) cloned(state vcsim.State) {
 	w.clones.Add(1)
-	if mark := state.ExtraConfig[vsphere.TemplateKey]; !strings.HasSuffix(mark, " finished") {
+	if mark := state.ExtraConfig[inventory.TemplateKey]; !strings.HasSuffix(mark, " finished") {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wrong = fmt.Errorf("a machine was made from what is marked as %q", mark)

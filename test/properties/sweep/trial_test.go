@@ -23,7 +23,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
@@ -120,7 +120,7 @@ func (t *trial) change(ctx context.Context, how func(*v1alpha1.VirtualMachineSpe
 // instances counts the machines that carry the marker, wherever they are.
 func (t *trial) instances() (n int) {
 	for _, path := range t.vcenter.Machines() {
-		if t.vcenter.State(path).ExtraConfig[vsphere.OwnerKey] == string(t.uid) {
+		if t.vcenter.State(path).ExtraConfig[machine.OwnerKey] == string(t.uid) {
 			n++
 		}
 	}
@@ -282,7 +282,7 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 	}
 	say("there are %d machines that are marked as its own", t.instances())
 	lines = append(lines, t.diskEnd(ctx)...)
-	owner, marked := state.ExtraConfig[vsphere.OwnerKey]
+	owner, marked := state.ExtraConfig[machine.OwnerKey]
 	say("the machine is marked: %t, as ours: %t", marked && owner != "", owner == string(t.uid))
 	if vm == nil {
 		say("the VirtualMachine is gone")

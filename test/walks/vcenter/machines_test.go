@@ -10,11 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 )
 
 // untouched runs a test and checks that the machine was left as it was.
@@ -30,7 +29,7 @@ func (s *site) untouched(path string, test func()) {
 // owned checks whose the machine at a path is.
 func (s *site) owned(path string, vm *v1alpha1.VirtualMachine) {
 	s.Helper()
-	s.until("the machine is that of "+vm.Name, func() string { return s.vcenter.State(path).ExtraConfig[vsphere.OwnerKey] }, string(vm.UID))
+	s.until("the machine is that of "+vm.Name, func() string { return s.vcenter.State(path).ExtraConfig[machine.OwnerKey] }, string(vm.UID))
 }
 
 // refuses checks that a VirtualMachine is refused by the policy, with the whole message.
@@ -80,14 +79,14 @@ func TestMachineForeign(t *testing.T) {
 	t.Parallel()
 	s := newSite(t).ready()
 	path := s.machine("web")
-	s.vcenter.SetExtraConfig(path, map[string]string{vsphere.OwnerKey: "6a8e1d0c-0000-0000-0000-000000000000"})
+	s.vcenter.SetExtraConfig(path, map[string]string{machine.OwnerKey: "6a8e1d0c-0000-0000-0000-000000000000"})
 	vm := s.vm("web")
 	s.untouched(path, func() {
 		s.adopt(vm)
 		s.warns(vm, "False", foreign(path, "another VirtualMachine", ""))
 		s.retried(vm)
 	})
-	s.vcenter.SetExtraConfig(path, map[string]string{vsphere.OwnerKey: ""})
+	s.vcenter.SetExtraConfig(path, map[string]string{machine.OwnerKey: ""})
 	s.shows(vm, asWanted)
 	s.owned(path, vm)
 }
@@ -173,7 +172,7 @@ func TestTenantWithdrawn(t *testing.T) {
 	s.tenants(server, nil)
 	s.shows(vm, "False "+denied)
 	s.remove(vm)
-	s.until("the machine was given back", func() string { return s.vcenter.State(path).ExtraConfig[vsphere.OwnerKey] }, "")
+	s.until("the machine was given back", func() string { return s.vcenter.State(path).ExtraConfig[machine.OwnerKey] }, "")
 }
 
 // fails waits until the condition Completed of an operation says that, as status, reason and message.

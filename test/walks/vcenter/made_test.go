@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/double/vcsim"
 )
 
@@ -209,7 +209,7 @@ func TestMachineMadeWithUserData(t *testing.T) {
 	s.Must(stack.Client.Update(s.Context(), secret))
 	s.shows(vm, asWanted)
 	config := s.vcenter.State(s.place(vm)).ExtraConfig
-	if config["guestinfo.userdata"] == "" || config["guestinfo.metadata"] == "" || config[vsphere.OwnerKey] != string(vm.UID) {
+	if config["guestinfo.userdata"] == "" || config["guestinfo.metadata"] == "" || config[machine.OwnerKey] != string(vm.UID) {
 		t.Errorf("got %v", config)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/env/install"
 )
 
@@ -120,7 +120,7 @@ func TestIdle(t *testing.T) {
 	s.Must(stack.Sallyport.Resume(t.Context(), stack.Options))
 	for i := range *idle {
 		path, vm := s.atRest(fmt.Sprintf("idle-%d", i), i%2 == 0)
-		s.vcenter.SetExtraConfig(path, map[string]string{vsphere.OwnerKey: string(vm.UID)})
+		s.vcenter.SetExtraConfig(path, map[string]string{machine.OwnerKey: string(vm.UID)})
 	}
 	lease.Spec.HolderIdentity = new("") // released
 	s.Must(stack.Client.Update(t.Context(), lease))

@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/test/support/pairs"
 	"sallyport.dev/sallyport/test/support/step"
 )
@@ -37,7 +37,7 @@ func (s *site) paired(t *testing.T, name string) *pairs.Machine {
 		Hang: func(kind v1alpha1.OperationType, forced bool) func() { return s.hang(path, kind, forced) },
 		Node: func() string { return s.vcenter.State(path).Host },
 		Differs: func(power v1alpha1.PowerState) string {
-			if state := s.vcenter.State(path); state.Power != power || state.ExtraConfig[vsphere.OwnerKey] != string(uid) {
+			if state := s.vcenter.State(path); state.Power != power || state.ExtraConfig[machine.OwnerKey] != string(uid) {
 				return fmt.Sprintf("the machine in vCenter is %+v", state)
 			}
 			return ""

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 )
 
 // inVCenter are the machines that bear the mark of a VirtualMachine of the namespace, and how often each was powered on.
@@ -23,7 +23,7 @@ func (s *site) inVCenter() string {
 	var all []string
 	for _, path := range s.vcenter.Machines() {
 		state := s.vcenter.State(path)
-		if name, ours := strings.CutPrefix(state.ExtraConfig[vsphere.NameKey], s.name+"/"); ours && state.ExtraConfig[vsphere.OwnerKey] != "" {
+		if name, ours := strings.CutPrefix(state.ExtraConfig[machine.NameKey], s.name+"/"); ours && state.ExtraConfig[machine.OwnerKey] != "" {
 			all = append(all, fmt.Sprintf("%s %s %d", name, state.Power, state.PowerOns))
 		}
 	}
@@ -167,7 +167,7 @@ func (s *site) unprotect(o client.Object) {
 func (s *site) called(name string) string {
 	s.Helper()
 	for _, path := range s.vcenter.Machines() {
-		if s.vcenter.State(path).ExtraConfig[vsphere.NameKey] == s.name+"/"+name {
+		if s.vcenter.State(path).ExtraConfig[machine.NameKey] == s.name+"/"+name {
 			return strings.TrimPrefix(path, "/DC0/vm/")
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/machine"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
@@ -62,9 +62,9 @@ func (v *vcenter) check(selected bool, paths []string) error {
 
 // ofVCenter returns the machines of a vCenter with those paths, or in the folder.
 func (o *adopt) ofVCenter(ctx context.Context, c *cli.Cluster, paths []string, ours []v1alpha1.VirtualMachine) (all []candidate, err error) {
-	var listed []vsphere.ListedMachine
+	var listed []machine.Listed
 	for _, path := range paths {
-		listed = append(listed, vsphere.ListedMachine{Path: path})
+		listed = append(listed, machine.Listed{Path: path})
 	}
 	if o.vcenter.folder != "" {
 		if listed, err = o.vcenter.list(ctx, c); err != nil {
@@ -89,7 +89,7 @@ func (o *adopt) ofVCenter(ctx context.Context, c *cli.Cluster, paths []string, o
 }
 
 // adoptable returns an error if a machine cannot be adopted as that VirtualMachine, next to ours.
-func (v *vcenter) adoptable(m *vsphere.ListedMachine, as *v1alpha1.VirtualMachine, ours []v1alpha1.VirtualMachine) error {
+func (v *vcenter) adoptable(m *machine.Listed, as *v1alpha1.VirtualMachine, ours []v1alpha1.VirtualMachine) error {
 	if m.Obstacle != "" {
 		return skipped{text: m.Obstacle}
 	}
@@ -100,8 +100,8 @@ func (v *vcenter) adoptable(m *vsphere.ListedMachine, as *v1alpha1.VirtualMachin
 	}
 	switch {
 	case m.Owner != "":
-		return skipped{text: "its mark " + vsphere.OwnerKey + " is of VirtualMachine " + cmp.Or(m.OwnerName, "UNKNOWN") + ". If that is gone, remove the mark: " +
-			vsphere.UnmarkCommand(m.Path)}
+		return skipped{text: "its mark " + machine.OwnerKey + " is of VirtualMachine " + cmp.Or(m.OwnerName, "UNKNOWN") + ". If that is gone, remove the mark: " +
+			machine.UnmarkCommand(m.Path)}
 	case as.Name == "":
 		return fmt.Errorf("its name has no letter or digit of ASCII: create a VirtualMachine with another name and spec.runtime.vsphere.inventoryPath: %s", m.Path)
 	case slices.ContainsFunc(ours, func(vm v1alpha1.VirtualMachine) bool { return vm.Name == as.Name }):
@@ -112,7 +112,7 @@ func (v *vcenter) adoptable(m *vsphere.ListedMachine, as *v1alpha1.VirtualMachin
 }
 
 // belongs reports whether a machine is that of a VirtualMachine: by its mark, which an observed machine does not have, or as it is specified.
-func (v *vcenter) belongs(m *vsphere.ListedMachine, vm *v1alpha1.VirtualMachine) bool {
+func (v *vcenter) belongs(m *machine.Listed, vm *v1alpha1.VirtualMachine) bool {
 	spec := vm.Spec.Runtime.VSphere
 	switch {
 	case m.Owner != "" && m.Owner == vm.UID:
@@ -139,7 +139,7 @@ func objectName(inventoryPath string) string {
 }
 
 // list reads the machines in the folder from vCenter.
-func (v *vcenter) list(ctx context.Context, c *cli.Cluster) ([]vsphere.ListedMachine, error) {
+func (v *vcenter) list(ctx context.Context, c *cli.Cluster) ([]machine.Listed, error) {
 	vc, err := v.connect(ctx, c)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (v *vcenter) list(ctx context.Context, c *cli.Cluster) ([]vsphere.ListedMac
 	for category, tag := range v.tags {
 		tags[category] = v1alpha1.LabelValue(tag)
 	}
-	listed, err := vsphere.New(vc).Machines(ctx, strings.TrimRight(v.folder, "/"), tags)
+	listed, err := machine.New(vc).Machines(ctx, strings.TrimRight(v.folder, "/"), tags)
 	if err != nil {
 		return nil, errors.New(runtime.Message(err))
 	}

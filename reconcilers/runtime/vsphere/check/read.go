@@ -23,7 +23,7 @@ import (
 	vslmmethods "github.com/vmware/govmomi/vslm/methods"
 	vslmtypes "github.com/vmware/govmomi/vslm/types"
 
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
 )
 
@@ -33,12 +33,12 @@ var oldest = []int{7, 0, 3}
 // reader checks what needs no change.
 type reader struct {
 	server  *session.Server
-	runtime *vsphere.Runtime
+	runtime *disk.Runtime
 }
 
 // Read returns the facts that can be checked without a change.
 func Read(server *session.Server) []Fact {
-	r := &reader{server, vsphere.New(server)}
+	r := &reader{server, disk.New(server)}
 	return []Fact{
 		{"the account can log in", r.logIn, true},
 		{"the version is 7.0.3 or later", r.version, false},

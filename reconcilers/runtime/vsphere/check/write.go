@@ -22,8 +22,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/templates"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/disk"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/session"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/template"
 )
 
 // Places are where the objects of a check are made, by inventory path.
@@ -32,7 +33,7 @@ type Places struct{ Folder, ResourcePool, Datastore, Network v1alpha1.InventoryP
 // writer makes a template, two machines and a disk, as Sallyport would, and removes them.
 type writer struct {
 	server   *session.Server
-	runtime  *vsphere.Runtime
+	runtime  *disk.Runtime
 	places   Places
 	name     string // of what it makes
 	owner    kubetypes.UID
@@ -46,7 +47,7 @@ const patience = 5 * time.Minute
 // Write returns the facts that need a template, machines and a disk, and what removes them, which is to be called in any case. All of them have
 // names that begin with sallyport-check-.
 func Write(server *session.Server, places Places) (facts []Fact, remove func(context.Context) error) {
-	w := &writer{server: server, runtime: vsphere.New(server), places: places, name: "sallyport-check-" + uuid.NewString()[:8], owner: kubetypes.UID(uuid.NewString())}
+	w := &writer{server: server, runtime: disk.New(server), places: places, name: "sallyport-check-" + uuid.NewString()[:8], owner: kubetypes.UID(uuid.NewString())}
 	for i := range w.machines {
 		w.machines[i] = w.machine(i)
 	}
@@ -96,7 +97,7 @@ func (w *writer) makeTemplate(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	store, domain := vsphere.Templates(w.runtime, allowed), w.domain()
+	store, domain := template.New(w.server, allowed), w.domain()
 	item, err := store.Import(ctx, domain, templates.Import{
 		Name: w.name + "-import", Mark: templates.Mark{Release: "1", Digest: "check", Made: time.Now()}, Archive: archive,
 	}, func(int32) {})
@@ -114,7 +115,7 @@ func (w *writer) makeTemplate(ctx context.Context) (string, error) {
 
 // removeTemplate destroys what is left of the template.
 func (w *writer) removeTemplate(ctx context.Context) error {
-	store, domain := vsphere.Templates(w.runtime, allowed), w.domain()
+	store, domain := template.New(w.server, allowed), w.domain()
 	view, err := store.Look(ctx, domain)
 	for _, item := range view.Items {
 		err = errors.Join(err, store.Destroy(ctx, domain, item))
