@@ -22,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/support/env/install"
 	"sallyport.dev/sallyport/test/support/step"
 )
@@ -79,7 +81,7 @@ func (s *Site) Run(t *testing.T, scripts Scripts) {
 	maps.Copy(all, scripts.Commands)
 	p := testscript.Params{
 		Dir: scripts.Dir, Cmds: all, RequireUniqueNames: true, UpdateScripts: *update,
-		Setup: func(e *testscript.Env) error { return s.setup(e, scripts.Variables) },
+		Setup: func(e *testscript.Env) error { return s.setup(e, scripts) },
 		Condition: func(name string) (bool, error) {
 			holds, known := scripts.Conditions[name]
 			if !known {
@@ -112,17 +114,23 @@ type script struct {
 	namespace string
 	variables []string          // the environment of kubectl
 	held      map[string]func() // by machine and task: releases it
+	policies  map[string]bool   // the names of those that were there before; nil if other scripts run beside it
 }
 
 type key struct{}
 
 func scriptOf(ts *testscript.TestScript) *script { return ts.Value(key{}).(*script) }
 
-func (s *Site) setup(e *testscript.Env, variables map[string]string) error {
+func (s *Site) setup(e *testscript.Env, scripts Scripts) (err error) {
 	own := &script{Site: s, namespace: strings.TrimPrefix(filepath.Base(e.WorkDir), "script-"), held: map[string]func(){}}
 	kubeconfig := filepath.Join(e.WorkDir, ".kubeconfig")
 	if err := own.makeNamespace(kubeconfig); err != nil {
 		return err
+	}
+	if scripts.Alone {
+		if own.policies, err = s.policyNames(); err != nil {
+			return err
+		}
 	}
 	files, err := filepath.Abs("testdata/files")
 	if err != nil {
@@ -135,7 +143,7 @@ func (s *Site) setup(e *testscript.Env, variables map[string]string) error {
 		"FILES="+files, "MANAGER="+s.Options.Binary,
 		"SOON="+now.Add(30*time.Minute).Format(time.RFC3339), "PAST="+now.Add(-time.Minute).Format(time.RFC3339),
 	)
-	for name, value := range variables {
+	for name, value := range scripts.Variables {
 		e.Setenv(name, value)
 	}
 	own.variables = e.Vars
@@ -169,14 +177,57 @@ func (s *script) makeNamespace(kubeconfig string) error {
 }
 
 // end undoes what outlasts a script.
-func (s *script) end() error {
+func (s *script) end() (err error) {
 	for _, release := range s.held {
 		release()
 	}
-	if s.running == s.Options.Binary {
-		return nil
+	if s.running != s.Options.Binary {
+		err = s.run(s.Options.Binary)
 	}
-	return s.run(s.Options.Binary)
+	if err == nil && s.policies != nil {
+		err = s.removePolicies()
+	}
+	return err
+}
+
+// removePolicies deletes the RegoPolicies that a script has left, as one that failed: they would decide about the objects of the next ones. A
+// library is not deleted before the policies that import it.
+func (s *script) removePolicies() (err error) {
+	left, err := s.policyNames()
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		var errs []error
+		for name := range left {
+			if !s.policies[name] {
+				errs = append(errs, client.IgnoreNotFound(s.Client.Delete(context.Background(), policyOf(name))))
+			}
+		}
+		if err = errors.Join(errs...); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("removing the policies of the script: %w", err)
+}
+
+func (s *Site) policyNames() (map[string]bool, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RegoPolicyList"))
+	if err := s.Client.List(context.Background(), list); err != nil {
+		return nil, fmt.Errorf("listing the policies: %w", err)
+	}
+	names := map[string]bool{}
+	for _, o := range list.Items {
+		names[o.Name] = true
+	}
+	return names, nil
+}
+
+func policyOf(name string) client.Object {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RegoPolicy"))
+	return o
 }
 
 // run has a program be the manager, or none.
