@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,11 +36,6 @@ type Catalog struct {
 
 	// Most limits the memory of all policies together; 0 means [MostWeight].
 	Most int64
-	// Patience limits the time of one compilation; 0 means 10 seconds.
-	Patience time.Duration
-	// Late is called when a compilation ends that exceeded Patience and that a build needed; the next build uses its result. It may
-	// be nil.
-	Late func()
 
 	// keeps is set if nothing that was compiled is forgotten.
 	keeps bool
@@ -141,13 +135,10 @@ func (c *Catalog) compile(r *Revision) *compilation {
 		return done
 	}
 	done := &compilation{key: key}
-	done.policy, done.err = c.within(source.Name, key, source.Modules, source.compile)
-	if done.err != nil {
+	if done.policy, done.err = source.compile(); done.err != nil {
 		done.problem = problemOf(done.err)
 	}
-	if !errors.Is(done.err, errOverrun) { // the next build compiles it again
-		c.compiled.put(key, done)
-	}
+	c.compiled.put(key, done)
 	return done
 }
 
@@ -155,7 +146,7 @@ func problemOf(err error) v1alpha1.ConditionReason {
 	var all engine.CompileErrors
 	var heavy *engine.WeightError
 	switch {
-	case errors.As(err, &heavy), errors.Is(err, errOverrun):
+	case errors.As(err, &heavy):
 		return v1alpha1.ReasonLimitExceeded
 	case !errors.As(err, &all):
 		return v1alpha1.ReasonCompileFailed

@@ -145,11 +145,10 @@ func (s libraries) others(object *v1alpha1.RegoPolicy) libraries {
 func (c *Catalog) outlinesOf(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	outlines := make([]*engine.Outline, len(object.Spec.Modules))
 	for i, m := range modulesOf(object) {
-		outline, ok := c.outlines.get(m)
-		if !ok {
-			if outline, ok = c.sketchWithin(m); ok {
-				c.outlines.put(m, outline)
-			}
+		outline, known := c.outlines.get(m)
+		if !known {
+			outline = sketch(m)
+			c.outlines.put(m, outline)
 		}
 		outlines[i] = outline
 	}

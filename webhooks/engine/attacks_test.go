@@ -86,43 +86,6 @@ func TestParserTakesCraftedText(t *testing.T) {
 	}
 }
 
-// Texts of which OPA's parser may make many copies are not parsed in this process before another one has; others are parsed only here.
-func TestTextsThatTheParserMayCopy(t *testing.T) {
-	asked := map[string]bool{}
-	refusal := CompileErrors{{File: "y.rego", Row: 3, Col: 7, Message: "no"}}
-	ParseApart(func(m Module) error {
-		asked[m.Source] = true
-		if strings.Contains(m.Source, "refuse") {
-			return refusal
-		}
-		return nil
-	})
-	t.Cleanup(func() { ParseApart(nil) })
-	list := "x := [" + strings.Repeat("1, ", 5500) + "2]\n"
-	for name, tc := range map[string]struct {
-		text  string
-		apart bool
-		err   error
-	}{
-		"short":                {text: "x := 1\n"},
-		"lines of 2 KiB":       {text: strings.Repeat("# "+strings.Repeat("a", 2000)+"\n\n", 60)},
-		"a long line":          {text: list, apart: true},
-		"one that is refused":  {text: "x := [refuse" + strings.Repeat(`$"}{`, 5000), apart: true, err: refusal},
-		"comments":             {text: "# METADATA\n" + strings.Repeat("# title: refuse\n", 1200), apart: true, err: refusal},
-		"comments behind code": {text: strings.Repeat("refuse # title: a\n", 1000), apart: true, err: refusal},
-		"comments between":     {text: strings.Repeat("# METADATA\n# title: a\nx := 1\n\n", 2000)},
-	} {
-		text := "package a\n\n" + tc.text
-		_, errs := parse([]Module{{Name: "x.rego", Source: text}})
-		if !errors.Is(errs.orNil(), tc.err) && (tc.err == nil || errs.Error() != tc.err.Error()) {
-			t.Errorf("%s: got %.300v, want %v", name, errs, tc.err)
-		}
-		if asked[text] != tc.apart {
-			t.Errorf("%s: the other process is asked: %t, want %t", name, asked[text], tc.apart)
-		}
-	}
-}
-
 // "Policy-driven denial of service", by a text that is short: OPA's compiler takes twice as long for each of these that is in another one,
 // a day for thirty, and who writes the policy is not the only one to wait.
 func TestTextThatTakesForeverToCompile(t *testing.T) {

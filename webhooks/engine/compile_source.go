@@ -143,13 +143,8 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	var parsed []*ast.Module
 	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: builtins.Capabilities()}
 	for _, m := range modules {
-		var module *ast.Module
-		err := parsesApart(m)
-		if err == nil {
-			module, err = ast.ParseModuleWithOpts(m.Name, m.Source, options)
-		}
+		module, err := ast.ParseModuleWithOpts(m.Name, m.Source, options)
 		var located ast.Errors
-		var found CompileErrors
 		switch {
 		case err == nil:
 			if at := tooDeep(module); at != nil {
@@ -163,8 +158,6 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 			parsed = append(parsed, module)
 		case errors.As(err, &located):
 			errs.addOPA(located)
-		case errors.As(err, &found):
-			errs = append(errs, found...)
 		default:
 			errs = append(errs, CompileError{File: m.Name, Message: err.Error()})
 		}

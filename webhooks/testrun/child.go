@@ -47,10 +47,8 @@ func Serve(in io.Reader, out io.Writer, l Limits) error {
 	if err := json.NewDecoder(io.LimitReader(in, maxInput)).Decode(&t); err != nil {
 		return fmt.Errorf("reading the test run: %w", err)
 	}
-	switch [...]bool{t.Candidate != nil, t.Deleted != "", t.Module != nil} {
-	case [...]bool{true, false, false}, [...]bool{false, true, false}, [...]bool{false, false, true}:
-	default:
-		return errors.New("a test run has either a candidate, the name of a policy that is deleted, or a module to parse")
+	if (t.Candidate != nil) == (t.Deleted != "") {
+		return errors.New("a test run has either a candidate or the name of a policy that is deleted")
 	}
 	say := json.NewEncoder(out)
 	var silent error

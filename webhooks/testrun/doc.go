@@ -4,6 +4,5 @@
 // Compiling untrusted policies, and even more running their tests, can take any time and memory, and Go cannot stop an evaluation
 // that does not check for cancellation. So a policy is compiled and tested in a child process: the program itself with a hidden
 // command, which sets limits by the operating system before it reads the policy, and is killed when its time is up. An exceeded
-// limit is a finding about the policy. A stored policy, which may have come past the webhook, is only parsed there, and only if OPA's
-// parser might need much memory for it. If a child cannot be started, or its output is invalid, the result is an error.
+// limit is a finding about the policy. If a child cannot be started, or its output is invalid, the result is an error.
 package testrun

@@ -83,6 +83,8 @@ func TestChildIsEndedAtItsLimits(t *testing.T) {
 			"LimitExceeded a: its rehearsal did not finish within 3s; last step: running test toy.a_test.test_endless (a/a_test.rego:7)"},
 		"valid_parameters that never end": {toy("a", strings.Replace(endlessTest, "test_endless", "valid_parameters", 1)), 3 * time.Second,
 			"LimitExceeded a: its rehearsal did not finish within 3s; last step: compiling"},
+		"a text with an error at each place, each with a copy of its line": {toy("a", "x := "+strings.Repeat(`$"{`, 40<<10)), long,
+			"LimitExceeded a: its rehearsal needs more than 256 MiB of memory; last step: compiling"},
 		"a test that wants all memory": {tested(toy("a"), greedy), long,
 			"LimitExceeded a: its rehearsal needs more than 256 MiB of memory; last step: running test toy.a_test.test_greedy (a/a_test.rego:7)"},
 	} {
@@ -177,7 +179,7 @@ func TestChildRefusesToWorkWithoutLimits(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for text, want := range map[string]string{"": "reading the test run: EOF", "{}": "either a candidate, the name", "{": "reading the test run"} {
+	for text, want := range map[string]string{"": "reading the test run: EOF", "{}": "either a candidate or the name", "{": "reading the test run"} {
 		_, err := process(t, Subcommand).run(t.Context(), []byte(text), "a", long)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

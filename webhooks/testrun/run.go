@@ -19,7 +19,7 @@ import (
 type Run struct {
 	// World has all existing RegoPolicies.
 	World []v1alpha1.RegoPolicy `json:"world"`
-	// Candidate is the new RegoPolicy, which replaces the one of its name.
+	// Candidate is the new RegoPolicy, which replaces the one of its name. Either it or Deleted is set.
 	Candidate *v1alpha1.RegoPolicy `json:"candidate,omitempty"`
 	// Deleted is the name of a RegoPolicy to delete.
 	Deleted string `json:"deleted,omitempty"`
@@ -29,8 +29,6 @@ type Run struct {
 	Patchable grants.Patchable `json:"patchable,omitzero"`
 	// Alone skips the effects on other policies.
 	Alone bool `json:"alone,omitempty"`
-	// Module is parsed, and nothing else is done, if it is set. Exactly one of it, Candidate and Deleted is set.
-	Module *engine.Module `json:"module,omitempty"`
 }
 
 // step is called with the current step, for messages if the run is killed.
@@ -62,13 +60,6 @@ type execution struct {
 }
 
 func (e *execution) perform(ctx context.Context, othersUntil time.Time) {
-	if e.Module != nil {
-		e.at("parsing")
-		if _, err := engine.ParseOutline(*e.Module); err != nil {
-			e.finding.Problems = problems(e.Module.Name, v1alpha1.ReasonCompileFailed, err)
-		}
-		return
-	}
 	e.after = e.afterwards()
 	e.at("compiling")
 	set, states := (&catalog.Catalog{Patchable: e.Patchable}).Build(ctx, e.after, nil)

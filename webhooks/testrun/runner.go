@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/lru"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -30,8 +28,6 @@ const (
 	maxConcurrent = 2
 	// mostCached limits the cached findings: a dry run and the write after it share one test run.
 	mostCached = 64
-	// mostParsed limits the modules that are known to parse.
-	mostParsed = 1024
 	// minBudget is the shortest time with which a test run starts, and margin is reserved of the deadline for the response.
 	minBudget, margin = 300 * time.Millisecond, 250 * time.Millisecond
 	// backgroundTimeout is the time limit of a test run that no request waits for.
@@ -68,14 +64,13 @@ type Runner struct {
 	slots      chan struct{}
 	background chan struct{} // one at a time that no request waits for
 	found      *lru.Cache    // findings, by the digest of the run
-	parsed     *lru.Cache    // the digests of modules that a child has parsed without an error
 }
 
 // New returns a runner.
 func New(o Options) *Runner {
 	return &Runner{
 		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, maxConcurrent), background: make(chan struct{}, 1),
-		found: lru.New(mostCached), parsed: lru.New(mostParsed),
+		found: lru.New(mostCached),
 	}
 }
 
@@ -129,9 +124,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 			run.Candidate = wanted.DeepCopy() // trim modifies it
 		}
 		name := r.complete(&run)
-		if finding, err = r.lookUpOrRun(ctx, &run, name, false); err == nil {
-			r.keepParsed(wanted, finding)
-		}
+		finding, err = r.lookUpOrRun(ctx, &run, name, false)
 	}
 	if err != nil {
 		return nil, err
@@ -155,16 +148,6 @@ func decodeDocument(document engine.Value) (*v1alpha1.RegoPolicy, string, error)
 	wanted := &v1alpha1.RegoPolicy{}
 	err = runtime.DefaultUnstructuredConverter.FromUnstructured(members, wanted)
 	return wanted, document.Get("deleted").Text(), err
-}
-
-// keepParsed keeps that a child has parsed the modules of a RegoPolicy, so that its request does not wait for another child.
-func (r *Runner) keepParsed(object *v1alpha1.RegoPolicy, found *Finding) {
-	if found.unparsed() {
-		return
-	}
-	for _, m := range object.Spec.Modules {
-		r.parsed.Add(sha256.Sum256([]byte(m.Source)), nil)
-	}
 }
 
 // addRegistration adds to a finding whether the API server would call the policy's webhook.
@@ -203,10 +186,6 @@ func (r *Runner) checkMatch(object *v1alpha1.RegoPolicy) *Finding {
 // Run runs a test run that no request waits for. One runs at a time, so that slots remain for requests.
 func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
 	name := r.complete(run)
-	return r.alone(ctx, run, name)
-}
-
-func (r *Runner) alone(ctx context.Context, run *Run, name string) (*Finding, error) {
 	select {
 	case r.background <- struct{}{}:
 		defer func() { <-r.background }()
@@ -216,35 +195,6 @@ func (r *Runner) alone(ctx context.Context, run *Run, name string) (*Finding, er
 	ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errOverdue)
 	defer cancel()
 	return r.lookUpOrRun(ctx, run, name, true)
-}
-
-// startsAgain is how often, and after which time, a child that could not be run is run again for a module.
-var startsAgain = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 5}
-
-// Parse returns the errors of a module, [engine.CompileErrors], which a child with limited memory parses; nil if there are none. It is for
-// [engine.ParseApart].
-func (r *Runner) Parse(m engine.Module) error {
-	source := sha256.Sum256([]byte(m.Source))
-	if _, known := r.parsed.Get(source); known {
-		return nil
-	}
-	var finding *Finding
-	err := retry.OnError(startsAgain, func(error) bool { return true }, func() (err error) {
-		finding, err = r.alone(context.Background(), &Run{Module: &m}, m.Name)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var errs engine.CompileErrors
-	for _, p := range finding.Problems {
-		errs = append(errs, engine.CompileError{File: p.File, Row: p.Line, Col: p.Column, Message: p.Message})
-	}
-	if len(errs) == 0 {
-		r.parsed.Add(source, nil)
-		return nil
-	}
-	return errs
 }
 
 // complete adds what a test run depends on and removes the rest. It returns the name of the tested policy.

@@ -2,7 +2,6 @@ package testrun
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,76 +278,5 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 	got, err := s.asks(t.Context(), t, heavy)
 	if err != nil || !strings.HasPrefix(got, "LimitExceeded heavy: policy heavy needs about ") {
 		t.Errorf("got %q, %v", got, err)
-	}
-}
-
-// A stored policy that no webhook has seen may have any text.
-func TestRunnerParsesInAChild(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector needs more memory than a test run may use; make test runs it without the detector")
-	}
-	limited(t)
-	s := newFixture(t, Subcommand, long)
-	module := func(text string) engine.Module {
-		return engine.Module{Name: "a/a.rego", Source: "package a\n\n" + text}
-	}
-	repeated := func(unit string) string { return strings.Repeat(unit, (120<<10)/len(unit)) }
-	tooLarge := "a/a.rego: its rehearsal needs more than 256 MiB of memory; last step: parsing"
-	for name, tc := range map[string]struct{ text, want string }{
-		"one that is valid":          {"x := [" + repeated("1, ") + "1]", ""},
-		"one with an error":          {"x := 1\n\ny := ]", "a/a.rego:5:6: unexpected ] token"},
-		"open template strings":      {"x := " + repeated(`$"{`), tooLarge},
-		"strings between":            {"x := " + repeated(`$"}{`), tooLarge},
-		"escapes":                    {`x := "` + repeated(`\q`), tooLarge},
-		"characters that may not be": {"# " + repeated("\x00"), tooLarge},
-		"operators without operands": {"x if {" + repeated("1/;"), tooLarge},
-		"annotations of one key":     {"# METADATA\n" + repeated("# title: a\n") + "x := 1", tooLarge},
-	} {
-		if testing.Short() && tc.want == tooLarge && name != "escapes" {
-			continue
-		}
-		got := ""
-		if err := s.Parse(module(tc.text)); err != nil {
-			got = err.Error()
-		}
-		if !strings.HasPrefix(got, tc.want) || tc.want == "" && got != "" {
-			t.Errorf("%s: got %.200q, want %q", name, got, tc.want)
-		}
-	}
-}
-
-func TestRunnerParsesAgain(t *testing.T) {
-	s := newFixture(t, Subcommand, long)
-	once := t.TempDir() + "/once"
-	s.Process.Command = []string{"/bin/sh", "-c", fmt.Sprintf(`mkdir %s && exit 1; exec %s "$@"`, once, s.Process.Command[0]), "sh", Subcommand}
-	err := s.Parse(engine.Module{Name: "a/a.rego", Source: "package a\n\nx := ]"})
-	if err == nil || !strings.Contains(err.Error(), "unexpected ] token") {
-		t.Errorf("got %v", err)
-	}
-	s.counts(t, map[string]int{resultError: 1, resultRefused: 1})
-}
-
-// A request does not wait for another child to parse what its own has parsed. A request that changes only the match has none.
-func TestRunnerKnowsWhatItRehearsed(t *testing.T) {
-	matched := toy("b")
-	s := newFixture(t, Subcommand, long, matched)
-	candidate, match := toy("a"), matched.DeepCopy()
-	match.Spec.Modules, match.Spec.Tests = nil, nil
-	broken := toy("c", "x := ]")
-	for _, object := range []*v1alpha1.RegoPolicy{candidate, match, broken} {
-		if got, err := s.asks(t.Context(), t, object); err != nil {
-			t.Fatalf("%s, %v", got, err)
-		}
-	}
-	for object, want := range map[*v1alpha1.RegoPolicy]bool{candidate: true, matched: false, broken: false} {
-		for _, m := range object.Spec.Modules {
-			if _, known := s.parsed.Get(sha256.Sum256([]byte(m.Source))); known != want {
-				t.Errorf("%s is known to parse: %t, want %t", m.Name, known, want)
-			}
-		}
-	}
-	s.background <- struct{}{} // another run is under way, for which Parse does not wait
-	if err := s.Parse(engine.Module{Name: "a", Source: candidate.Spec.Modules[0].Source}); err != nil {
-		t.Error(err)
 	}
 }

@@ -101,7 +101,6 @@ func (o *Options) addPolicies(
 		return fmt.Errorf("setting up the test runs of policies: %w", err)
 	}
 	store.RunTestsWith(runner)
-	engine.ParseApart(runner.Parse)
 	sources, err := asked.Sources()
 	if err != nil {
 		return fmt.Errorf("reading the policies in the program: %w", err)

@@ -123,7 +123,6 @@ func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 func (k *Keeper) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	again := func() { queue.Add(rebuild) }
 	k.facts.Notify(again)
-	k.catalog.Late = again
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ctx = ctx

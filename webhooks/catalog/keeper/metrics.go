@@ -2,8 +2,6 @@ package keeper
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // metrics of the policies of a replica. Names of policies are labels, as in the metrics of decisions; revisions are labels only
@@ -12,7 +10,6 @@ type metrics struct {
 	reloads *prometheus.CounterVec
 	info    *prometheus.Desc
 	weight  *prometheus.Desc
-	left    *prometheus.Desc
 }
 
 func newMetrics() *metrics {
@@ -26,14 +23,12 @@ func newMetrics() *metrics {
 			[]string{"policy", "state", "revision"}, nil),
 		weight: prometheus.NewDesc("sallyport_policy_memory_bytes",
 			"Estimated memory that a policy needs in this replica. The limit for all policies together is 192 MiB.", []string{"policy"}, nil),
-		left: prometheus.NewDesc("sallyport_policy_compilations_left_behind",
-			"Policy compilations that exceeded their time limit and still run in this replica. They end when the replica ends.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (k *Keeper) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{k.metrics.info, k.metrics.weight, k.metrics.left} {
+	for _, d := range []*prometheus.Desc{k.metrics.info, k.metrics.weight} {
 		out <- d
 	}
 }
@@ -46,7 +41,6 @@ func (k *Keeper) Collect(out chan<- prometheus.Metric) {
 	for name, weight := range k.Weights() {
 		out <- prometheus.MustNewConstMetric(k.metrics.weight, prometheus.GaugeValue, float64(weight), name)
 	}
-	out <- prometheus.MustNewConstMetric(k.metrics.left, prometheus.GaugeValue, float64(catalog.LeftBehind()))
 }
 
 // Weights returns the estimated memory of the active policies, by name.
