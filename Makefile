@@ -86,7 +86,7 @@ test-race: control-plane ## Run the tests of the packages whose goroutines share
 
 .PHONY: test-all
 test-all: test-rego control-plane ## Run all tests: whole tables, every fault at every request, random histories, loads (an hour)
-	$(gotest) -count=1 ./...
+	$(gotest) -p 2 -count=1 ./...
 	$(MAKE) test-race
 
 # Its API server has the dependencies that it was released with, and shares nothing with other programs: it is compiled for some minutes.

@@ -40,9 +40,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// A rehearsal takes a second, and longer on a busy machine: no limit of the product's is to decide a test.
-	values := []string{"webhook.timeoutSeconds=15"}
-	return stack.Main(m, site.Options{Plane: o, Values: values, Flags: []string{"--poll-interval", "200ms"}, Simulated: true, After: replays})
+	return stack.Main(m, site.Options{Plane: o, Flags: []string{"--poll-interval", "200ms"}, Simulated: true, After: replays})
 }
 
 // onOld reports whether the tests run on the API server of an older Kubernetes, as with make test-old.
