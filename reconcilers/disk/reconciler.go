@@ -202,15 +202,15 @@ func (r *Reconciler) act(ctx context.Context, l *view) error {
 	return r.save(ctx, l)
 }
 
-// recordMissing records an event if the disk of a deleted VirtualDisk was gone before it was deleted here: its files may be left where the
-// runtime does not find them, such as those of a disk that the catalog of a vCenter has lost.
+// recordMissing records an event if the runtime does not find the disk of a deleted VirtualDisk, and none of our deletions was confirmed: its
+// files may be left where the runtime does not find them, such as those of a disk that the catalog of a vCenter has lost.
 func (r *Reconciler) recordMissing(l *view) {
 	ready := v1alpha1.ConditionReady.In(l.before.Conditions)
 	if l.Status.DiskID == "" || ready == nil || ready.Reason == string(v1alpha1.ReasonTerminating) {
 		return
 	}
 	r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonDiskLost), "Delete",
-		"the runtime does not find disk %s, so nothing was deleted: if its files are left, remove them there", l.Status.DiskID)
+		"the runtime does not find disk %s. If files of it are left, remove them there", l.Status.DiskID)
 }
 
 // holder reads the machine that has the disk live. It returns nil if there is none, or if the machine is gone: no

@@ -461,18 +461,68 @@ func TestDiskUnderASnapshot(t *testing.T) {
 	}
 }
 
-// A disk that no VirtualDisk of the machine is would lose its data with the snapshots: the machine stays until they are deleted.
+// A disk that no VirtualDisk of the machine is would lose its data with the snapshots: the machine stays until they are deleted, with all its
+// disks.
 func TestForeignDiskUnderASnapshot(t *testing.T) {
 	w := newWorld(t)
 	m, d := w.holding()
+	other := w.disk("other")
 	w.SnapshotDisk(w.path(m), w.fileOf(d))
-	w.invalid(w.runtime.Delete(t.Context(), m), "snapshots", "vCenter") // no status records that it has the disk
-	if seen := w.observe(m); !seen.Exists || !slices.Contains(w.Disks(w.path(m)), d.ID) || !w.HasFile(w.fileOf(d)) {
-		t.Errorf("the machine is %+v", seen)
+	w.Must(w.runtime.Attach(t.Context(), m, other))
+	for _, err := range []error{w.runtime.Delete(t.Context(), with(m, other)), w.runtime.Delete(t.Context(), m)} { // no status records d, or any
+		w.invalid(err, "snapshots", "vCenter")
+	}
+	if has := w.Disks(w.path(m)); !slices.Contains(has, d.ID) || !slices.Contains(has, other.ID) || !w.HasFile(w.fileOf(d)) {
+		t.Errorf("the machine has %v", has)
 	}
 	w.Consolidate(w.path(m))
 	w.Must(w.runtime.Delete(t.Context(), m))
 	w.gone(m)
+	w.free(d)
+	w.free(other)
+}
+
+// The files to which snapshots refer go with the machine, also those of a disk that somebody has detached since.
+func TestDiskThatOnlyASnapshotHas(t *testing.T) {
+	w := newWorld(t)
+	m := w.ensure(w.cloned("web"))
+	w.SetSnapshot(w.path(m), true)
+	d := w.disk("data")
+	w.Must(w.runtime.Attach(t.Context(), m, d))
+	w.SetSnapshot(w.path(m), true) // below the first one
+	w.HandDetach(w.path(m), d.ID)
+	w.invalid(w.runtime.Delete(t.Context(), m), "snapshots", "vCenter")
+	w.free(d)
+	w.Consolidate(w.path(m))
+	w.Must(w.runtime.Delete(t.Context(), m))
+	w.gone(m)
+	w.free(d)
+}
+
+// A machine whose snapshots hold only what is its own is destroyed with them.
+func TestSnapshotsOfOwnDisks(t *testing.T) {
+	w := newWorld(t)
+	m := w.ensure(w.cloned("web"))
+	w.SnapshotDisk(w.path(m), w.Hardware(w.path(m)).Files[0])
+	d := w.disk("data")
+	w.Must(w.runtime.Attach(t.Context(), m, d))
+	w.Must(w.runtime.Delete(t.Context(), with(m, d)))
+	w.gone(m)
+	w.free(d)
+}
+
+// A disk can rest on another file without a snapshot: after a snapshot was deleted in part it must be consolidated first, and else it is whole,
+// such as one that somebody has made as a linked clone.
+func TestDiskThatRestsOnAnother(t *testing.T) {
+	w := newWorld(t)
+	m, d := w.holding()
+	w.LayerDisk(w.path(m), w.fileOf(d), true)
+	for _, err := range []error{w.runtime.Detach(t.Context(), with(m, d), d.UID), w.runtime.Delete(t.Context(), with(m, d))} {
+		w.invalid(err, d.Name, "Consolidate", "vCenter")
+	}
+	w.Consolidate(w.path(m))
+	w.LayerDisk(w.path(m), w.fileOf(d), false)
+	w.Must(w.runtime.Detach(t.Context(), with(m, d), d.UID))
 	w.free(d)
 }
 

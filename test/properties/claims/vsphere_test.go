@@ -228,7 +228,7 @@ func (g *guarded) destroys(machine types.ManagedObjectReference) {
 		return
 	}
 	path := g.at(func(path string) bool { return g.MoRef(path) == machine.Value })
-	if disks := g.Disks(path); len(disks) > 0 {
+	if disks := append(g.Disks(path), g.SnapshotDisks(path)...); len(disks) > 0 {
 		g.breaks("machine %s is destroyed with the disks %v", path, disks)
 	}
 }
@@ -280,7 +280,6 @@ func (s *vSphere) attachByHand() {
 func (s *vSphere) detachByHand() {
 	if path := s.anyMachine(); path != "" {
 		if id := one(s.world, s.Disks(path), "disk"); id != nil {
-			s.Consolidate(path)
 			s.HandDetach(path, *id)
 		}
 	}

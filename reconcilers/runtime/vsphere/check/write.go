@@ -149,12 +149,8 @@ func (w *writer) lock(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for i, note := range []string{"first", "second"} {
-		err := w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
-			begun, err := object.NewVirtualMachine(c, vm.Self).Reconfigure(ctx, types.VirtualMachineConfigSpec{ChangeVersion: vm.Config.ChangeVersion, Annotation: note})
-			if err != nil {
-				return types.ManagedObjectReference{}, err
-			}
-			return begun.Reference(), nil
+		err := w.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+			return object.NewVirtualMachine(c, vm.Self).Reconfigure(ctx, types.VirtualMachineConfigSpec{ChangeVersion: vm.Config.ChangeVersion, Annotation: note})
 		})
 		switch {
 		case i == 0 && err != nil:
@@ -235,14 +231,14 @@ func (w *writer) attachTwice(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
+	err = w.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		begun, err := methods.AttachDisk_Task(ctx, c, &types.AttachDisk_Task{
 			This: other.Self, DiskId: types.ID{Id: w.disk.ID}, Datastore: types.ManagedObjectReference{Type: "Datastore", Value: of.Home}, ControllerKey: controllerOf(other),
 		})
 		if err != nil {
-			return types.ManagedObjectReference{}, err
+			return nil, err
 		}
-		return begun.Returnval, nil
+		return object.NewTask(c, begun.Returnval), nil
 	})
 	return refused(err)
 }
@@ -274,14 +270,14 @@ func (w *writer) deleteAttached(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
+	err = w.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		begun, err := methods.DeleteVStorageObject_Task(ctx, c, &types.DeleteVStorageObject_Task{
 			This: *c.ServiceContent.VStorageObjectManager, Id: types.ID{Id: w.disk.ID}, Datastore: types.ManagedObjectReference{Type: "Datastore", Value: of.Home},
 		})
 		if err != nil {
-			return types.ManagedObjectReference{}, err
+			return nil, err
 		}
-		return begun.Returnval, nil
+		return object.NewTask(c, begun.Returnval), nil
 	})
 	return refused(err)
 }
@@ -365,13 +361,7 @@ func (w *writer) remove(ctx context.Context) (err error) {
 }
 
 func (w *writer) destroy(ctx context.Context, ref types.ManagedObjectReference) error {
-	return w.wait(ctx, func(c *vim25.Client) (types.ManagedObjectReference, error) {
-		begun, err := object.NewVirtualMachine(c, ref).Destroy(ctx)
-		if err != nil {
-			return types.ManagedObjectReference{}, err
-		}
-		return begun.Reference(), nil
-	})
+	return w.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) { return object.NewVirtualMachine(c, ref).Destroy(ctx) })
 }
 
 // quiet waits until no task is in flight for a machine.
@@ -399,17 +389,12 @@ func (w *writer) read(ctx context.Context, m runtime.Machine) (*mo.VirtualMachin
 	return &vm, err
 }
 
-// wait begins a task, and waits for its end.
-func (w *writer) wait(ctx context.Context, begin func(*vim25.Client) (types.ManagedObjectReference, error)) error {
+// carryOut begins a task, and waits for its end.
+func (w *writer) carryOut(ctx context.Context, begin func(*vim25.Client) (*object.Task, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return w.server.Call(ctx, func(c *vim25.Client) error {
-		ref, err := begin(c)
-		if err != nil {
-			return err
-		}
-		return object.NewTask(c, ref).Wait(ctx)
-	})
+	_, err := w.server.CarryOut(ctx, begin)
+	return err
 }
 
 // until repeats a step until it is done.

@@ -64,6 +64,16 @@ func (s *sighting) disk(uid kubetypes.UID) (on attachment, has bool) {
 	return s.disks[i], true
 }
 
+// nameOf returns the name of the VirtualDisk that a device is, or vCenter's own.
+func (s *sighting) nameOf(device *types.VirtualDisk) string {
+	for _, on := range s.disks {
+		if device.VDiskId != nil && strings.EqualFold(on.ID, device.VDiskId.Id) {
+			return on.Name
+		}
+	}
+	return object.VirtualDeviceList{}.Name(device)
+}
+
 // AttachFound attaches a disk to the machine and waits for completion. found returns the disk, or an error if it cannot be attached to a
 // machine; it is called when the machine is ready.
 func (r *Runtime) AttachFound(
@@ -215,51 +225,37 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.
 	if _, err := s.busy(""); err != nil {
 		return err
 	}
-	if underSnapshot(on.device) {
-		return heldBySnapshots(on.Name)
+	if layered(on.device) {
+		c, err := r.readContents(ctx, s.vm.Self)
+		if err != nil {
+			return err
+		}
+		if err := c.detachable(on.device, on.Name); err != nil {
+			return err
+		}
 	}
-	return r.unplug(ctx, s, on.device)
-}
-
-// underSnapshot reports whether a device writes to another file than that of the disk.
-func underSnapshot(on *types.VirtualDisk) bool {
-	switch b := on.Backing.(type) {
-	case *types.VirtualDiskFlatVer2BackingInfo:
-		return b.Parent != nil
-	case *types.VirtualDiskSeSparseBackingInfo:
-		return b.Parent != nil
-	case *types.VirtualDiskSparseVer2BackingInfo:
-		return b.Parent != nil
-	}
-	return false
-}
-
-func heldBySnapshots(disk string) error {
-	return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", disk)
+	return r.unplug(ctx, &s.vm, on.device)
 }
 
 // unplug takes a First Class Disk from a machine. One that the catalog has lost, as before vCenter 7.0 Update 3 with each Storage vMotion
 // (kubernetes-sigs/vsphere-csi-driver#365, #1192), is a disk like others: its file stays.
-func (r *Runtime) unplug(ctx context.Context, s *sighting, on *types.VirtualDisk) error {
+func (r *Runtime) unplug(ctx context.Context, vm *mo.VirtualMachine, on *types.VirtualDisk) error {
 	_, err := r.CarryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		begun, err := methods.DetachDisk_Task(ctx, c, &types.DetachDisk_Task{This: s.vm.Self, DiskId: *on.VDiskId})
+		begun, err := methods.DetachDisk_Task(ctx, c, &types.DetachDisk_Task{This: vm.Self, DiskId: *on.VDiskId})
 		if err != nil {
 			return nil, err
 		}
 		return object.NewTask(c, begun.Returnval), nil
 	})
 	if fault.Is(err, &types.NotFound{}) {
-		return r.Reconfigure(ctx, &s.vm, removal(on))
+		return r.Reconfigure(ctx, vm, removal(on))
 	}
 	return err
 }
 
-// removal has vCenter take disks from a machine. Without a file operation their files stay.
-func removal(disks ...*types.VirtualDisk) (spec types.VirtualMachineConfigSpec) {
-	for _, disk := range disks {
-		spec.DeviceChange = append(spec.DeviceChange, &types.VirtualDeviceConfigSpec{
-			Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk,
-		})
-	}
-	return spec
+// removal has vCenter take a disk from a machine. Without a file operation its files stay.
+func removal(disk *types.VirtualDisk) types.VirtualMachineConfigSpec {
+	return types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+		&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk},
+	}}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/vmware/govmomi/object"
-	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -12,59 +11,59 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/inventory"
 )
 
-// destroy starts to destroy a machine that Sallyport created, which must be off. vCenter destroys every attached disk
-// with it, so disks that are not the machine's own are detached first. Snapshots go with the machine, and the files that they refer to, also
-// of a disk that is detached: such a disk blocks the deletion.
-func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) error {
+// destroy starts to destroy a machine that Sallyport created, which must be off. vCenter destroys every attached disk with it, so disks that
+// are not the machine's own are detached first, and all are judged before that. The machine is read again after each: somebody may attach
+// another one.
+func (r *Runtime) destroy(ctx context.Context, s *sighting) error {
 	if s.power() != v1alpha1.PowerStopped {
 		return runtime.NewInvalidState(nil, "the machine is not off")
 	}
-	s, err := r.withoutDisks(ctx, m, s)
-	if err != nil {
-		return err
-	}
-	var vm mo.VirtualMachine
-	if err := r.Read(ctx, s.vm.Self, &vm, "config.files.vmPathName", "config.hardware.device"); err != nil {
-		return err
-	}
-	var foreign []*types.VirtualDisk
-	for _, device := range object.VirtualDeviceList(vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-		switch disk := device.(*types.VirtualDisk); {
-		case inventory.OwnDisk(vm.Config.Files.VmPathName, disk):
-		case underSnapshot(disk):
-			return heldBySnapshots(object.VirtualDeviceList(vm.Config.Hardware.Device).Name(disk))
-		case disk.VDiskId != nil:
-			if err := r.unplug(ctx, s, disk); err != nil {
-				return err
-			}
+	for range maxAttached {
+		c, err := r.readContents(ctx, s.vm.Self)
+		if err != nil {
+			return err
+		}
+		foreign, err := c.foreign(s)
+		switch {
+		case err != nil:
+			return err
+		case len(foreign) == 0:
+			return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.Destroy(ctx) })
+		case foreign[0].VDiskId != nil:
+			err = r.unplug(ctx, &c.vm, foreign[0])
 		default:
-			foreign = append(foreign, disk)
+			err = r.Reconfigure(ctx, &c.vm, removal(foreign[0]))
 		}
-	}
-	if len(foreign) > 0 {
-		if s, err = r.existing(ctx, m); err != nil {
-			return err
-		}
-		if err := r.Reconfigure(ctx, &s.vm, removal(foreign...)); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.Destroy(ctx) })
+	return runtime.NewInvalidState(nil, "the machine has disks that are not its own: detach them in vCenter")
 }
 
-// withoutDisks detaches every VirtualDisk from a machine, and reads the machine again. A disk that cannot be detached blocks the deletion.
-func (r *Runtime) withoutDisks(ctx context.Context, m runtime.Machine, s *sighting) (*sighting, error) {
-	if len(s.disks) == 0 {
-		return s, nil
-	}
-	for _, on := range s.disks {
-		if err := r.Detach(ctx, m, on.UID); err != nil {
+// foreign returns the disks of the machine that are not its own. The files to which a snapshot refers go with the machine, also those of a
+// disk that is not attached any more: if one of them is not the machine's own, that is an error.
+func (c *contents) foreign(s *sighting) (disks []*types.VirtualDisk, err error) {
+	for _, disk := range c.disks(c.vm.Config.Hardware.Device) {
+		if err := c.detachable(disk, s.nameOf(disk)); err != nil {
 			return nil, err
 		}
+		disks = append(disks, disk)
 	}
-	s, err := r.existing(ctx, m)
-	if err == nil && len(s.disks) > 0 {
-		return nil, runtime.NewInvalidState(nil, "VirtualDisk %s was attached to the machine while it was being removed", s.disks[0].Name)
+	for _, snapshot := range c.snapshots {
+		for _, disk := range c.disks(snapshot.Config.Hardware.Device) {
+			return nil, heldBySnapshots(s.nameOf(disk))
+		}
 	}
-	return s, err
+	return disks, nil
+}
+
+// disks returns which of the devices are disks that are not the machine's own.
+func (c *contents) disks(of object.VirtualDeviceList) (disks []*types.VirtualDisk) {
+	for _, device := range of {
+		if disk, is := device.(*types.VirtualDisk); is && !inventory.OwnDisk(c.vm.Config.Files.VmPathName, disk) {
+			disks = append(disks, disk)
+		}
+	}
+	return disks
 }

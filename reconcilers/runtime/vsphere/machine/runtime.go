@@ -291,7 +291,7 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 		return err
 	}
 	if s.made(m) {
-		return r.destroy(ctx, m, s)
+		return r.destroy(ctx, s)
 	}
 	return r.write(ctx, s, map[string]string{OwnerKey: "", NameKey: ""})
 }

@@ -262,7 +262,7 @@ func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault
 			refused = m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
 			return
 		}
-		files = m.center.fcds.release(m)
+		files = m.center.fcds.release(m, m.inSnapshots(ctx))
 	})
 	if refused != nil {
 		return refused
@@ -428,13 +428,7 @@ func (v *VCenter) onDisk(file string) string {
 }
 
 // files gives the files of the machine's disks.
-func (m *machine) files() (files []string) {
-	for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-		backing := device.GetVirtualDevice().Backing.(types.BaseVirtualDeviceFileBackingInfo)
-		files = append(files, backing.GetVirtualDeviceFileBackingInfo().FileName)
-	}
-	return files
-}
+func (m *machine) files() []string { return filesOf(m.Config) }
 
 // AllowHotAdd has the machine, and those that are cloned from it after that, take processors and memory while it is on.
 func (v *VCenter) AllowHotAdd(path string) {
@@ -450,15 +444,6 @@ func (v *VCenter) SetSize(path string, cpus int32, memoryMB int64) {
 		m.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{
 			This: m.Self, Spec: types.VirtualMachineConfigSpec{NumCPUs: cpus, MemoryMB: memoryMB},
 		})
-	})
-}
-
-// SetSnapshot has the machine have a snapshot, or none.
-func (v *VCenter) SetSnapshot(path string, has bool) {
-	v.at(path, func(_ *simulator.Context, m *machine) {
-		if m.Snapshot = nil; has {
-			m.Snapshot = &types.VirtualMachineSnapshotInfo{}
-		}
 	})
 }
 

@@ -3,7 +3,6 @@ package vcsim
 import (
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
@@ -176,21 +175,6 @@ func (v *VCenter) SetBootOrder(path string) {
 		m.Config.BootOptions.BootOrder = []types.BaseVirtualMachineBootOptionsBootableDevice{
 			&types.VirtualMachineBootOptionsBootableDiskDevice{DeviceKey: disks[0].GetVirtualDevice().Key},
 			&types.VirtualMachineBootOptionsBootableEthernetDevice{},
-		}
-	})
-}
-
-// SnapshotDisk has the machine write to another file in place of that one, on which it rests, as after a snapshot.
-func (v *VCenter) SnapshotDisk(path, file string) {
-	v.at(path, func(_ *simulator.Context, m *machine) {
-		m.Snapshot = &types.VirtualMachineSnapshotInfo{}
-		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-			disk := device.(*types.VirtualDisk)
-			if under := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo); under.FileName == file {
-				over := *under
-				over.FileName, over.Parent = strings.TrimSuffix(file, ".vmdk")+"-000001.vmdk", under
-				disk.Backing = &over
-			}
 		}
 	})
 }

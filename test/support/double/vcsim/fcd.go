@@ -432,17 +432,17 @@ func chain(disk *types.VirtualDisk) (files []string) {
 }
 
 // release returns the files of a machine that are destroyed with it, and removes it from the consumers of the disks that are kept.
-func (c *catalog) release(m *machine) (files []string) {
+func (c *catalog) release(m *machine, snapshots []string) (files []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, file := range m.files() {
+	for _, file := range append(m.files(), snapshots...) {
 		kept := false
 		for id, f := range c.all {
 			if f.file().FilePath != file {
 				continue
 			}
 			f.Config.ConsumerId = slices.DeleteFunc(f.Config.ConsumerId, func(id types.ID) bool { return id.Id == m.Config.Uuid })
-			if kept = *f.Config.KeepAfterDeleteVm && !c.loses; !kept {
+			if kept = *f.Config.KeepAfterDeleteVm && !c.loses && !slices.Contains(snapshots, file); !kept {
 				delete(c.all, id)
 			}
 		}

@@ -109,13 +109,17 @@ func (v *VCenter) Forget(id string) {
 
 // Disks returns the IDs of the First Class Disks that the machine has.
 func (v *VCenter) Disks(path string) (ids []string) {
-	v.at(path, func(_ *simulator.Context, m *machine) {
-		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-			if disk := device.(*types.VirtualDisk); disk.VDiskId != nil {
-				ids = append(ids, disk.VDiskId.Id)
-			}
+	v.at(path, func(_ *simulator.Context, m *machine) { ids = idsOf(m.Config) })
+	return ids
+}
+
+// idsOf returns the IDs of the First Class Disks in a configuration.
+func idsOf(config *types.VirtualMachineConfigInfo) (ids []string) {
+	for _, device := range object.VirtualDeviceList(config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
+		if disk := device.(*types.VirtualDisk); disk.VDiskId != nil {
+			ids = append(ids, disk.VDiskId.Id)
 		}
-	})
+	}
 	return ids
 }
 
@@ -136,19 +140,6 @@ func (v *VCenter) HandDetach(path, id string) {
 	v.at(path, func(ctx *simulator.Context, m *machine) {
 		if device := m.device(id); device != nil {
 			_ = m.change(ctx, types.VirtualDeviceConfigSpecOperationRemove, device)
-		}
-	})
-}
-
-// Consolidate removes the snapshots of the machine.
-func (v *VCenter) Consolidate(path string) {
-	v.at(path, func(_ *simulator.Context, m *machine) {
-		m.Snapshot = nil
-		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
-			disk := device.(*types.VirtualDisk)
-			for backing, is := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo); is && backing.Parent != nil; backing = backing.Parent {
-				disk.Backing = backing.Parent
-			}
 		}
 	})
 }
