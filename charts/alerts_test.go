@@ -157,7 +157,7 @@ func TestThresholds(t *testing.T) {
 		return expr
 	}
 	before, of, found := strings.Cut(expr(""), " > ")
-	if got := expr("SallyportOperationUnfinished: 7200, SallyportPolicyMemory: 1.5e8"); !found || of == "7200" || got != before+" > 7200" {
+	if got := expr("SallyportOperationUnfinished: 7200, SallyportAuditStale: 1.5e4"); !found || of == "7200" || got != before+" > 7200" {
 		t.Errorf("got %s in place of %s > %s", got, before, of)
 	}
 	for _, name := range []string{"SallyportGateOpen", "SallyportGateOpn"} {

@@ -3,20 +3,16 @@ package fair_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/fair"
 )
-
-var _ flowcontrol.RateLimiter = &fair.Pace{}
 
 // Whoever waits in a short line goes before the rest of a long one.
 func TestLinesTakeTurns(t *testing.T) {
@@ -100,49 +96,6 @@ func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
 	})
 }
 
-// A name that fills a buffer loses its own items, and waits for no longer than its own.
-func TestBufferIsShared(t *testing.T) {
-	b := fair.NewBuffer[string](10, 1000)
-	lost := 0
-	for range 50 {
-		lost += len(b.Put("hostile", "hostile", 10))
-	}
-	if lost != 40 || b.Size() != 100 {
-		t.Fatalf("%d are lost, %d bytes wait", lost, b.Size())
-	}
-	for _, put := range []struct {
-		whose string
-		bytes int64
-		want  []string
-	}{
-		{"honest", 10, []string{"hostile"}},
-		{"large", 750, []string{"hostile"}},          // for the number
-		{"large", 250, []string{"large"}},            // for both, but it has more of the bytes
-		{"other", 250, []string{"hostile", "large"}}, // for the number, and then for the bytes
-		{"honest", 10, nil},
-		{"honest", 10, []string{"hostile"}},
-	} {
-		if got := b.Put(put.whose, put.whose, put.bytes); !slices.Equal(got, put.want) {
-			t.Errorf("%d bytes of %s: lost %q, want %q", put.bytes, put.whose, got, put.want)
-		}
-	}
-	var turns []string
-	for range 4 {
-		<-b.Ready()
-		item, _ := b.Take()
-		turns = append(turns, item)
-	}
-	if want := []string{"hostile", "honest", "other", "hostile"}; !slices.Equal(turns, want) {
-		t.Errorf("got %q, want %q", turns, want)
-	}
-	for ok := true; ok; {
-		_, ok = b.Take()
-	}
-	if b.Size() != 0 {
-		t.Errorf("%d bytes are left", b.Size())
-	}
-}
-
 // Who leaves takes no place, whether it was called or not.
 func TestWhoLeavesTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -198,27 +151,6 @@ func TestWhoIsCalledAfterLeavingTakesNoPlace(t *testing.T) {
 			t.Fatal("the place was lost")
 		}
 	}
-}
-
-// The limit says when, the lines say who.
-func TestPaceIsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := fair.NewPace(10, 1)
-		if p.QPS() != 10 || !p.TryAccept() || p.TryAccept() {
-			t.Fatal("the burst is not one")
-		}
-		for range 100 {
-			go func() { _ = p.Wait(fair.For(t.Context(), "hostile")) }()
-		}
-		synctest.Wait()
-		began := time.Now()
-		if err := p.Wait(fair.For(t.Context(), "honest")); err != nil || time.Since(began) > 300*time.Millisecond {
-			t.Errorf("waited %v beside 100 others: %v", time.Since(began), err)
-		}
-		p.Accept()
-		p.Stop()
-		time.Sleep(time.Minute)
-	})
 }
 
 // One namespace with many objects due delays those of another by one at most.

@@ -17,7 +17,6 @@ import (
 	clientevents "k8s.io/client-go/tools/events"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks/events"
 )
 
 // Who looks at an object learns what was refused about it, by whom and why, unless nothing was really asked for.
@@ -146,29 +145,6 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
 			}
 		})
-	}
-}
-
-// What was let pass has no part of the looks that denials are proven by, and no more than its own.
-func TestWhatAModeLetsPassTakesNothingFromDenials(t *testing.T) {
-	f, r, e := overridable(t)
-	warned := newFixture(t, world{}, policyOf("colour", denies("red", "TooRed", 403), mode(v1alpha1.ModeWarn)))
-	const burst, pending = 10, 20
-	f.writeEvents(e, events.Limits{Rate: 1e-9, Burst: burst, Pending: pending})
-	r.object = storedAs("u-1", "7", "")
-	enforced := f.set
-	f.Swap(warned.set)
-	unstored := func(r *admissionv1.AdmissionRequest) {
-		r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), "u-1", "u-2", 1))
-	}
-	for range burst + 2*pending {
-		f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("bob"), unstored))
-	}
-	f.Swap(enforced)
-	f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("bob"), versioned))
-	f.await(t, r, burst+1)
-	if dropped := f.count(t, "sallyport_untold_events_total", "busy"); dropped != 2*pending || r.looked != burst+1 || len(e.events) != 1 {
-		t.Errorf("looked %d times, dropped %v, told %q", r.looked, dropped, e.events)
 	}
 }
 

@@ -387,9 +387,6 @@ const (
 	// valid_parameters rejects the parameters, or the schema is invalid. The message
 	// names the field.
 	ReasonParametersInvalid ConditionReason = "ParametersInvalid"
-	// ReasonLimitExceeded (Compiled false): the policy needs too much memory, by itself
-	// or together with older policies. The message has the limit.
-	ReasonLimitExceeded ConditionReason = "LimitExceeded"
 	// ReasonLibraryMissing (Compiled false, Active false): the policy imports a
 	// library that does not exist.
 	ReasonLibraryMissing ConditionReason = "LibraryMissing"

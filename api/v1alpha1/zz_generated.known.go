@@ -75,7 +75,6 @@ var knownConditionReasons = map[ConditionReason]bool{
 	"LastGoodRevision":          true,
 	"LibraryConflict":           true,
 	"LibraryMissing":            true,
-	"LimitExceeded":             true,
 	"LoginRefused":              true,
 	"MachinesKnown":             true,
 	"MembersBusy":               true,

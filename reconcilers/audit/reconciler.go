@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
@@ -89,7 +89,7 @@ type Reconciler struct {
 	Nameless bool
 	Now      func() time.Time
 
-	turns *fair.Slots // nil if audits do not wait for each other
+	turns *semaphore.Weighted // nil if audits do not wait for each other
 	due   chan event.GenericEvent
 
 	mu       sync.Mutex
@@ -109,7 +109,7 @@ type result struct {
 // SetupWithManager registers the reconciler. It runs in the leader.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.due = make(chan event.GenericEvent)
-	r.turns = fair.NewSlots(atOnce, underWay)
+	r.turns = semaphore.NewWeighted(atOnce)
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy-audit").
 		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
 		WatchesRawSource(source.Channel(r.due, &handler.EnqueueRequestForObject{})).

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"sallyport.dev/sallyport/fair"
+	"golang.org/x/sync/semaphore"
 )
 
-// Up to underWay audits take turns, so that a slow policy does not delay the others: atOnce of them read or evaluate at a time, each for
-// a slice.
+// Up to underWay audits take turns, in the order in which they wait, so that a slow policy does not delay the others: atOnce of them read or
+// evaluate at a time, each for a slice.
 const (
 	underWay = 32
 	atOnce   = 2
@@ -20,9 +20,8 @@ var errTooLong = fmt.Errorf("the audit took longer than %v", patience)
 
 // turn measures the time of one audit. Time spent waiting for a slot does not count.
 type turn struct {
-	slots  *fair.Slots
-	policy string
-	end    context.CancelCauseFunc // of the audit
+	slots *semaphore.Weighted
+	end   context.CancelCauseFunc // of the audit
 
 	left  time.Duration // of patience, when the current slice began
 	timer *time.Timer   // fires after left; nil while the audit waits for a slot
@@ -33,7 +32,7 @@ type turn struct {
 func (r *Reconciler) inTurn(ctx context.Context, f *findings, part func(context.Context) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	f.turn = &turn{slots: r.turns, policy: f.policy, end: end, left: patience}
+	f.turn = &turn{slots: r.turns, end: end, left: patience}
 	defer f.turn.over()
 	if err := f.turn.begin(ctx); err != nil {
 		return err
@@ -43,8 +42,8 @@ func (r *Reconciler) inTurn(ctx context.Context, f *findings, part func(context.
 
 func (t *turn) begin(ctx context.Context) error {
 	if t.slots != nil {
-		if err := t.slots.Acquire(ctx, t.policy); err != nil {
-			return err
+		if t.slots.Acquire(ctx, 1) != nil {
+			return context.Cause(ctx)
 		}
 	}
 	t.began = time.Now()
@@ -60,7 +59,7 @@ func (t *turn) over() {
 	t.timer = nil
 	t.left -= time.Since(t.began)
 	if t.slots != nil {
-		t.slots.Release()
+		t.slots.Release(1)
 	}
 }
 

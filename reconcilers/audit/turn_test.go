@@ -7,12 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"sallyport.dev/sallyport/fair"
 )
 
 // slowFor takes its time for the objects of all policies but one.
@@ -42,7 +41,7 @@ func TestAuditsTakeTurns(t *testing.T) {
 			objects = append(objects, slow)
 		}
 		r, _ := reconcilerOver(t, append(objects, policy(nil))...)
-		r.Evaluator, r.turns = slowFor{byLabel{"r1"}, "owners"}, fair.NewSlots(atOnce, underWay)
+		r.Evaluator, r.turns = slowFor{byLabel{"r1"}, "owners"}, semaphore.NewWeighted(atOnce)
 		ended := make(chan string, underWay)
 		for i := range underWay - 1 {
 			name := fmt.Sprint("slow-", i)

@@ -34,14 +34,10 @@ type Catalog struct {
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable
 
-	// Most limits the memory of all policies together; 0 means [MostWeight].
-	Most int64
-
 	// keeps is set if nothing that was compiled is forgotten.
 	keeps bool
 
 	mu       sync.Mutex
-	weight   int64 // of the policies of the set that is being built
 	outlines memo[engine.Module, *engine.Outline]
 	compiled memo[[sha256.Size]byte, *compilation]
 	memory   map[string]*compiledRevision // the active editions, by policy name
@@ -49,8 +45,8 @@ type Catalog struct {
 }
 
 // Build makes the set of active policies and returns the state of each object, by name. It compiles only what changed: a policy
-// with its own text, and those that import a library with the library's. Memory is allotted to the oldest policies first. good has
-// the stored last good revisions, by policy name. The caller must not change objects and revisions afterwards.
+// with its own text, and those that import a library with the library's. good has the stored last good revisions, by policy name.
+// The caller must not change objects and revisions afterwards.
 func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good map[string]Revision) (*Set, []State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,8 +56,7 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 	set := &Set{index: resourceIndex{}}
 	states := make([]State, len(objects))
 	memory, last := map[string]*compiledRevision{}, map[string]types.UID{}
-	c.weight = 0
-	for _, i := range byAge(objects) {
+	for i := range objects {
 		object := &objects[i]
 		if object.Spec.Library {
 			states[i] = c.libraryState(object, libraries)
@@ -71,7 +66,6 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 		states[i] = v.state
 		if v.policy != nil {
 			set.add(v.policy)
-			c.weight += v.policy.Weight()
 			last[object.Name] = object.UID
 		}
 		if v.remember != nil {
@@ -144,10 +138,7 @@ func (c *Catalog) compile(r *Revision) *compilation {
 
 func problemOf(err error) v1alpha1.ConditionReason {
 	var all engine.CompileErrors
-	var heavy *engine.WeightError
 	switch {
-	case errors.As(err, &heavy):
-		return v1alpha1.ReasonLimitExceeded
 	case !errors.As(err, &all):
 		return v1alpha1.ReasonCompileFailed
 	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }):

@@ -79,7 +79,7 @@ func (r *Revision) newer(than *Revision) bool {
 // OfText reports whether a problem is in the object, and not in its cluster.
 func OfText(problem v1alpha1.ConditionReason) bool {
 	switch problem {
-	case v1alpha1.ReasonCompileFailed, v1alpha1.ReasonContractBroken, v1alpha1.ReasonParametersInvalid, v1alpha1.ReasonLimitExceeded, v1alpha1.ReasonLibraryMissing, v1alpha1.ReasonLibraryConflict:
+	case v1alpha1.ReasonCompileFailed, v1alpha1.ReasonContractBroken, v1alpha1.ReasonParametersInvalid, v1alpha1.ReasonLibraryMissing, v1alpha1.ReasonLibraryConflict:
 		return true
 	}
 	return false

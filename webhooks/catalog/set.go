@@ -326,10 +326,6 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 }
 
 func compileError(kind, name string, err error) error {
-	var heavy *engine.WeightError
-	if errors.As(err, &heavy) {
-		return fmt.Errorf("%s %w", kind, err)
-	}
 	return fmt.Errorf("%s %s does not compile:\n%w", kind, name, err)
 }
 

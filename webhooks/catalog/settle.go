@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,9 +95,6 @@ func (c *Catalog) usable(ctx context.Context, e *compiledRevision, instead *v1al
 		return nil, &Lack{Problem: e.problem, Err: e.err}
 	}
 	object := &e.revision.Policy
-	if err := CheckWeight(object.Name, e.policy.Weight(), c.weight, cmp.Or(c.Most, MostWeight)); err != nil {
-		return nil, &Lack{Problem: v1alpha1.ReasonLimitExceeded, Err: err}
-	}
 	if err := CheckMatch(&object.Spec); err != nil {
 		return nil, &Lack{Problem: v1alpha1.ReasonCompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}

@@ -30,8 +30,6 @@ type Policy struct {
 	facts    []string
 	rules    outcomeRules
 	pkg      ast.Ref // of the outcome rules
-	weight   int64   // in bytes
-	result   int     // see largestResult
 
 	compiler *ast.Compiler
 	store    storage.Store
@@ -78,7 +76,7 @@ func (p *Policy) Mentions(constant string) (found bool) {
 	return found
 }
 
-// Compile compiles a policy. The error is [CompileErrors], with file, line and column of all errors, or [*WeightError].
+// Compile compiles a policy. The error is [CompileErrors], with file, line and column of all errors.
 func Compile(src Source) (*Policy, error) { return compilePolicy(src, false) }
 
 // compilePolicy is Compile. A plain policy has no optimizations: its unmodified rules are evaluated, each time, on the whole input. A
@@ -97,7 +95,7 @@ func compilePolicy(src Source, plain bool) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{
-		name: src.Name, weight: weigh(src, slices.Concat(modules, libraries)), timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
+		name: src.Name, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
 		revision: revision(src, libraries), queries: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
 	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
@@ -170,9 +168,6 @@ func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compi
 	if errs = unresolved(modules, libraries); len(errs) > 0 {
 		return nil, nil, nil, append(errs, broken...)
 	}
-	if weight := weigh(src, slices.Concat(modules, libraries)); weight > MostWeight {
-		return nil, nil, nil, &WeightError{Name: src.Name, Weight: weight, Most: MostWeight}
-	}
 	compiled, err = compileStrict(slices.Concat(modules, libraries), src.Schema)
 	return modules, libraries, compiled, err
 }
@@ -209,7 +204,6 @@ func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error
 		errs.addOPA(p.compiler.Errors)
 		return errs
 	}
-	p.result = largestResult(p.compiler)
 	if err := p.inRounds(); err != nil {
 		return err
 	}
@@ -261,7 +255,7 @@ func (p *Policy) query(text string) (ast.Body, error) {
 func newCompiler(more ...*ast.Builtin) *ast.Compiler {
 	c := builtins.Capabilities()
 	c.Builtins = append(c.Builtins, more...)
-	return withSizes(ast.NewCompiler().WithCapabilities(c))
+	return withCharges(ast.NewCompiler().WithCapabilities(c))
 }
 
 func byName(modules []*ast.Module) map[string]*ast.Module {

@@ -33,7 +33,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 	done := make(chan outcome, 1)
 	spawn(func() {
 		var o outcome
-		metered, release := builtins.Metered(ctx, input)
+		metered, release := builtins.Metered(ctx)
 		defer func() {
 			release()
 			leave()
@@ -41,7 +41,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 		}()
 		defer recoverPanic(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithVirtualCache(newResults(p.result)).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
+			WithInput(input).WithVirtualCache(newResults()).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
 	})
 	select {
 	case o := <-done:

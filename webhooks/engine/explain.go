@@ -290,7 +290,7 @@ func (s *explainer) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *a
 	for _, t := range tracers {
 		q = q.WithQueryTracer(t)
 	}
-	metered, release := builtins.Metered(s.ctx, s.input)
+	metered, release := builtins.Metered(s.ctx)
 	defer release()
 	result, err := q.Run(metered)
 	switch {

@@ -278,7 +278,7 @@ func (f *follower) call(known *followed, e *ast.Expr) {
 		return
 	}
 	switch name := operator.String(); {
-	case operator.Equal(builtins.Measured), operator.Equal(builtins.Made): // of values that are followed anyway
+	case operator.Equal(builtins.Made): // of values that are followed anyway
 	case slices.Contains(kindOnly, name):
 		f.places(known, operands[0])
 		f.result(known, operands[1:], nil)

@@ -9,7 +9,7 @@ import (
 	"sallyport.dev/sallyport/test/support/race"
 )
 
-// A forged request, or a policy that means no good, cannot have one call of a builtin run for seconds, nor make what fills the memory.
+// A large request cannot have one call of a builtin run for seconds, nor make what fills the memory.
 func TestNoCallOutrunsItsLimits(t *testing.T) {
 	race.Skip(t)
 	for condition, want := range map[string]string{
@@ -21,8 +21,6 @@ func TestNoCallOutrunsItsLimits(t *testing.T) {
 		`json.unmarshal(input.request.nested)[0].x > 1`:                                             "number",
 		`units.parse_bytes(input.request.exponent) > 1`:                                             "exponent",
 		`units.parse(concat("", [input.request.exponent, "k"])) > 1`:                                "exponent",
-		`_squared(_squared(_squared(_squared(_squared(_squared(1e99)))))) > 1`:                      "exponent",
-		`_squared(_squared(_squared(123456789012345678901234567890))) > 1`:                          "more than 100 characters",
 		`product([to_number(x) | some x in split(substring(input.request.list, 0, 999), ",")]) > 1`: "more than 100 factors",
 		`product([1 | some x in split(substring(input.request.list, 0, 201), ",")]) == 1`:           "more than 100 factors",
 		// the width of what is written
@@ -52,7 +50,7 @@ func TestNoCallOutrunsItsLimits(t *testing.T) {
 	} {
 		t.Run(condition, func(t *testing.T) {
 			src := policy("valid_input if true\n\nwarn contains \"w\" if " + condition +
-				"\n\n_squared(x) := x * x\n\n_doubled(x) := concat(\"\", [x, x])\n\n_twins(x) := [x, x, \"\"]\n")
+				"\n\n_doubled(x) := concat(\"\", [x, x])\n\n_twins(x) := [x, x, \"\"]\n")
 			p := mustCompile(t, src)
 			text := strings.Repeat("a", 2<<20)
 			in := Input{Now: time.Unix(0, 0), Request: mustValue(t, map[string]any{

@@ -121,10 +121,10 @@ func TestResultsThatAreKeptAreBounded(t *testing.T) {
 	key := func(i int) ast.Ref {
 		return ast.Ref{ast.VarTerm("f"), ast.IntNumberTerm(1000 + i), ast.IntNumberTerm(1000)}
 	}
-	r := newResults(0)
+	r := newResults()
 	n := 0
 	used := peak(func() {
-		for ; r.left >= 3*perKey; n++ {
+		for ; r.left >= perResult+3*perKey; n++ {
 			r.Put(key(n), ast.InternedTerm(true))
 		}
 		runtime.GC()
@@ -140,10 +140,10 @@ func TestResultsThatAreKeptAreBounded(t *testing.T) {
 		t.Errorf("%d results take %.1f MiB", n, used/(1<<20))
 	}
 	r.Push()
-	r.left = 3 * perKey
+	r.left = perResult + 3*perKey
 	r.Put(key(n), ast.InternedTerm(true))
 	r.Pop()
-	if r.left >= 3*perKey {
+	if r.left >= perResult+3*perKey {
 		t.Error("a frame leaves room behind that it did not have")
 	}
 	runtime.KeepAlive(r)

@@ -21,7 +21,7 @@ func (w *Writer) recordDenials(d *decision.Decision) {
 		return
 	}
 	on := &carried.On
-	pending := &pendingEvents{object: unversioned(on), events: eventsOf(d, (*decision.Verdict).Denies, ""), reader: d.Reader(), whose: d.Review.Share(), among: w.denied}
+	pending := &pendingEvents{object: unversioned(on), events: eventsOf(d, (*decision.Verdict).Denies, ""), reader: d.Reader()}
 	pending.proof = func(live *liveObject) bool { return live.UID == on.UID && live.ResourceVersion == on.ResourceVersion }
 	switch {
 	case d.Review.Verified || carried.Seen:
@@ -48,7 +48,7 @@ func (w *Writer) recordAdmittedByMode(d *decision.Decision) {
 		object = d.Review.Document.Get("oldObject")
 	}
 	on, generation := decision.ReferenceTo(object), object.Get("metadata").Get("generation")
-	pending := &pendingEvents{object: unversioned(&on), events: events, reader: d.Reader(), whose: d.Review.Share(), among: w.admitted, known: d.Review.Verified}
+	pending := &pendingEvents{object: unversioned(&on), events: events, reader: d.Reader(), known: d.Review.Verified}
 	switch {
 	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // a CONNECT or an Eviction has no UID of its parent
 		pending.ofParent, pending.known = true, false

@@ -27,7 +27,7 @@ func (w *Writer) recordOverrides(d *decision.Decision) {
 	}
 	carried := d.Carried()
 	on := &carried.On
-	pending := &pendingEvents{object: on.DeepCopy(), events: events, reader: d.Reader(), whose: d.Review.Share(), among: w.denied, wait: w.limits.Delay}
+	pending := &pendingEvents{object: on.DeepCopy(), events: events, reader: d.Reader(), wait: w.limits.Delay}
 	pending.proof = func(live *liveObject) bool { return live.UID == pending.object.UID && live.override == carried.Text }
 	switch {
 	case d.Review.Verified || carried.Seen:

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -27,28 +26,27 @@ type Recorder interface {
 // read of the metadata, after the response, shows that the object is as in the review. In the latter case the event omits the user.
 
 const (
-	// eventReaders is the number of goroutines that read metadata for denials. Admitted requests have as many of their own.
-	eventReaders = 2
+	// eventReaders is the number of goroutines that read metadata.
+	eventReaders = 4
 	// readTimeout is the timeout of one read.
 	readTimeout = 5 * time.Second
 	// maxNote is the API's limit for the note of an event, in bytes.
 	maxNote = 1024
 )
 
-// Limits limit the reads that forged reviews can cause. Denials and admitted requests have them each for themselves, so that the latter do
-// not delay events about denials. Namespaces and users take turns within each.
+// Limits limit the reads that forged reviews can cause.
 type Limits struct {
 	// Rate is the number of reads per second, Burst that at once.
 	Rate  rate.Limit
 	Burst int
 	// Pending is the number of requests whose objects may wait to be read.
-	Pending int64
+	Pending int
 	// Delay is the wait before the object of an admitted request is read: by then it should be stored.
 	Delay time.Duration
 }
 
 // DefaultLimits are those of the manager.
-var DefaultLimits = Limits{Rate: 20, Burst: 100, Pending: 128, Delay: 2 * time.Second}
+var DefaultLimits = Limits{Rate: 20, Burst: 100, Pending: 256, Delay: 2 * time.Second}
 
 // Reasons in metrics for events that are not written.
 const (
@@ -68,8 +66,6 @@ type pendingEvents struct {
 	object *corev1.ObjectReference
 	events []event
 	reader engine.Reader
-	whose  string     // the namespace or user that takes turns
-	among  *readQueue // the queue
 	// proof reports whether the object is as in the review.
 	proof func(live *liveObject) bool
 	// wait is the time until the object is read.
@@ -80,38 +76,30 @@ type pendingEvents struct {
 	known bool
 }
 
-// readQueue is a queue of objects to read.
-type readQueue struct {
-	queue *fair.Buffer[*pendingEvents]
-	limit *rate.Limiter
-}
-
 // Writer writes events about decisions. A nil one writes none.
 type Writer struct {
-	to       Recorder
-	dropped  *prometheus.CounterVec // events that are not written
-	limits   Limits
-	closing  chan struct{}
-	denied   *readQueue
-	admitted *readQueue     // in spite of a denial, because of the policy's mode
-	open     sync.WaitGroup // requests whose events are neither written nor dropped yet
+	to      Recorder
+	dropped *prometheus.CounterVec // events that are not written
+	limits  Limits
+	closing chan struct{}
+	queue   chan *pendingEvents
+	pace    *rate.Limiter
+	open    sync.WaitGroup // requests whose events are neither written nor dropped yet
 }
 
 // NewWriter returns a writer and registers its metric.
 func NewWriter(to Recorder, registry prometheus.Registerer, limits Limits) *Writer {
-	w := &Writer{to: to, limits: limits, closing: make(chan struct{}), dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+	w := &Writer{to: to, limits: limits, closing: make(chan struct{}), queue: make(chan *pendingEvents, limits.Pending), pace: rate.NewLimiter(limits.Rate, limits.Burst)}
+	w.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sallyport_untold_events_total",
 		Help: "Requests whose denials or overrides were not written as events, by reason: unproven (the object differs from the review) or busy.",
-	}, []string{"reason"})}
+	}, []string{"reason"})
 	for _, reason := range []string{unproven, busy} { // a counter that appears with 1 has not increased for Prometheus
 		w.dropped.WithLabelValues(reason)
 	}
 	registry.MustRegister(w.dropped)
-	for _, l := range []**readQueue{&w.denied, &w.admitted} {
-		*l = &readQueue{fair.NewBuffer[*pendingEvents](int(limits.Pending), limits.Pending), rate.NewLimiter(limits.Rate, limits.Burst)}
-		for range eventReaders {
-			go w.work(*l)
-		}
+	for range eventReaders {
+		go w.work()
 	}
 	return w
 }
@@ -142,7 +130,9 @@ func (w *Writer) Write(d *decision.Decision, allowed bool) {
 func (w *Writer) writeIfProven(pending *pendingEvents) {
 	w.open.Add(1)
 	enqueue := func() {
-		for range pending.among.queue.Put(pending.whose, pending, 1) {
+		select {
+		case w.queue <- pending:
+		default:
 			w.giveUp(busy)
 		}
 	}
@@ -170,28 +160,13 @@ func (w *Writer) giveUp(why string) {
 	w.open.Done()
 }
 
-// work reads the queued objects until the writer is closed.
-func (w *Writer) work(l *readQueue) {
-	defer func() {
-		for _, ok := l.queue.Take(); ok; _, ok = l.queue.Take() {
-			w.giveUp(busy)
-		}
-	}()
-	for {
-		select {
-		case <-w.closing:
-			return
-		case <-l.queue.Ready():
-		}
-		pending, ok := l.queue.Take()
-		if !ok {
-			continue
-		}
+// work reads the queued objects. Once the writer is closed it drops them.
+func (w *Writer) work() {
+	for pending := range w.queue {
 		select {
 		case <-w.closing:
 			w.giveUp(busy)
-			return
-		case <-time.After(l.limit.Reserve().Delay()):
+		case <-time.After(w.pace.Reserve().Delay()):
 			w.readAndWrite(pending)
 		}
 	}

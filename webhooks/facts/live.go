@@ -33,7 +33,8 @@ const (
 )
 
 // live reads from the API server. Requests with the same query share one read, unless it has begun: a read that began earlier may
-// miss what the later request's author has just seen. Reads of different namespaces take turns, also at the client's rate limit.
+// miss what the later request's author has just seen. Reads of different namespaces take turns at the slots; at the client's rate limit, only those
+// with a slot wait.
 type live struct {
 	client client.Client
 	slots  *fair.Slots
@@ -86,7 +87,7 @@ func (l *live) join(key, whose string, q engine.Query) *flight {
 	f := l.waiting[key]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
-		f.ctx, f.cancel = context.WithCancel(fair.For(context.Background(), whose))
+		f.ctx, f.cancel = context.WithCancel(context.Background())
 		l.waiting[key] = f
 		go l.run(f, key, whose, q)
 	}
@@ -150,7 +151,7 @@ func (l *live) may(ctx context.Context, whose string, who requester, access *eng
 		return false, err
 	}
 	defer l.slots.Release()
-	if err := l.client.Create(fair.For(ctx, whose), review); err != nil {
+	if err := l.client.Create(ctx, review); err != nil {
 		return false, err
 	}
 	if review.Status.EvaluationError != "" && !review.Status.Allowed {

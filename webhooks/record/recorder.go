@@ -8,19 +8,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/events"
 )
 
 // queued and queuedBytes limit the decisions that wait to be written. The reader of the records may stall, but requests must not.
-// Namespaces and users take turns, so that one with many requests does not displace the records of others.
 const queued, queuedBytes = 256, 16 << 20
 
 // Recorder counts decisions and writes each as a line of JSON.
@@ -34,20 +33,24 @@ type Recorder struct {
 	minute  rate.Sometimes // limits calls of lost
 	denied  bool
 	out     io.Writer
-	queue   *fair.Buffer[line]
+	queue   chan line
+	bytes   *semaphore.Weighted // of what is in the queue
 	closing chan struct{}
 	written chan struct{}
 }
 
-// line encodes a decision.
-type line func() ([]byte, error)
+// line encodes a decision that holds so many bytes until then.
+type line struct {
+	encode func() ([]byte, error)
+	bytes  int64
+}
 
 // NewRecorder returns a recorder and registers its metrics. With a nil writer no records are written; deniedOnly skips admitted
 // requests. Close writes the remaining records.
 func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
 	r := &Recorder{
 		metrics: newMetrics(registry), denials: denials{of: map[string]Denials{}}, denied: deniedOnly, out: out,
-		queue: fair.NewBuffer[line](queued, queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
+		queue: make(chan line, queued), bytes: semaphore.NewWeighted(queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
 		minute: rate.Sometimes{Interval: time.Minute},
 	}
 	go r.write()
@@ -66,10 +69,10 @@ func (r *Recorder) OnDeniedEviction(report func(pod types.NamespacedName)) { r.e
 // OnLost before the first request.
 func (r *Recorder) OnLost(report func(cause error)) { r.lost = report }
 
-// lose counts lost records. Losing a record does not change the decision.
-func (r *Recorder) lose(n int, cause error) {
-	r.metrics.lost.Add(float64(n))
-	if n > 0 && r.lost != nil {
+// lose counts a lost record. Losing a record does not change the decision.
+func (r *Recorder) lose(cause error) {
+	r.metrics.lost.Inc()
+	if r.lost != nil {
 		r.minute.Do(func() { r.lost(cause) })
 	}
 }
@@ -124,12 +127,24 @@ func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionR
 	if r.out == nil || r.denied && response.Allowed {
 		return
 	}
-	next, bytes := line(func() ([]byte, error) { return json.Marshal(recordOf(d, response)) }), memoryOf(d)
+	next := line{func() ([]byte, error) { return json.Marshal(recordOf(d, response)) }, memoryOf(d)}
 	if large(d.Review) { // what is large is not to wait in the queue
-		text, err := next()
-		next, bytes = func() ([]byte, error) { return text, err }, int64(len(text))
+		text, err := next.encode()
+		next = line{func() ([]byte, error) { return text, err }, int64(len(text))}
 	}
-	r.lose(len(r.queue.Put(d.Review.Share(), next, bytes)), errStalled)
+	r.enqueue(next)
+}
+
+func (r *Recorder) enqueue(next line) {
+	if r.bytes.TryAcquire(next.bytes) {
+		select {
+		case r.queue <- next:
+			return
+		default:
+			r.bytes.Release(next.bytes)
+		}
+	}
+	r.lose(errStalled)
 }
 
 // reportEviction reports a postponed eviction of a machine. Only evictions are answered with HTTP 429, and if the details
@@ -145,10 +160,8 @@ func (r *Recorder) write() {
 	defer close(r.written)
 	for {
 		select {
-		case <-r.queue.Ready():
-			if next, ok := r.queue.Take(); ok {
-				r.line(next)
-			}
+		case next := <-r.queue:
+			r.line(next)
 		case <-r.closing:
 			r.drain()
 			return
@@ -157,17 +170,18 @@ func (r *Recorder) write() {
 }
 
 func (r *Recorder) drain() {
-	for next, ok := r.queue.Take(); ok; next, ok = r.queue.Take() {
-		r.line(next)
+	for len(r.queue) > 0 {
+		r.line(<-r.queue)
 	}
 }
 
 func (r *Recorder) line(next line) {
-	text, err := next()
+	defer r.bytes.Release(next.bytes)
+	text, err := next.encode()
 	if err == nil {
 		_, err = r.out.Write(append(text, '\n'))
 	}
 	if err != nil {
-		r.lose(1, err)
+		r.lose(err)
 	}
 }

@@ -39,9 +39,12 @@ type Ungranted struct {
 	Verbs    []string `json:"verbs"`
 }
 
+// LimitExceeded is the kind of a problem: the run took more time or memory than it may. The message has the last step.
+const LimitExceeded v1alpha1.ConditionReason = "LimitExceeded"
+
 // Problem is an error of a candidate.
 type Problem struct {
-	// Kind is the reason of its condition.
+	// Kind is the reason of its condition, or LimitExceeded.
 	Kind v1alpha1.ConditionReason `json:"kind"`
 	// File is the policy and its file; Line and Column count from one, and are absent if the problem is about the whole.
 	File    string `json:"file"`
@@ -81,7 +84,7 @@ func (f *Finding) Has(kind v1alpha1.ConditionReason) bool {
 
 // unparsed reports whether modules of the candidate may have errors of syntax, or none may be parsed without limits.
 func (f *Finding) unparsed() bool {
-	return f.Has(v1alpha1.ReasonCompileFailed) || f.Has(v1alpha1.ReasonLimitExceeded)
+	return f.Has(v1alpha1.ReasonCompileFailed) || f.Has(LimitExceeded)
 }
 
 // Refused returns the reasons to reject the candidate, or nil. A missing library is none: it may be created later.

@@ -45,7 +45,7 @@ func TestWhatThePolicyMatchesIsLookedAt(t *testing.T) {
 
 // What the process of a test run could not read within its limits is not read beside it, without any.
 func TestWhatOutrunsItsLimitsIsNotReadForItsMatch(t *testing.T) {
-	for kind, parsed := range map[v1alpha1.ConditionReason]bool{v1alpha1.ReasonCompileFailed: false, v1alpha1.ReasonLimitExceeded: false, v1alpha1.ReasonContractBroken: true} {
+	for kind, parsed := range map[v1alpha1.ConditionReason]bool{v1alpha1.ReasonCompileFailed: false, LimitExceeded: false, v1alpha1.ReasonContractBroken: true} {
 		runner := New(Options{Registry: prometheus.NewRegistry(), Match: func(_ context.Context, o *v1alpha1.RegoPolicy) (refused, unserved []string) {
 			if got := len(o.Spec.Modules) > 0; got != parsed {
 				t.Errorf("%s: the modules are there: %v, want %v", kind, got, parsed)

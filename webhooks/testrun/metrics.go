@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // Results of a test run in metrics.
@@ -50,7 +48,7 @@ func (m *metrics) count(f *Finding, err error, took time.Duration) {
 		result = resultBusy
 	case err != nil:
 		result = resultError
-	case f.Has(v1alpha1.ReasonLimitExceeded):
+	case f.Has(LimitExceeded):
 		result = resultExceeded
 	case f.Refused() != nil:
 		result = resultRefused

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // Process runs tests in child processes.
@@ -77,7 +75,7 @@ func (p Process) command(within time.Duration) ([]string, error) {
 // conclude makes a finding of how a child ended.
 func conclude(ctx context.Context, name string, within time.Duration, memory int64, heard *outputParser, complaint string, ended error) (*Finding, error) {
 	exceeded := func(what string) (*Finding, error) {
-		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: v1alpha1.ReasonLimitExceeded, File: name, Message: what}}}
+		f := &Finding{Took: within.String(), Problems: []Problem{{Kind: LimitExceeded, File: name, Message: what}}}
 		f.truncate()
 		return f, nil
 	}

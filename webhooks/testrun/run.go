@@ -23,8 +23,6 @@ type Run struct {
 	Candidate *v1alpha1.RegoPolicy `json:"candidate,omitempty"`
 	// Deleted is the name of a RegoPolicy to delete.
 	Deleted string `json:"deleted,omitempty"`
-	// Others is the estimated memory of policies that World omits, in bytes.
-	Others int64 `json:"others,omitempty"`
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable `json:"patchable,omitzero"`
 	// Alone skips the effects on other policies.
@@ -65,8 +63,11 @@ func (e *execution) perform(ctx context.Context, othersUntil time.Time) {
 	set, states := (&catalog.Catalog{Patchable: e.Patchable}).Build(ctx, e.after, nil)
 	if e.Candidate != nil {
 		i := slices.IndexFunc(states, func(s catalog.State) bool { return s.Name == e.Candidate.Name })
-		if !e.recordCompilation(&states[i]) || !e.recordFit(set) {
+		if !e.recordCompilation(&states[i]) {
 			return
+		}
+		if p := set.Policy(e.Candidate.Name); p != nil && p.Mutates() {
+			e.finding.Unpatchable = catalog.Unpatchable(e.Candidate.Spec.Match, e.Patchable)
 		}
 	}
 	others := e.concernsOthers()
@@ -116,22 +117,6 @@ func (e *execution) recordCompilation(s *catalog.State) (goOn bool) {
 	}
 	e.finding.Problems = problems(s.Name, s.Problem, s.Err)
 	return false
-}
-
-// recordFit records whether the candidate may patch what it matches, and whether there is memory for it besides the omitted policies.
-func (e *execution) recordFit(set *catalog.Set) bool {
-	policy := set.Policy(e.Candidate.Name)
-	if policy == nil {
-		return true
-	}
-	if policy.Mutates() {
-		e.finding.Unpatchable = catalog.Unpatchable(e.Candidate.Spec.Match, e.Patchable)
-	}
-	err := catalog.CheckWeight(policy.Name(), policy.Weight(), e.Others, catalog.MostWeight)
-	if err != nil {
-		e.finding.Problems = problems(policy.Name(), v1alpha1.ReasonLimitExceeded, err)
-	}
-	return err == nil
 }
 
 // problems returns the problems of one kind, one for each place.

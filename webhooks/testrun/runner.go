@@ -38,8 +38,6 @@ const (
 type Options struct {
 	// World returns all existing RegoPolicies.
 	World func(context.Context) ([]v1alpha1.RegoPolicy, error)
-	// Weights returns the estimated memory of policies, by name, in bytes; nil means unknown.
-	Weights func() map[string]int64
 	// Patchable is what policies may patch.
 	Patchable grants.Patchable
 	// Ungranted returns the rights that Sallyport lacks for reads, as far as known before ctx ends; nil means unknown.
@@ -123,7 +121,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 		if deleted == "" {
 			run.Candidate = wanted.DeepCopy() // trim modifies it
 		}
-		name := r.complete(&run)
+		name := run.trim()
 		finding, err = r.lookUpOrRun(ctx, &run, name, false)
 	}
 	if err != nil {
@@ -185,7 +183,7 @@ func (r *Runner) checkMatch(object *v1alpha1.RegoPolicy) *Finding {
 
 // Run runs a test run that no request waits for. One runs at a time, so that slots remain for requests.
 func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
-	name := r.complete(run)
+	name := run.trim()
 	select {
 	case r.background <- struct{}{}:
 		defer func() { <-r.background }()
@@ -195,13 +193,6 @@ func (r *Runner) Run(ctx context.Context, run *Run) (*Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errOverdue)
 	defer cancel()
 	return r.lookUpOrRun(ctx, run, name, true)
-}
-
-// complete adds what a test run depends on and removes the rest. It returns the name of the tested policy.
-func (r *Runner) complete(run *Run) string {
-	name := run.trim()
-	run.Others = r.others(run)
-	return name
 }
 
 // lookUpOrRun returns the cached finding, or runs the test run until the deadline of the context. An exceeded limit is cached only
@@ -219,24 +210,10 @@ func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, name string, unhurri
 	began := time.Now()
 	finding, err := r.start(ctx, text, name)
 	r.metrics.count(finding, err, time.Since(began))
-	if err == nil && (unhurried || !finding.Has(v1alpha1.ReasonLimitExceeded)) {
+	if err == nil && (unhurried || !finding.Has(LimitExceeded)) {
 		r.found.Add(key, finding)
 	}
 	return finding, err
-}
-
-// others returns the memory of policies that a test run omits.
-func (r *Runner) others(run *Run) (sum int64) {
-	if r.Weights == nil || run.Candidate == nil {
-		return 0
-	}
-	for name, weight := range r.Weights() {
-		known := name == run.Candidate.Name || slices.ContainsFunc(run.World, func(o v1alpha1.RegoPolicy) bool { return o.Name == name })
-		if !known {
-			sum += weight
-		}
-	}
-	return sum
 }
 
 var errBusy = errors.New("too many RegoPolicies are being rehearsed at the same time; try again")

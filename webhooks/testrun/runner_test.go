@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/support/race"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -247,36 +246,4 @@ func TestRunsThatCannotBeMade(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	s.counts(t, map[string]int{resultError: 1})
-}
-
-// Policies that each may be as large as they are must not be too large together.
-func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
-	const text = "\n_table := [1, 2, 3]\n"
-	s := newFixture(t, Subcommand, long, toy("other"), toy("grows"), library("lib", "x := 1", 1))
-	weights := map[string]int64{"other": 100 << 20, "grows": 90 << 20}
-	s.Weights = func() map[string]int64 { return weights }
-	for _, tc := range []struct {
-		name, of string
-		weight   int64
-		want     string
-	}{
-		{"the place of its own that it has", "grows", 90 << 20, "2 passed"},
-		{"a new one", "new", 90 << 20, "LimitExceeded new: policy new needs about 1.0 MiB of memory and the others about 191.0 MiB, but the limit for all policies is 192.0 MiB: " +
-			"delete unused policies, or make their modules, imported libraries or parameters smaller"},
-		{"a new one, when another one is gone", "new", 0, "2 passed"},
-	} {
-		weights["other"] = 101 << 20
-		weights["grows"] = tc.weight
-		if got, err := s.asks(t.Context(), t, toy(tc.of, text)); err != nil || got != tc.want {
-			t.Errorf("%s: got %q, %v\nwant %q", tc.name, got, err, tc.want)
-		}
-	}
-	if race.Enabled {
-		return // it needs more memory than a test run may use; make test runs it without the detector
-	}
-	heavy := toy("heavy", "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]\n")
-	got, err := s.asks(t.Context(), t, heavy)
-	if err != nil || !strings.HasPrefix(got, "LimitExceeded heavy: policy heavy needs about ") {
-		t.Errorf("got %q, %v", got, err)
-	}
 }

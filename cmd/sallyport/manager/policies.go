@@ -22,7 +22,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/decoding"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
@@ -69,10 +68,10 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *po
 	return store, nil
 }
 
-// directClient returns a client without a cache and with its own rate limit, which namespaces share.
+// directClient returns a client without a cache and with its own rate limit.
 func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) {
 	own := rest.CopyConfig(config)
-	own.RateLimiter = fair.NewPace(100, 200)
+	own.QPS, own.Burst = 100, 200
 	rest.AddUserAgent(own, "sallyport-facts")
 	return client.New(own, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }
@@ -96,7 +95,7 @@ func (o *Options) addPolicies(
 	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
-	runner, err := o.newTestRunner(mgr, kept.Weights, store, o.patchable(namespace))
+	runner, err := o.newTestRunner(mgr, store, o.patchable(namespace))
 	if err != nil {
 		return fmt.Errorf("setting up the test runs of policies: %w", err)
 	}

@@ -39,7 +39,7 @@ const wayOut = `to write the policy without a test run, first set policies-self 
 
 // newTestRunner returns the runner of the tests of RegoPolicies. It reads the stored policies live, so that a policy that another
 // replica has just admitted counts.
-func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int64, store *facts.Store, patchable grants.Patchable) (*testrun.Runner, error) {
+func (o *Options) newTestRunner(mgr ctrl.Manager, store *facts.Store, patchable grants.Patchable) (*testrun.Runner, error) {
 	has, err := newResources(mgr)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int6
 			}
 			return lacking
 		},
-		Weights: weights, Process: testrun.Process{Memory: o.TestRunMemory.Value()}, Within: o.TestRunTimeout,
+		Process: testrun.Process{Memory: o.TestRunMemory.Value()}, Within: o.TestRunTimeout,
 		Hint: wayOut, Registry: ctrlmetrics.Registry,
 		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
 			return asked.Check(object), append(has.lacking(object), asked.Remarks(object)...)

@@ -42,6 +42,9 @@ func size(t *ast.Term) float64 {
 	return 1
 }
 
+// mostParts is how many parts of a value are visited, to measure it.
+const mostParts = 1 << 22
+
 // sum adds up the measures of the parts of a term. It returns infinity if there are too many parts, and stops above the limit:
 // values can be nested in each other so often that visiting all of them would not end.
 func sum(t *ast.Term, limit float64, each func(part *ast.Term, depth int) float64) float64 {
@@ -63,7 +66,7 @@ type measuring struct {
 
 // add adds a term with its parts, and reports whether the sum has reached its limit.
 func (m *measuring) add(t *ast.Term) bool {
-	if m.parts++; m.parts > 16*mostParts {
+	if m.parts++; m.parts > mostParts {
 		m.total = math.Inf(1)
 	}
 	m.depth++
@@ -100,6 +103,14 @@ func WrittenSize(t *ast.Term, limit float64) float64 {
 // costs returns the cost of a call of a builtin, or why it must not run.
 type costs func(operands []*ast.Term) (cost, error)
 
+// made returns the size of a result, without the values that it has from the operands.
+func made(result *ast.Term) float64 {
+	if text, is := result.Value.(ast.String); is {
+		return single + float64(len(text))
+	}
+	return container(result, 0)
+}
+
 // each is the cost of a builtin whose result grows with the measure of each operand, times a factor.
 func each(times float64, measure func(*ast.Term) float64) costs {
 	return making(func(operands []*ast.Term) (made float64) {
@@ -116,41 +127,8 @@ func making(made func(operands []*ast.Term) float64) costs {
 	return func(operands []*ast.Term) (cost, error) { return cost{made: made(operands)}, nil }
 }
 
-// sets is the cost of a builtin that makes a set.
-func sets(measure func(*ast.Term) float64) costs {
-	return func(operands []*ast.Term) (cost, error) {
-		c, err := each(inSet, measure)(operands)
-		c.made += single
-		return c, err
-	}
-}
-
-// text returns the size of a string, or of a list of strings.
-func text(t *ast.Term) float64 {
-	if _, list := t.Value.(*ast.Array); list {
-		return wholeSize(t)
-	}
-	return length(t)
-}
-
 // wholeSize returns the size of a term with all its parts.
 func wholeSize(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
-
-// innerElements returns the number of elements of the lists and sets in a list or set.
-func innerElements(t *ast.Term) (elements float64) {
-	if all, ok := t.Value.(iterable); ok {
-		_ = all.Iter(func(inner *ast.Term) error {
-			elements += size(inner)
-			return nil
-		})
-	}
-	return elements
-}
-
-// iterable is a list or a set.
-type iterable interface {
-	Iter(each func(*ast.Term) error) error
-}
 
 func joined(operands []*ast.Term) float64 {
 	return 24 + length(operands[0])*size(operands[1]) + wholeSize(operands[1]) // includes spare capacity of the text
@@ -253,3 +231,109 @@ func substituted(operands []*ast.Term) (cost, error) {
 		made: single + length(text)*(1+float64(strings.Count(string(v), "$"))) + (length(text)+1)*length(value),
 	}, nil
 }
+
+// trimCost compares all characters of a string with all that are cut.
+func trimCost(operands []*ast.Term) (cost, error) {
+	return cost{work: length(operands[0]) * length(operands[1]), made: single}, nil
+}
+
+// subsetCost: if both operands have a list, one is searched at each position of the other.
+func subsetCost(operands []*ast.Term) (cost, error) {
+	longest := 1.0
+	sum(operands[0], mostMade, func(part *ast.Term, _ int) float64 {
+		if list, ok := part.Value.(*ast.Array); ok {
+			longest = max(longest, float64(list.Len()))
+		}
+		return 1
+	})
+	return cost{work: longest * wholeSize(operands[1])}, nil
+}
+
+// container returns the size of a list, a set or an object without its parts.
+func container(t *ast.Term, _ int) float64 {
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		return single + inList*float64(v.Len())
+	case ast.Set:
+		return 2*single + inSet*float64(v.Len())
+	case ast.Object:
+		return 2*single + inObject*float64(v.Len())
+	}
+	return 0
+}
+
+// copied is the result of a builtin that copies the lists and objects in its first operand.
+func copied(operands []*ast.Term) float64 { return 2*single + sum(operands[0], mostMade, container) }
+
+// united is the result of object.union: if both operands have an object under a key, it is made, too.
+func united(operands []*ast.Term) float64 {
+	a, _ := operands[0].Value.(ast.Object)
+	b, _ := operands[1].Value.(ast.Object)
+	if a == nil || b == nil {
+		return 0 // the builtin rejects it
+	}
+	return both(a, b)
+}
+
+func both(a, b ast.Object) (made float64) {
+	made = 2*single + inObject*float64(a.Len()+b.Len())
+	b.Until(func(key, theirs *ast.Term) bool {
+		if mine := a.Get(key); mine != nil {
+			inA, _ := mine.Value.(ast.Object)
+			inB, _ := theirs.Value.(ast.Object)
+			if inA != nil && inB != nil {
+				made += both(inA, inB)
+			}
+		}
+		return made > mostMade
+	})
+	return made
+}
+
+// filtered is the result of json.filter: each step of a path is an object that contains the next one, for a while twice.
+func filtered(operands []*ast.Term) (made float64) {
+	made = single
+	paths, _ := operands[1].Value.(interface {
+		Iter(each func(*ast.Term) error) error
+	})
+	if paths == nil {
+		return made // the builtin rejects it
+	}
+	_ = paths.Iter(func(path *ast.Term) error {
+		made += 2 * (2*single + inObject) * (size(path) + float64(strings.Count(written(path), "/")))
+		return nil
+	})
+	return made
+}
+
+// without is the result of object.remove, which has room for all members, and the set of those that it lacks.
+func without(operands []*ast.Term) float64 {
+	return 2*single + inObject*size(operands[0]) + inSet*size(operands[1])
+}
+
+// walkCost: each part comes with its path, unless paths are not requested.
+func walkCost(operands []*ast.Term) (cost, error) {
+	paths := true
+	if len(operands) > 1 {
+		if pair, ok := operands[1].Value.(*ast.Array); ok && pair.Len() == 2 {
+			name, isVar := pair.Elem(0).Value.(ast.Var)
+			paths = !isVar || !name.IsWildcard()
+		}
+	}
+	parts := 0.0
+	made := sum(operands[0], mostMade, func(_ *ast.Term, depth int) float64 {
+		if parts++; !paths {
+			return 0
+		}
+		return 2*single + inList*float64(depth)
+	})
+	return cost{work: parts, made: made}, nil
+}
+
+// fewValues is the cost of a builtin that makes that many values.
+func fewValues(values float64) costs {
+	return making(func([]*ast.Term) float64 { return single * values })
+}
+
+// reversed is the result of strings.reverse, which is made in a buffer of 255 bytes.
+func reversed(operands []*ast.Term) float64 { return single + max(255, length(operands[0])) }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
 )
 
 const (
@@ -25,31 +27,24 @@ const (
 )
 
 // cost is the upper limit of what a call of a builtin costs.
-type cost struct {
-	work, made float64
-	small      bool // its joined result has few parts
-}
+type cost struct{ work, made float64 }
 
 // meter counts the results of the calls of an evaluation. An evaluation is one goroutine.
 type meter struct {
-	made  float64
-	input *ast.Term // nil if unknown
-	most  int       // see mostParts; 0 until it is needed
-	// joined is the number of calls of joining builtins.
-	joined int
-	shared bool  // it counts against mostOfAll
-	taken  int64 // of mostOfAll, in MiB
+	made   float64
+	shared bool  // it counts against maxOfAll
+	taken  int64 // of maxOfAll, in MiB
 }
 
-// takenOfAll is what all running evaluations have taken of mostOfAll, in MiB.
+// takenOfAll is what all running evaluations have taken of maxOfAll, in MiB.
 var takenOfAll atomic.Int64
 
 type meterKey struct{}
 
-// Metered returns a context that counts the results of an evaluation's calls together, with limits that depend on its input, which
-// may be nil. The caller must call release when the evaluation has ended.
-func Metered(ctx context.Context, input *ast.Term) (metered context.Context, release func()) {
-	m := &meter{input: input, shared: true}
+// Metered returns a context that counts the results of an evaluation's calls together. The caller must call release when the evaluation has
+// ended.
+func Metered(ctx context.Context) (metered context.Context, release func()) {
+	m := &meter{shared: true}
 	return context.WithValue(ctx, meterKey{}, m), func() { takenOfAll.Add(-m.taken) }
 }
 
@@ -68,32 +63,50 @@ func meterOf(ctx context.Context) *meter {
 	return &meter{}
 }
 
-// limited maps the builtins with limits to the cost of a call.
+// limited maps the builtins of which one call can take long or make much, and those that make more than their result shows, to the cost of a
+// call, which is charged first. What others make is charged when it is there.
 var limited = map[string]costs{
-	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digitsCost,
-	"plus": plainNumbers, "minus": minusCost, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
-	"sum": plainElements, "product": fewElements,
-	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
-	"array.concat": each(inList, size), "array.flatten": each(inList, innerElements), "array.reverse": each(inList, size), "array.slice": fewValues(1), "sort": each(inList, size),
-	"and": sets(size), "or": sets(size), "set_diff": sets(size), "union": sets(innerElements), "intersection": sets(innerElements),
-	"object.keys": sets(size), "object.remove": making(removeSize), "object.filter": making(filterSize), "object.union": unionCost, "object.union_n": making(unionAllSize),
-	"object.subset": subsetCost, "json.filter": making(jsonFilterSize), "json.remove": making(jsonRemoveSize), "walk": walkCost,
-	"base64.decode": each(1, text), "base64.encode": each(2, text), "base64url.decode": each(1, text), "base64url.encode": each(2, text),
-	"concat": making(joined), "internal.template_string": each(1, wholeSize), "json.marshal": each(6, wholeSize),
+	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers, "product": fewElements,
+	"concat": making(joined), "sprintf": formatCost, "internal.template_string": each(1, wholeSize), "json.marshal": each(6, wholeSize),
 	"json.unmarshal": each(50, length), // a list of empty objects takes that many times its text
-	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": reverseCost, "urlquery.encode": each(3, text), "urlquery.decode": each(1, text),
-	"time.format": each(10, text), "time.clock": fewValues(4), "time.date": fewValues(4), "time.diff": fewValues(7), "time.weekday": fewValues(1),
-	"replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatCost, "substring": making(part),
-	"crypto.sha256": fewValues(2), "type_name": fewValues(1), "glob.match": globCost, "glob.quote_meta": each(2, text),
-	"regex.match": matchCost, "regex.replace": substituted, "regex.split": splitCost,
-	"trim": trimCost, "trim_left": trimCost, "trim_right": trimCost, "trim_prefix": fewValues(1), "trim_suffix": fewValues(1), "trim_space": fewValues(1),
+	"replace":        making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "strings.reverse": making(reversed),
+	"trim": trimCost, "trim_left": trimCost, "trim_right": trimCost,
+	"glob.match": globCost, "regex.match": matchCost, "regex.replace": substituted, "regex.split": splitCost,
+	"json.filter": making(filtered), "json.remove": making(copied), "object.union": making(united), "object.union_n": making(copied),
+	"object.remove": making(without), "object.subset": subsetCost, "walk": walkCost,
+	"time.clock": fewValues(4), "time.date": fewValues(4), "time.diff": fewValues(7),
 }
 
+// givesOperands are the builtins whose result is one of their operands, or in one.
+var givesOperands = []string{"max", "min", "object.get"}
+
 func init() {
-	for name, tells := range limited {
-		ast.BuiltinMap[name].CanSkipBctx = false // the context has the meter
-		call := topdown.GetBuiltin(name)
-		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+	for _, b := range usable() {
+		if tells := limited[b.Name]; tells != nil || makes(b.Decl.Result()) && !slices.Contains(givesOperands, b.Name) {
+			limit(b.Name, tells)
+		}
+	}
+}
+
+// makes reports whether a result can be a text or have parts.
+func makes(result types.Type) bool {
+	switch result := result.(type) {
+	case nil, types.Null, types.Boolean, types.Number:
+		return false
+	case *types.NamedType:
+		return makes(result.Type)
+	case types.Any:
+		return len(result) == 0 || slices.ContainsFunc(result, makes)
+	}
+	return true
+}
+
+// limit has a builtin charge for its calls: before them if tells is not nil.
+func limit(name string, tells costs) {
+	ast.BuiltinMap[name].CanSkipBctx = false // the context has the meter
+	call := topdown.GetBuiltin(name)
+	topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+		if tells != nil {
 			c, err := tells(operands)
 			if err != nil {
 				return err
@@ -101,25 +114,30 @@ func init() {
 			if err := charge(ctx.Context, c); err != nil {
 				return stop(ctx, name+": ", err)
 			}
-			return call(ctx, operands, func(result *ast.Term) error {
-				if name == "json.unmarshal" && TooLarge(result) != nil {
-					return ErrNumber
+		}
+		return call(ctx, operands, func(result *ast.Term) error {
+			if name == "json.unmarshal" && TooLarge(result) != nil {
+				return ErrNumber
+			}
+			if tells == nil {
+				if err := charge(ctx.Context, cost{made: made(result)}); err != nil {
+					return stop(ctx, name+": ", err)
 				}
-				if joins[name] && !c.small {
-					if err := meterOf(ctx.Context).join(ctx, result); err != nil {
-						return err
-					}
-				}
-				return iter(result)
-			})
+			}
+			return iter(result)
 		})
-	}
+	})
 }
 
 // Together is the code of the error when all running evaluations together reach their limit.
 const Together = "sallyport_together"
 
 var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", maxOfAll)
+
+// haltEvaluation ends an evaluation: after an ordinary error it would continue and collect further results.
+func haltEvaluation(ctx topdown.BuiltinContext, code, message string) error {
+	return topdown.Halt{Err: &topdown.Error{Code: code, Location: ctx.Location, Message: message}}
+}
 
 // stop ends an evaluation with an error of [charge].
 func stop(ctx topdown.BuiltinContext, what string, err error) error {
@@ -182,23 +200,12 @@ func plainNumbers(operands []*ast.Term) (cost, error) {
 	return cost{}, nil
 }
 
-func plainElements(operands []*ast.Term) (cost, error) {
-	each, fine := operands[0].Value.(iterable)
-	if !fine {
-		return cost{}, nil // the builtin rejects it
-	}
-	return cost{}, each.Iter(func(element *ast.Term) error {
-		_, err := plainNumbers([]*ast.Term{element})
-		return err
-	})
-}
-
 // fewElements is for products, which have as many digits as all factors together.
 func fewElements(operands []*ast.Term) (cost, error) {
 	if size(operands[0]) > 100 {
 		return cost{}, fmt.Errorf("it has more than 100 factors")
 	}
-	return plainElements(operands)
+	return cost{}, nil
 }
 
 var nowhere = &ast.Location{}

@@ -6,32 +6,40 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// The size of a value that grows with the input is not known at compile time: a comprehension that puts a value beside each element
-// of a list, a function that does so with its argument, a rule with many values. So the compiler adds calls that measure such
-// values as soon as they exist. A value that is too large ends the evaluation.
+// A product of two lists, by an oversight, makes gigabytes before the deadline. So the compiler adds calls that charge the elements of
+// comprehensions, and of rules with many values, to the evaluation: what it makes is limited, with the results of builtins. A comprehension
+// that only picks from one list is charged when it is complete. Any other comprehension can have nested iterations, and is charged element by
+// element.
 //
-//	x := [input.request | some _ in input.request.list]
+//	pairs := [[x, y] | some x in input.request.list; some y in input.request.list]
 //
-// is followed by
+// becomes
 //
-//	internal.sallyport_measured(x)
-//
-// The elements of comprehensions and of rules with many values count against the memory limit of the evaluation, like the results
-// of builtins. A comprehension that only picks from one list is charged when it is complete. Any other comprehension can have
-// nested iterations, which only the deadline would limit. So it is charged element by element. The comprehension above becomes
-//
-//	x := [input.request | some _ in input.request.list; internal.sallyport_made(80, null)]
+//	pairs := [[x, y] | some x in input.request.list; some y in input.request.list; internal.sallyport_made(288, null)]
 
-// instrument adds measuring calls to a rule for each value that can grow, where a variable is bound to it.
-func (s *sizes) instrument(r *ast.Rule) {
+// withCharges makes a compiler add these calls.
+func withCharges(c *ast.Compiler) *ast.Compiler {
+	return c.WithStageAfterID(ast.StageCheckTypes, ast.CompilerStageDefinition{
+		Name: "SallyportCharges", MetricName: "compile_stage_sallyport_charges",
+		Stage: func(c *ast.Compiler) *ast.Error {
+			for _, m := range c.Modules {
+				ast.WalkRules(m, func(r *ast.Rule) bool {
+					chargeRule(r)
+					return false
+				})
+			}
+			return nil
+		},
+	})
+}
+
+// chargeRule adds charging calls to a rule.
+func chargeRule(r *ast.Rule) {
 	bound := variables(r.Head.Args)
 	if many := r.Head.RuleKind() == ast.MultiValue || !r.Head.Ref().IsGround(); many {
-		r.Body = s.charging(r.Body, bound, nil, headOf(r)...)
+		r.Body = charging(r.Body, bound, nil, headOf(r)...)
 	} else {
-		r.Body = s.measuring(r.Body, bound)
-	}
-	if len(r.Head.Args) > 0 && s.rules[r] > 1+float64(len(r.Head.Args)) && !r.Head.Value.IsGround() {
-		r.Body.Append(measure(r.Head.Value, r.Location))
+		r.Body = chargingWithin(r.Body, bound)
 	}
 }
 
@@ -46,50 +54,45 @@ func headOf(r *ast.Rule) (terms []*ast.Term) {
 	return terms
 }
 
-// charging returns a body with measuring calls and, unless the body only picks, a call that charges for each element. The heads
-// belong to the comprehension of, or to a rule if that is nil.
-func (s *sizes) charging(body ast.Body, bound ast.VarSet, of ast.Value, heads ...*ast.Term) ast.Body {
-	made := s.measuring(body, bound)
+// charging returns a body with charging calls in it and, unless the body only picks, one for each element. The heads belong to the
+// comprehension of, or to a rule if that is nil.
+func charging(body ast.Body, bound ast.VarSet, of ast.Value, heads ...*ast.Term) ast.Body {
+	made := chargingWithin(body, bound)
 	if !picks(body, bound, heads...) {
 		made.Append(charge(builtins.Element(of, heads...), ast.InternedNullTerm, body[len(body)-1].Location))
 	}
 	return made
 }
 
-// measuring returns a body with measuring calls. The variables in bound have their values before it.
-func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
+// chargingWithin returns a body in which comprehensions are charged. The variables in bound have their values before it.
+func chargingWithin(body ast.Body, bound ast.VarSet) ast.Body {
 	bound = bound.Copy()
 	made := make(ast.Body, 0, len(body))
 	for _, e := range body {
 		ast.WalkClosures(e, func(closure any) bool {
 			switch c := closure.(type) {
 			case *ast.ArrayComprehension:
-				c.Body = s.charging(c.Body, bound, c, c.Term)
+				c.Body = charging(c.Body, bound, c, c.Term)
 			case *ast.SetComprehension:
-				c.Body = s.charging(c.Body, bound, c, c.Term)
+				c.Body = charging(c.Body, bound, c, c.Term)
 			case *ast.ObjectComprehension:
-				c.Body = s.charging(c.Body, bound, c, c.Key, c.Value)
+				c.Body = charging(c.Body, bound, c, c.Key, c.Value)
 			case *ast.Every:
-				c.Body = s.measuring(c.Body, bound)
+				c.Body = chargingWithin(c.Body, bound)
 			case *ast.Not:
-				c.Body = s.measuring(c.Body, bound)
+				c.Body = chargingWithin(c.Body, bound)
 			case *ast.LogicalAnd:
-				c.Lhs, c.Rhs = s.measuring(c.Lhs, bound), s.measuring(c.Rhs, bound)
+				c.Lhs, c.Rhs = chargingWithin(c.Lhs, bound), chargingWithin(c.Rhs, bound)
 			case *ast.LogicalOr:
-				c.Lhs, c.Rhs = s.measuring(c.Lhs, bound), s.measuring(c.Rhs, bound)
+				c.Lhs, c.Rhs = chargingWithin(c.Lhs, bound), chargingWithin(c.Rhs, bound)
 			}
 			return true // its closures are done already
 		})
 		made.Append(e)
 		if e.IsEquality() && !e.Negated {
 			for _, side := range [][2]*ast.Term{{e.Operand(0), e.Operand(1)}, {e.Operand(1), e.Operand(0)}} {
-				if _, name := side[0].Value.(ast.Var); !name {
-					continue
-				}
-				if s.grows(side[1], bound) {
-					made.Append(measure(side[0], e.Location))
-				} else if heads := headsOf(side[1]); heads != nil {
-					made.Append(charge(builtins.Element(side[1].Value, heads...), side[0], e.Location))
+				if _, name := side[0].Value.(ast.Var); name && whole(side[1], bound) {
+					made.Append(charge(builtins.Element(side[1].Value, headsOf(side[1])...), side[0], e.Location))
 				}
 			}
 		}
@@ -98,21 +101,15 @@ func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 	return made
 }
 
-// grows reports whether a term is a comprehension that can be larger than what it iterates over, or all the values of a rule.
-func (s *sizes) grows(t *ast.Term, bound ast.VarSet) bool {
+// whole reports whether a term is a comprehension that is charged when it is complete.
+func whole(t *ast.Term, bound ast.VarSet) bool {
 	switch v := t.Value.(type) {
 	case *ast.ArrayComprehension:
-		return !picks(v.Body, bound, headsOf(t)...)
+		return picks(v.Body, bound, headsOf(t)...)
 	case *ast.SetComprehension:
-		return !picks(v.Body, bound, headsOf(t)...)
+		return picks(v.Body, bound, headsOf(t)...)
 	case *ast.ObjectComprehension:
-		return !picks(v.Body, bound, headsOf(t)...)
-	case ast.Ref:
-		for _, r := range s.several(v) {
-			if name := r.Ref(); len(v) < len(name) || len(v) == len(name) && r.Head.RuleKind() == ast.MultiValue {
-				return true
-			}
-		}
+		return picks(v.Body, bound, headsOf(t)...)
 	}
 	return false
 }
@@ -128,13 +125,6 @@ func headsOf(t *ast.Term) []*ast.Term {
 		return []*ast.Term{v.Key, v.Value}
 	}
 	return nil
-}
-
-func (s *sizes) several(ref ast.Ref) []*ast.Rule {
-	if !ref.HasPrefix(ast.DefaultRootRef) {
-		return nil
-	}
-	return s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{})
 }
 
 // picks reports whether a comprehension iterates over one value and yields only parts of it, so that its result is no larger.
@@ -202,17 +192,9 @@ func refersOutside(node any) (found bool) {
 	return found
 }
 
-func measure(value *ast.Term, at *ast.Location) *ast.Expr {
-	return generated(at, ast.NewTerm(builtins.Measured), value)
-}
-
 // charge returns a call that charges for one element, or for all elements of a value.
 func charge(bytes int, elements *ast.Term, at *ast.Location) *ast.Expr {
-	return generated(at, ast.NewTerm(builtins.Made), ast.InternedTerm(bytes), elements)
-}
-
-func generated(at *ast.Location, terms ...*ast.Term) *ast.Expr {
-	e := ast.NewExpr(terms)
+	e := ast.NewExpr([]*ast.Term{ast.NewTerm(builtins.Made), ast.InternedTerm(bytes), elements})
 	e.Generated, e.Location = true, at
 	return e
 }
