@@ -34,9 +34,7 @@ func TestKindsThatAreOnlyReadLive(t *testing.T) {
 		t.Errorf("Services were listed %d times, and are watched %d times", w.lists("services"), w.open("services"))
 	}
 	f.Use(nil, nil)
-	if ways := f.Ways(); ways != 0 {
-		t.Errorf("nobody wants any kind, and the ways to %d are kept", ways)
-	}
+	f.await(t, "what nobody wants to be dropped", func() bool { return f.Live() == 0 })
 	f.awaitLack(t, "", services)
 	f.Use([]engine.Read{services}, nil)
 	reader := f.For(&admissionv1.AdmissionRequest{}, facts.Subject{})

@@ -2,31 +2,34 @@ package facts
 
 import "time"
 
-// Hasten has the store ask sooner why a cache does not sync, and try again sooner. It is for before the first Watch.
+// Hasten has the store try again sooner. It is for before the first Watch.
 func (s *Store) Hasten() {
-	s.pace = pace{
-		patience: 100 * time.Millisecond, first: 50 * time.Millisecond, longest: 200 * time.Millisecond,
-		grace: time.Hour, doubt: 100 * time.Millisecond, stale: 100 * time.Millisecond, recheck: time.Hour,
-	}
+	s.pace = pace{first: 50 * time.Millisecond, longest: 200 * time.Millisecond, grace: time.Hour, doubt: 100 * time.Millisecond, recheck: time.Hour}
 }
 
 // Lapse has the time pass that what nobody wants any more is kept.
 func (s *Store) Lapse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pace.grace = 0
-	for gvk, k := range s.kinds {
-		s.removeUnwanted(gvk, k)
+	for _, k := range s.kinds {
+		if !k.unwanted.IsZero() {
+			k.unwanted = time.Now().Add(-s.pace.grace)
+			k.rouse()
+		}
 	}
-	s.pace.grace = time.Hour
 }
 
-// Recheck has the store ask that often for the rights to read live. It is for before the first Watch.
+// Recheck has the store ask that often for the rights to read. It is for before the first Watch.
 func (s *Store) Recheck(every time.Duration) { s.pace.recheck = every }
 
-// Ways tells to how many kinds there is a way that is only read live.
-func (s *Store) Ways() int {
+// Live tells how many kinds are only read live.
+func (s *Store) Live() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.routes)
+	for of := range s.kinds {
+		if of.live {
+			n++
+		}
+	}
+	return n
 }

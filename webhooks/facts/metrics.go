@@ -24,9 +24,12 @@ func (s *Store) Describe(out chan<- *prometheus.Desc) {
 func (s *Store) Collect(out chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for gvk, k := range s.kinds {
-		synced, name := 0.0, gvk.GroupVersion().String()+"/"+gvk.Kind
-		if k.informer != nil && k.informer.HasSynced() {
+	for of, k := range s.kinds {
+		if of.live {
+			continue
+		}
+		synced, name := 0.0, of.GroupVersion().String()+"/"+of.Kind
+		if k.synced() {
 			synced = 1
 			if is := k.informer.LastSyncResourceVersion(); is != k.heard || k.heardAt.IsZero() {
 				k.heard, k.heardAt = is, time.Now()

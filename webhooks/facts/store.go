@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,33 +34,10 @@ type Store struct {
 	may          func(policy, group, resource string) (allowed, known bool)
 	pace         pace
 
-	mu           sync.RWMutex
-	kinds        map[schema.GroupVersionKind]*kind
-	routes       map[schema.GroupVersionKind]*route // to what is only read live
-	used         []engine.Read
-	watchContext context.Context // the context of watches
-	changed      func()
-	// relisted is closed when the list of what policies may read changes.
-	relisted chan struct{}
-}
-
-// kind is the state of one kind. It is guarded by the store's lock.
-type kind struct {
-	informer informer             // nil while nothing is watched
-	indexes  []string             // of the informer
-	wanted   []string             // that reads need
-	declared bool                 // never removed
-	readers  []string             // policies that read it
-	unwanted time.Time            // since when no policy reads it
-	resource schema.GroupResource // empty until it is known
-	refused  time.Time            // when its watch was first denied
-	failing  time.Time            // when its list first failed
-	seen     string               // the resource version at that time
-	failed   error                // why its list failed, until the first success
-	watching bool                 // a goroutine works on it
-	problem  error                // why it cannot be read, if known
-	heard    string               // the resource version at the last scrape
-	heardAt  time.Time            // when it was new
+	mu      sync.RWMutex
+	kinds   map[reading]*kind
+	used    []engine.Read
+	changed func()
 }
 
 // informer is a cache of the objects of a kind.
@@ -71,14 +49,9 @@ type informer = toolscache.SharedIndexInformer
 // discovery. If cached is nil, all reads use direct.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
 	s := &Store{
-		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},
-		routes: map[schema.GroupVersionKind]*route{}, changed: func() {},
-		may:      func(string, string, string) (allowed, known bool) { return true, true },
-		relisted: make(chan struct{}),
-		pace: pace{
-			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
-			stale: time.Minute, recheck: time.Minute,
-		},
+		cache: cached, live: newLive(direct), kinds: map[reading]*kind{}, changed: func() {},
+		may:  func(string, string, string) (allowed, known bool) { return true, true },
+		pace: pace{first: time.Second, longest: 30 * time.Second, recheck: time.Minute, grace: time.Minute, doubt: 30 * time.Second},
 	}
 	s.live.onForbidden = s.requestRecheck
 	return s
@@ -95,7 +68,7 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 		if err != nil {
 			return fmt.Errorf("watching %s %s: %w", r.APIVersion, r.Kind, err)
 		}
-		k.informer, k.indexes, k.declared = of, slices.Clone(k.wanted), true
+		k.informer, k.indexes = of, slices.Clone(k.wanted)
 	}
 	s.used = append(s.used, reads...)
 	return nil
@@ -103,10 +76,10 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 
 // entryFor returns the entry of a kind, and adds the indexes that r needs.
 func (s *Store) entryFor(r engine.Read) *kind {
-	k := s.kinds[kindOf(r)]
+	k := s.kinds[readingOf(r)]
 	if k == nil {
 		k = &kind{}
-		s.kinds[kindOf(r)] = k
+		s.kinds[readingOf(r)] = k
 	}
 	k.wanted, k.unwanted = append(k.wanted, difference(r.Indexes, k.wanted)...), time.Time{}
 	return k
@@ -161,28 +134,23 @@ func (s *Store) Synced() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, r := range s.used {
-		if k := s.kinds[kindOf(r)]; k == nil || !k.canAnswer(r) {
+		if k := s.kinds[readingOf(r)]; k == nil || !k.canAnswer(r) {
 			return fmt.Errorf("%s: %w", r.Kind, ErrNotSynced)
 		}
 	}
 	return nil
 }
 
-// canAnswer reports whether the informer has synced and has the indexes that r needs.
-func (k *kind) canAnswer(r engine.Read) bool {
-	return k.informer != nil && k.informer.HasSynced() && len(difference(r.Indexes, k.indexes)) == 0
-}
-
 // synced returns the informer of a kind, or why the cache cannot answer for it.
 func (s *Store) synced(gvk schema.GroupVersionKind) (informer, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	k := s.kinds[gvk]
-	if k == nil {
+	k := s.kinds[reading{gvk, false}]
+	switch {
+	case k == nil:
 		return nil, fmt.Errorf("%s is not watched", gvk)
-	}
-	if k.informer == nil || !k.informer.HasSynced() {
-		return nil, fmt.Errorf("%s: %w", gvk.Kind, ErrNotSynced)
+	case !k.synced():
+		return nil, fmt.Errorf("%s: %w", gvk.Kind, cmp.Or(k.problem, ErrNotSynced))
 	}
 	return k.informer, nil
 }

@@ -8,22 +8,15 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/webhooks/engine"
 )
-
-// verbs are the rights that watching a kind, and reading it live, needs.
-var verbs = []string{"get", "list", "watch"}
 
 // Lack is a read that cannot be answered yet. Err is [ErrNotSynced] while the cache syncs, a [*ForbiddenError], [ErrNotServed], or
 // another error; then the store retries.
@@ -32,70 +25,69 @@ type Lack struct {
 	Err  error
 }
 
-// ErrNotServed means that the API server does not have a kind.
-var ErrNotServed = errors.New("the API server does not serve this kind")
-
-// ForbiddenError means that Sallyport lacks rights to read a kind, or may not read it for a policy.
-type ForbiddenError struct {
-	schema.GroupResource
-	// Verbs are the missing rights, in all namespaces.
-	Verbs []string
-	// Policy is set if only the list of [Store.Restrict] forbids the read: Sallyport itself, and other policies, may read the kind.
-	Policy string
+// reading is a kind and how policies read it: from a cache, or live.
+type reading struct {
+	schema.GroupVersionKind
+	live bool
 }
 
-// Error names the missing rights.
-func (e *ForbiddenError) Error() string {
-	text := fmt.Sprintf("Sallyport may not %s %s", strings.Join(e.Verbs, ", "), e.GroupResource)
-	if e.Policy != "" {
-		text += " for policy " + e.Policy
+func readingOf(r engine.Read) reading { return reading{kindOf(r), r.Live} }
+
+// kind is the state of a reading. It is guarded by the store's lock.
+type kind struct {
+	readers  []string             // policies that read it
+	unwanted time.Time            // since when no policy reads it
+	resource schema.GroupResource // empty until it is known
+	wake     chan struct{}        // has it checked now; nil if nothing checks it
+	wait     time.Duration        // before the last attempt
+	checked  bool
+	problem  error     // why it cannot be read, if known
+	doubted  time.Time // when a right was first missing
+
+	// Of a kind that is cached.
+	informer informer // nil while nothing is watched
+	indexes  []string // of the informer
+	wanted   []string // that reads need
+	failed   error    // why its list fails
+	failing  time.Time
+	seen     string    // the resource version when it began to fail
+	heard    string    // the resource version at the last scrape
+	heardAt  time.Time // when it was new
+}
+
+// rouse has a kind checked now.
+func (k *kind) rouse() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // that is due already, or nothing checks it
 	}
-	return text
 }
 
-// errUnlisted ends an attempt to watch a kind that none of its readers may read.
-var errUnlisted = errors.New("no policy that reads this kind may read it")
+// synced reports whether a cache has all objects.
+func (k *kind) synced() bool { return k.informer != nil && k.informer.HasSynced() }
 
-// Restrict limits what policies read to a list, even if the API server allows more: may reports whether a policy may read a
-// resource, and whether that is known yet. Call it before the first Watch.
-func (s *Store) Restrict(may func(policy, group, resource string) (allowed, known bool)) { s.may = may }
-
-// Relisted makes the store use the changed list of Restrict.
-func (s *Store) Relisted() {
-	s.mu.Lock()
-	close(s.relisted)
-	s.relisted = make(chan struct{})
-	changed := s.changed
-	s.mu.Unlock()
-	changed()
-}
-
-// checkListed returns an error if a policy may not read a resource. An empty resource is not known yet.
-func (s *Store) checkListed(policy string, resource schema.GroupResource, verbs []string) error {
-	if resource.Empty() {
-		return nil
+// canAnswer reports whether a read can be answered.
+func (k *kind) canAnswer(r engine.Read) bool {
+	if r.Live {
+		return k.checked && k.problem == nil
 	}
-	switch allowed, known := s.may(policy, resource.Group, resource.Resource); {
-	case allowed:
-		return nil
-	case !known:
-		return ErrNotSynced
-	}
-	return &ForbiddenError{GroupResource: resource, Verbs: verbs, Policy: policy}
+	return k.problem == nil && k.synced() && len(difference(r.Indexes, k.indexes)) == 0
 }
 
-// pace has the store's timeouts and intervals.
+// pace has the store's intervals.
 type pace struct {
-	patience       time.Duration // before a cache that does not sync is examined
 	first, longest time.Duration // backoff
+	recheck        time.Duration // between checks of a kind that is read live: no watch would report a revoked right
 	grace          time.Duration // for which an unwanted kind stays watched: undoing an edit reads nothing anew
-	recheck        time.Duration // between checks of a kind that is read live
-	doubt          time.Duration // for which a watch may be denied: API servers that start may deny what is granted
-	stale          time.Duration // for which the list of a kind may fail
+	doubt          time.Duration // for which a right may be missing, or the list of a kind fail: API servers that start deny what is granted
 }
 
-// errUnwanted ends the attempts to watch a kind.
-var errUnwanted = errors.New("nobody asks for it any more")
+// next returns the time before the next attempt, given the previous one. It doubles from first to longest, also while a right or a
+// kind is missing: every replica retries, and a policy may read a kind that is never installed.
+func (p pace) next(wait time.Duration) time.Duration { return max(p.first, min(2*wait, p.longest)) }
+
+// errUnlisted is the problem of a kind that none of its readers may read.
+var errUnlisted = errors.New("no policy that reads this kind may read it")
 
 // Notify sets the function that is called when the result of Watch may have changed. Call it before the first Watch.
 func (s *Store) Notify(changed func()) {
@@ -109,45 +101,49 @@ func (s *Store) Notify(changed func()) {
 func (s *Store) Watch(ctx context.Context, policy string, reads []engine.Read) []Lack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watchContext = ctx
 	var lacks []Lack
 	for _, r := range reads {
-		begin := s.watch
-		if r.Live {
-			begin = s.liveProblem
-		}
-		if err := begin(ctx, policy, r); err != nil {
+		if err := s.watch(ctx, policy, r); err != nil {
 			lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
 		}
 	}
 	return lacks
 }
 
-// watch returns why a read cannot be answered from the cache; nil if it can. The caller holds s.mu.
+// watch returns why a read cannot be answered; nil if it can. The caller holds s.mu.
 func (s *Store) watch(ctx context.Context, policy string, r engine.Read) error {
-	if k := s.kinds[kindOf(r)]; k != nil && k.informer != nil {
-		if err := s.checkListed(policy, k.resource, verbs); err != nil {
-			return err
-		}
-	}
 	k := s.entryFor(r)
 	if !slices.Contains(k.readers, policy) {
 		k.readers = append(k.readers, policy)
+		k.rouse()
 	}
-	if k.canAnswer(r) {
-		return nil
+	if k.wake == nil {
+		k.wake = make(chan struct{}, 1)
+		go s.keep(ctx, readingOf(r), k)
+	} else if len(difference(k.wanted, k.indexes)) > 0 && k.synced() {
+		k.rouse()
 	}
-	if !k.watching {
-		k.watching = true
-		go s.watchKind(ctx, kindOf(r), k)
-	}
-	if err := s.checkListed(policy, k.resource, verbs); err != nil {
+	if err := s.checkListed(policy, k.resource, verbsOf(r.Live)); err != nil {
 		return err
 	}
-	if errors.Is(k.problem, errUnlisted) { // so far, none of its readers was allowed to read it
+	switch {
+	case k.canAnswer(r):
+		return nil
+	case errors.Is(k.problem, errUnlisted): // so far, none of its readers was allowed to read it
 		return ErrNotSynced
 	}
-	return cmp.Or(k.problem, ErrNotSynced)
+	return cmp.Or(k.problem, k.failure(), ErrNotSynced)
+}
+
+// failure returns why a cache does not sync, if its list fails.
+func (k *kind) failure() error {
+	switch {
+	case k.failed == nil || k.synced():
+		return nil
+	case apierrors.IsForbidden(k.failed):
+		return &ForbiddenError{GroupResource: k.resource, Verbs: verbsOf(false)}
+	}
+	return classified(k.failed)
 }
 
 // Use sets the reads of active policies, for Synced, and all wanted reads. A kind that is not wanted any more stays watched for a
@@ -157,248 +153,162 @@ func (s *Store) Use(used, wanted []engine.Read) {
 	defer s.mu.Unlock()
 	s.used = slices.DeleteFunc(slices.Clone(used), func(r engine.Read) bool { return r.Live })
 	all := slices.Concat(used, wanted)
-	s.dropRoutes(all)
-	for gvk, k := range s.kinds {
-		switch asked := slices.ContainsFunc(all, func(r engine.Read) bool { return !r.Live && kindOf(r) == gvk }); {
-		case asked || k.declared:
+	for of, k := range s.kinds {
+		switch asked := slices.ContainsFunc(all, func(r engine.Read) bool { return readingOf(r) == of }); {
+		case asked || k.wake == nil:
 			k.unwanted = time.Time{}
 		case k.unwanted.IsZero():
 			k.unwanted = time.Now()
-			s.scheduleRemoval(gvk, k)
+			k.rouse()
 		}
 	}
 }
 
-// scheduleRemoval removes a kind after the grace period, unless it is wanted again.
-func (s *Store) scheduleRemoval(gvk schema.GroupVersionKind, k *kind) {
-	time.AfterFunc(s.pace.grace, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.removeUnwanted(gvk, k)
-	})
-}
-
-func (s *Store) removeUnwanted(gvk schema.GroupVersionKind, k *kind) {
-	if s.kinds[gvk] == k && !k.watching && !k.unwanted.IsZero() && time.Since(k.unwanted) >= s.pace.grace {
-		s.removeInformer(context.Background(), gvk, k)
-		delete(s.kinds, gvk)
-	}
-}
-
-// watchKind starts the watch of a kind with all wanted indexes, and retries until it succeeds or the kind is unwanted.
-func (s *Store) watchKind(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	for wait := time.Duration(0); ; {
-		relisted := s.relistedChannel()
-		err := s.startInformer(ctx, gvk, k)
-		if err == nil {
-			err = s.sync(ctx, gvk, k)
-		}
-		done := s.finishAttempt(ctx, gvk, k, err)
-		s.changed()
-		if done {
-			return
-		}
-		if err == nil { // more indexes are wanted by now
-			continue
-		}
-		wait = s.pace.next(wait)
-		select {
-		case <-ctx.Done():
-			return
-		case <-relisted:
-		case <-time.After(wait):
-		}
-	}
-}
-
-func (s *Store) relistedChannel() <-chan struct{} {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.relisted
-}
-
-// next returns the time before the next attempt, given the previous one. It doubles from first to longest, also while a right or a
-// kind is missing: every replica retries, and a policy may read a kind that is never installed.
-func (p pace) next(wait time.Duration) time.Duration { return max(p.first, min(2*wait, p.longest)) }
-
-// startInformer creates the informer and its indexes. It makes no call that may block while it holds s.mu.
-func (s *Store) startInformer(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
-	if s.isUnwanted(k) {
-		return errUnwanted
-	}
-	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return classified(err)
-	}
-	s.mu.Lock()
-	k.resource = mapping.Resource.GroupResource()
-	informer, missing := k.informer, difference(k.wanted, k.indexes)
-	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.checkListed(policy, k.resource, verbs) == nil })
-	s.mu.Unlock()
-	if informer == nil && !listed {
-		return errUnlisted
-	}
-	if informer == nil {
-		if err := s.missingRights(ctx, mapping.Resource, verbs); err != nil {
-			return err
-		}
-	}
-	if informer, err = s.ensureInformer(ctx, gvk, informer, missing); err != nil {
-		return classified(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k.informer == nil {
-		k.failed = nil
-	}
-	k.informer, k.indexes = informer, append(k.indexes, missing...)
-	return nil
-}
-
-// missingRights returns an error that lists the missing rights. Without the right to watch, a cache would sync and then stay stale
-// unnoticed.
-func (s *Store) missingRights(ctx context.Context, resource schema.GroupVersionResource, verbs []string) error {
-	var missing []string
-	for _, verb := range verbs {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
-			},
-		}}
-		ctx, cancel := context.WithTimeout(ctx, liveTimeout)
-		err := s.live.client.Create(ctx, review)
-		cancel()
-		if err == nil && !review.Status.Allowed {
-			missing = append(missing, verb)
-		} // if the review is not permitted either, the reads will report it
-	}
-	if len(missing) > 0 {
-		return &ForbiddenError{GroupResource: resource.GroupResource(), Verbs: missing}
-	}
-	return nil
-}
-
-// sync waits for the informer to sync while the kind can be read.
-func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
-	s.mu.RLock()
-	synced := k.informer.HasSyncedChecker().Done()
-	s.mu.RUnlock()
+// keep checks a kind until it is dropped: with backoff while it cannot be read, and then at long intervals, or when it is roused.
+func (s *Store) keep(ctx context.Context, of reading, k *kind) {
 	for {
+		indexed, err := s.check(ctx, of, k)
+		pause, synced, changed := s.settle(ctx, of, k, err)
+		if changed || indexed {
+			s.notify()
+		}
+		if pause <= 0 {
+			return
+		}
 		select {
-		case <-synced:
-			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(s.pace.patience):
-		}
-		if s.isUnwanted(k) {
-			return errUnwanted
-		}
-		if err := s.probe(ctx, gvk); err != nil {
-			return err
-		}
-		if err := s.failure(k); err != nil { // one object can be read, but the list fails
-			return err
+			return
+		case <-k.wake:
+		case <-time.After(pause):
+		case <-synced:
+			s.notify()
 		}
 	}
 }
 
-// failure returns why the list of a kind failed; nil if it did not.
-func (s *Store) failure(k *kind) error {
+func (s *Store) notify() {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return k.failed
+	changed := s.changed
+	s.mu.RUnlock()
+	changed()
 }
 
-func (s *Store) isUnwanted(k *kind) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return !k.unwanted.IsZero()
-}
-
-// probe reads one object of a kind, live, to find out why a cache does not sync.
-func (s *Store) probe(ctx context.Context, gvk schema.GroupVersionKind) error {
-	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
-	defer cancel()
-	err := s.live.client.List(ctx, listOf(gvk), client.Limit(1))
-	if apierrors.IsForbidden(err) {
-		mapping, unmapped := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		if unmapped == nil {
-			return &ForbiddenError{GroupResource: mapping.Resource.GroupResource(), Verbs: verbs}
-		}
+// check returns why a kind cannot be read. It starts the informer of one that can be and is to be cached, and reports whether it has more
+// indexes now. It makes no call that may block while it holds s.mu.
+func (s *Store) check(ctx context.Context, of reading, k *kind) (indexed bool, err error) {
+	resource, err := s.readable(ctx, of)
+	s.mu.Lock()
+	if !resource.Empty() {
+		k.resource = resource
 	}
-	return classified(err)
-}
-
-func classified(err error) error {
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return ErrNotServed
+	informer, missing := k.informer, difference(k.wanted, k.indexes)
+	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.checkListed(policy, k.resource, nil) == nil })
+	unwanted, failed := !k.unwanted.IsZero(), k.failed
+	s.mu.Unlock()
+	switch {
+	case err != nil || unwanted || of.live:
+		return false, err
+	case informer == nil && !listed:
+		return false, errUnlisted
+	case informer != nil && failed != nil && informer.HasSynced():
+		return false, failed
 	}
-	return err
-}
-
-// finishAttempt stores the result of an attempt and reports whether no other is needed. An informer that cannot sync is removed: its own
-// retries would be far apart by the time the cause is gone, and would go on for an unwanted kind.
-func (s *Store) finishAttempt(ctx context.Context, gvk schema.GroupVersionKind, k *kind, err error) (done bool) {
+	if informer, err = s.ensureInformer(ctx, of.GroupVersionKind, informer, missing); err != nil {
+		return false, classified(err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.problem = err
-	if err == nil {
-		done = len(difference(k.wanted, k.indexes)) == 0
-		k.watching = !done
-		if done && !k.unwanted.IsZero() {
-			s.scheduleRemoval(gvk, k)
-		}
-		return done
-	}
-	if k.informer != nil && !k.informer.HasSynced() {
-		s.removeInformer(ctx, gvk, k)
-	}
-	if !k.unwanted.IsZero() && k.informer == nil {
-		delete(s.kinds, gvk)
-		return true
-	}
-	return false
+	k.informer, k.indexes = informer, append(k.indexes, missing...)
+	return len(missing) > 0, nil
 }
 
-func (s *Store) removeInformer(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	if err := s.cache.RemoveInformer(ctx, emptyOf(gvk)); err == nil {
-		k.informer, k.indexes = nil, nil
-	}
-}
-
-// WatchFailed reports an error of a list or watch of the store's cache, with the kind as its reflector describes it. A cache keeps
-// its objects when it is not updated any more, and would become stale unnoticed. So if the watch of a kind is denied repeatedly and
-// the right is missing, or its list fails repeatedly, the kind counts as one that cannot be read.
-func (s *Store) WatchFailed(kind string, err error) {
+// settle stores the result of a check. It returns when the next one is due, 0 if the kind was dropped, and what is closed when its cache
+// has synced, nil if that is not awaited. An informer of what cannot be read is removed: a cache keeps its objects when it is not updated any
+// more, and would become stale unnoticed.
+func (s *Store) settle(ctx context.Context, of reading, k *kind, err error) (pause time.Duration, synced <-chan struct{}, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for gvk, k := range s.kinds {
-		switch {
-		case gvk.String() != kind || k.informer == nil:
-		case k.watching:
-			k.failed = err // see sync
-		case apierrors.IsForbidden(err):
-			if k.persists(&k.refused, s.pace.doubt) {
-				go s.recheckRights(s.watchContext, gvk, k)
-			}
-		case isLasting(err) && k.persists(&k.failing, s.pace.stale):
-			s.restart(gvk, k, err)
+	if !k.unwanted.IsZero() {
+		if pause = s.pace.grace - time.Since(k.unwanted); pause <= 0 || !k.synced() {
+			s.removeInformer(ctx, of, k)
+			delete(s.kinds, of)
+			return 0, nil, false
 		}
+		return pause, nil, false
 	}
+	if err == nil && !of.live && k.informer == nil { // it is wanted again since the check
+		return s.pace.first, nil, false
+	}
+	answered := k.checked && k.problem == nil && (of.live || k.synced())
+	k.checked = true
+	switch {
+	case err == nil:
+		changed = k.problem != nil || !answered
+		k.problem, k.doubted, k.wait = nil, time.Time{}, 0
+		if !of.live && !k.synced() {
+			synced = k.informer.HasSyncedChecker().Done()
+		}
+		return s.pace.recheck, synced, changed
+	case answered && (passes(err, k) || s.doubts(of, k)):
+	default:
+		changed = k.problem == nil || k.problem.Error() != err.Error()
+		k.problem = err
+		s.removeInformer(ctx, of, k)
+	}
+	k.wait = s.pace.next(k.wait)
+	return k.wait, nil, changed
 }
 
-// persists records a failure and reports whether failures have continued for the given time without a success.
-func (k *kind) persists(since *time.Time, long time.Duration) bool {
-	now, seen := time.Now(), k.informer.LastSyncResourceVersion()
-	if since.IsZero() || seen != k.seen {
-		*since, k.seen = now, seen
-	}
-	if now.Sub(*since) < long {
+// passes reports whether an error of a check says nothing about the kind, such as that the API server cannot be reached.
+func passes(err error, k *kind) bool {
+	var forbidden *ForbiddenError
+	return !errors.As(err, &forbidden) && !errors.Is(err, ErrNotServed) && !errors.Is(err, k.failed)
+}
+
+// doubts reports whether the cache of a kind is still used although a right is missing.
+func (s *Store) doubts(of reading, k *kind) bool {
+	if of.live || k.failed != nil {
 		return false
 	}
-	*since = time.Time{}
-	return true
+	if k.doubted.IsZero() {
+		k.doubted = time.Now()
+	}
+	return time.Since(k.doubted) < s.pace.doubt
+}
+
+func (s *Store) removeInformer(ctx context.Context, of reading, k *kind) {
+	if k.informer == nil {
+		return
+	}
+	if err := s.cache.RemoveInformer(ctx, emptyOf(of.GroupVersionKind)); err == nil {
+		k.informer, k.indexes, k.failed, k.failing = nil, nil, nil, time.Time{}
+	}
+}
+
+// WatchFailed reports an error of a list or watch of the store's cache, with the kind as its reflector describes it. If the right is missing,
+// or the list of a kind that has synced fails for long, the kind counts as one that cannot be read.
+func (s *Store) WatchFailed(described string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, k := range s.kinds {
+		if of.live || of.String() != described || k.informer == nil {
+			continue
+		}
+		now, seen := time.Now(), k.informer.LastSyncResourceVersion()
+		if k.failing.IsZero() || seen != k.seen {
+			k.failing, k.seen = now, seen
+		}
+		switch {
+		case !k.synced():
+			k.failed = err
+			go s.changed()
+		case apierrors.IsForbidden(err):
+			k.rouse()
+		case isLasting(err) && now.Sub(k.failing) >= s.pace.doubt:
+			k.failed = err
+			k.rouse()
+		}
+	}
 }
 
 // isLasting reports whether a list will fail again. Errors of the network and of an overloaded API server pass.
@@ -413,20 +323,11 @@ func isLasting(err error) bool {
 	return !errors.As(err, &network) && !errors.As(err, &short) && !utilnet.IsProbableEOF(err)
 }
 
-// recheckRights checks whether a kind may still be read.
-func (s *Store) recheckRights(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	err := s.missingRights(ctx, k.resource.WithVersion(gvk.Version), verbs)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil || s.kinds[gvk] != k || k.watching {
-		return
+// requestRecheck has a kind checked after a denied live read.
+func (s *Store) requestRecheck(gvk schema.GroupVersionKind) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if k := s.kinds[reading{gvk, true}]; k != nil && k.problem == nil {
+		k.rouse()
 	}
-	s.restart(gvk, k, err)
-}
-
-// restart drops the cache of a kind and starts over, which reports the error, and detects when the kind can be read again.
-func (s *Store) restart(gvk schema.GroupVersionKind, k *kind, trouble error) {
-	s.removeInformer(s.watchContext, gvk, k)
-	k.problem, k.watching = trouble, true
-	go s.watchKind(s.watchContext, gvk, k)
 }

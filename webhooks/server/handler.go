@@ -57,15 +57,15 @@ var causes = []string{notAReview, tooLarge, slow, unreadable, busy, noPolicies, 
 type logged map[string]*rate.Sometimes
 
 func newLogged() logged {
-	l := logged{undecodableObject: {Interval: time.Second}}
+	l := logged{oversizedObject: {Interval: time.Second}}
 	for _, cause := range causes {
 		l[cause] = &rate.Sometimes{Interval: time.Second}
 	}
 	return l
 }
 
-// undecodableObject is the cause of a denial.
-const undecodableObject = "undecodable_object"
+// oversizedObject is the cause of a denial.
+const oversizedObject = "oversized_object"
 
 func newRejected(registry prometheus.Registerer) *prometheus.CounterVec {
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -113,12 +113,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	answer := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}}
-	if h.endpoint == decision.Validating { // at the mutating endpoint, the API server has not validated the schema yet
-		answer.Response = cmp.Or(oversized(review), undecodable(review))
+	if h.endpoint == decision.Validating {
+		answer.Response = oversized(review)
 	}
 	if answer.Response != nil {
-		h.logged[undecodableObject].Do(func() {
-			h.log.Info("denied an object that cannot be decoded or is too large", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
+		h.logged[oversizedObject].Do(func() {
+			h.log.Info("denied an object that is too large", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
 		})
 	} else {
 		answer.Response = h.answer(r.Context(), &decision.Question{Endpoint: h.endpoint, Only: h.only(r), Review: review})

@@ -50,10 +50,12 @@ func send(ctx context.Context, s *session.Server, u upload, content io.Reader, s
 		from = http.NoBody // otherwise the length would count as unknown
 	}
 	err = host.Upload(ctx, from, u.URL, how)
-	if _, unanswered := errors.AsType[*url.Error](err); unanswered {
+	_, unanswered := errors.AsType[*url.Error](err)
+	switch {
+	case err == nil:
+	case unanswered || ctx.Err() != nil: // a host may answer that the content broke off
 		return interrupted(ctx, s, u, body, err)
-	}
-	if err != nil {
+	default:
 		return runtime.NewUnavailable(err, "the host that vCenter %s names did not accept %s", s.Config.Name, session.Shown(u.Path))
 	}
 	return nil
