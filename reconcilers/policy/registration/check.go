@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -31,22 +30,12 @@ func (r *Reconciler) Check(
 ) []string {
 	wrong := checkMatch(&p.Match)
 	changes, validates, never := r.Preview(mutating, validating, []Policy{*p})
-	configurations, invalid := []client.Object{validates, changes}, len(wrong) > 0
-	var lines []string
-	for i, s := range r.newSides() {
-		var entries []*entry
-		for _, w := range webhooksOf(configurations[i]) {
-			entries = append(entries, &entry{ValidatingWebhook: w})
-		}
-		if why := s.tooLarge(entries); why != "" {
-			lines = append(lines, why)
-		}
-		for _, e := range entries {
-			if !invalid && len(lines) == 0 { // checking too large an entry would take long
-				wrong = append(wrong, checkEntry(&e.ValidatingWebhook)...)
-			}
+	if len(wrong) == 0 {
+		for _, w := range append(webhooksOf(validates), webhooksOf(changes)...) {
+			wrong = append(wrong, checkEntry(&w)...)
 		}
 	}
+	var lines []string
 	for _, err := range wrong {
 		lines = append(lines, err.Error())
 	}

@@ -253,9 +253,6 @@ func (l *pass) update(ctx context.Context, s *side, known bool) error {
 		}
 		return nil
 	}
-	for policy, why := range l.fit(s, next) {
-		l.report(policy).failed = append(l.report(policy).failed, why)
-	}
 	failed, err := l.put(ctx, s, next)
 	for e, why := range failed {
 		fail(e, why)
