@@ -40,9 +40,9 @@ type kind struct {
 	resource schema.GroupResource // empty until it is known
 	wake     chan struct{}        // has it checked now; nil if nothing checks it
 	wait     time.Duration        // before the last attempt
-	checked  bool
-	problem  error     // why it cannot be read, if known
-	doubted  time.Time // when a right was first missing
+	answers  bool                 // at the last check
+	problem  error                // why it cannot be read, if known
+	doubted  time.Time            // when a right was first missing
 
 	// Of a kind that is cached.
 	informer informer // nil while nothing is watched
@@ -69,7 +69,7 @@ func (k *kind) synced() bool { return k.informer != nil && k.informer.HasSynced(
 // canAnswer reports whether a read can be answered.
 func (k *kind) canAnswer(r engine.Read) bool {
 	if r.Live {
-		return k.checked && k.problem == nil
+		return k.answers
 	}
 	return k.problem == nil && k.synced() && len(difference(r.Indexes, k.indexes)) == 0
 }
@@ -167,9 +167,9 @@ func (s *Store) Use(used, wanted []engine.Read) {
 // keep checks a kind until it is dropped: with backoff while it cannot be read, and then at long intervals, or when it is roused.
 func (s *Store) keep(ctx context.Context, of reading, k *kind) {
 	for {
-		indexed, err := s.check(ctx, of, k)
+		news, err := s.check(ctx, of, k)
 		pause, synced, changed := s.settle(ctx, of, k, err)
-		if changed || indexed {
+		if changed || news {
 			s.notify()
 		}
 		if pause <= 0 {
@@ -181,7 +181,6 @@ func (s *Store) keep(ctx context.Context, of reading, k *kind) {
 		case <-k.wake:
 		case <-time.After(pause):
 		case <-synced:
-			s.notify()
 		}
 	}
 }
@@ -193,12 +192,13 @@ func (s *Store) notify() {
 	changed()
 }
 
-// check returns why a kind cannot be read. It starts the informer of one that can be and is to be cached, and reports whether it has more
-// indexes now. It makes no call that may block while it holds s.mu.
-func (s *Store) check(ctx context.Context, of reading, k *kind) (indexed bool, err error) {
+// check returns why a kind cannot be read. It starts the informer of one that can be and is to be cached, and reports whether its
+// resource or further indexes are known now. It makes no call that may block while it holds s.mu.
+func (s *Store) check(ctx context.Context, of reading, k *kind) (news bool, err error) {
 	resource, err := s.readable(ctx, of)
 	s.mu.Lock()
 	if !resource.Empty() {
+		news = k.resource.Empty()
 		k.resource = resource
 	}
 	informer, missing := k.informer, difference(k.wanted, k.indexes)
@@ -207,19 +207,19 @@ func (s *Store) check(ctx context.Context, of reading, k *kind) (indexed bool, e
 	s.mu.Unlock()
 	switch {
 	case err != nil || unwanted || of.live:
-		return false, err
+		return news, err
 	case informer == nil && !listed:
-		return false, errUnlisted
+		return news, errUnlisted
 	case informer != nil && failed != nil && informer.HasSynced():
-		return false, failed
+		return news, failed
 	}
 	if informer, err = s.ensureInformer(ctx, of.GroupVersionKind, informer, missing); err != nil {
-		return false, classified(err)
+		return news, classified(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.informer, k.indexes = informer, append(k.indexes, missing...)
-	return len(missing) > 0, nil
+	return news || len(missing) > 0, nil
 }
 
 // settle stores the result of a check. It returns when the next one is due, 0 if the kind was dropped, and what is closed when its cache
@@ -239,20 +239,19 @@ func (s *Store) settle(ctx context.Context, of reading, k *kind, err error) (pau
 	if err == nil && !of.live && k.informer == nil { // it is wanted again since the check
 		return s.pace.first, nil, false
 	}
-	answered := k.checked && k.problem == nil && (of.live || k.synced())
-	k.checked = true
 	switch {
 	case err == nil:
-		changed = k.problem != nil || !answered
-		k.problem, k.doubted, k.wait = nil, time.Time{}, 0
-		if !of.live && !k.synced() {
+		answers := of.live || k.synced()
+		changed = answers != k.answers || k.problem != nil
+		k.problem, k.doubted, k.wait, k.answers = nil, time.Time{}, 0, answers
+		if !answers {
 			synced = k.informer.HasSyncedChecker().Done()
 		}
 		return s.pace.recheck, synced, changed
-	case answered && (passes(err, k) || s.doubts(of, k)):
+	case k.answers && (passes(err, k) || s.doubts(of, k)):
 	default:
 		changed = k.problem == nil || k.problem.Error() != err.Error()
-		k.problem = err
+		k.problem, k.answers = err, false
 		s.removeInformer(ctx, of, k)
 	}
 	k.wait = s.pace.next(k.wait)
