@@ -70,12 +70,34 @@ func (v *VCenter) tellOfClone(ctx *simulator.Context, m *machine, folder *simula
 // reserve takes a place for a machine that is being made, and reports whether it was free.
 func (v *VCenter) reserve(place string) bool {
 	v.mu.Lock()
+	there := v.machines[place]
+	v.mu.Unlock()
+	if there != nil && !v.listed(there) {
+		v.forget(there)
+	}
+	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.machines[place] != nil || v.making[place] {
 		return false
 	}
 	v.making[place] = true
 	return true
+}
+
+// listed reports whether a machine is in its folder. One that was destroyed while it became ours is not: the simulator destroys its own.
+func (v *VCenter) listed(m *machine) (is bool) {
+	ctx := v.context()
+	var parent *types.ManagedObjectReference
+	ctx.WithLock(m, func() { parent = m.Parent })
+	if parent == nil {
+		return false
+	}
+	folder, known := ctx.Map.Get(*parent).(*simulator.Folder)
+	if !known {
+		return true
+	}
+	ctx.WithLock(folder, func() { is = slices.Contains(folder.ChildEntity, m.Self) })
+	return is
 }
 
 // Making reports whether a machine is being made at that path.
