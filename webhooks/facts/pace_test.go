@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,9 @@ import (
 // A cache that has synced when something else has its kind checked is told as one that is waited for: the store's owner would wait for ever.
 func TestASyncIsToldWhateverIsCheckedMeanwhile(t *testing.T) {
 	s, k := NewStore(nil, nil), &kind{informer: toolscache.NewSharedIndexInformer(cachetesting.NewFakeControllerSource(), &corev1.Pod{}, 0, nil)}
+	of := reading{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Pod")}
+	s.kinds[of] = k
+	s.WatchFailed(of.String(), errors.New("the API server starts")) // which is over when it has synced
 	if _, synced, changed := s.settle(t.Context(), reading{}, k, nil); synced == nil || changed {
 		t.Fatalf("before: awaited %t, changed %t", synced != nil, changed)
 	}
@@ -23,6 +27,9 @@ func TestASyncIsToldWhateverIsCheckedMeanwhile(t *testing.T) {
 	}
 	if _, _, changed := s.settle(t.Context(), reading{}, k, nil); changed {
 		t.Error("it is told twice")
+	}
+	if k.lasting != nil {
+		t.Errorf("a failure before it synced lasts: %v", k.lasting)
 	}
 }
 

@@ -48,7 +48,8 @@ type kind struct {
 	informer informer // nil while nothing is watched
 	indexes  []string // of the informer
 	wanted   []string // that reads need
-	failed   error    // why its list fails
+	failed   error    // why its list fails before it has synced
+	lasting  error    // why its list fails for long, although it has synced
 	failing  time.Time
 	seen     string    // the resource version when it began to fail
 	heard    string    // the resource version at the last scrape
@@ -77,7 +78,7 @@ func (k *kind) canAnswer(r engine.Read) bool {
 // pace has the store's intervals.
 type pace struct {
 	first, longest time.Duration // backoff
-	recheck        time.Duration // between checks of a kind that is read live: no watch would report a revoked right
+	recheck        time.Duration // between checks of a kind: no watch reports a revoked right of one that is read live
 	grace          time.Duration // for which an unwanted kind stays watched: undoing an edit reads nothing anew
 	doubt          time.Duration // for which a right may be missing, or the list of a kind fail: API servers that start deny what is granted
 }
@@ -203,15 +204,15 @@ func (s *Store) check(ctx context.Context, of reading, k *kind) (news bool, err 
 	}
 	informer, missing := k.informer, difference(k.wanted, k.indexes)
 	listed := slices.ContainsFunc(k.readers, func(policy string) bool { return s.checkListed(policy, k.resource, nil) == nil })
-	unwanted, failed := !k.unwanted.IsZero(), k.failed
+	unwanted, lasting := !k.unwanted.IsZero(), k.lasting
 	s.mu.Unlock()
 	switch {
 	case err != nil || unwanted || of.live:
 		return news, err
 	case informer == nil && !listed:
 		return news, errUnlisted
-	case informer != nil && failed != nil && informer.HasSynced():
-		return news, failed
+	case lasting != nil:
+		return news, lasting
 	}
 	if informer, err = s.ensureInformer(ctx, of.GroupVersionKind, informer, missing); err != nil {
 		return news, classified(err)
@@ -261,12 +262,12 @@ func (s *Store) settle(ctx context.Context, of reading, k *kind, err error) (pau
 // passes reports whether an error of a check says nothing about the kind, such as that the API server cannot be reached.
 func passes(err error, k *kind) bool {
 	var forbidden *ForbiddenError
-	return !errors.As(err, &forbidden) && !errors.Is(err, ErrNotServed) && !errors.Is(err, k.failed)
+	return !errors.As(err, &forbidden) && !errors.Is(err, ErrNotServed) && !errors.Is(err, k.lasting)
 }
 
 // doubts reports whether the cache of a kind is still used although a right is missing.
 func (s *Store) doubts(of reading, k *kind) bool {
-	if of.live || k.failed != nil {
+	if of.live || k.lasting != nil {
 		return false
 	}
 	if k.doubted.IsZero() {
@@ -280,7 +281,7 @@ func (s *Store) removeInformer(ctx context.Context, of reading, k *kind) {
 		return
 	}
 	if err := s.cache.RemoveInformer(ctx, emptyOf(of.GroupVersionKind)); err == nil {
-		k.informer, k.indexes, k.failed, k.failing = nil, nil, nil, time.Time{}
+		k.informer, k.indexes, k.failed, k.lasting, k.failing = nil, nil, nil, nil, time.Time{}
 	}
 }
 
@@ -304,7 +305,7 @@ func (s *Store) WatchFailed(described string, err error) {
 		case apierrors.IsForbidden(err):
 			k.rouse()
 		case isLasting(err) && now.Sub(k.failing) >= s.pace.doubt:
-			k.failed = err
+			k.lasting = err
 			k.rouse()
 		}
 	}

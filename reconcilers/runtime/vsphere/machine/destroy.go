@@ -11,9 +11,9 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/inventory"
 )
 
-// destroy starts to destroy a machine that Sallyport created, which must be off. vCenter destroys every attached disk with it, so disks that
-// are not the machine's own are detached first, and all are judged before that. The machine is read again after each: somebody may attach
-// another one.
+// destroy starts to destroy a machine that Sallyport created, which must be off. vCenter destroys every attached disk with it, so destroy
+// detaches the disks that are not the machine's own. It checks all of them before it detaches the first, and reads the machine again after each,
+// because another client may have attached one.
 func (r *Runtime) destroy(ctx context.Context, s *sighting) error {
 	if s.power() != v1alpha1.PowerStopped {
 		return runtime.NewInvalidState(nil, "the machine is not off")
@@ -52,7 +52,8 @@ func (c *contents) foreign(s *sighting) (disks []*types.VirtualDisk, err error) 
 	}
 	for _, snapshot := range c.snapshots {
 		for _, disk := range c.disks(snapshot.Config.Hardware.Device) {
-			return nil, heldBySnapshots(s.nameOf(disk))
+			return nil, runtime.NewInvalidState(nil, "the machine cannot be destroyed: vCenter would destroy disk %s with it, to which its snapshots refer. "+
+				"Delete the snapshots in vCenter", s.nameOf(disk))
 		}
 	}
 	return disks, nil
