@@ -21,7 +21,7 @@ var floors = map[string]string{
 }
 
 // always are the names of those that are there without the floor.
-var always = []string{managedFields, "sallyport-override-authors", "sallyport-subresources", "sallyport-disabled"}
+var always = []string{"sallyport-override-authors", "sallyport-subresources", "sallyport-disabled"}
 
 func namesOf(all []*unstructured.Unstructured, kind string) (names []string) {
 	for _, o := range all {

@@ -2,7 +2,6 @@ package charts_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,9 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// managedFields is the ValidatingAdmissionPolicy that bounds them.
-const managedFields = "sallyport-managed-fields"
 
 func merge(format string, args ...any) client.Patch {
 	return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, args...))
@@ -137,83 +133,6 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(disk), disk); !apierrors.IsNotFound(err) {
 			t.Errorf("%s is not gone: %v", name, err)
-		}
-	}
-}
-
-// nested are managedFields so deep, as the API server takes them from everybody who may change an object.
-func nested(levels int) string {
-	return `[{"manager":"a","operation":"Update","apiVersion":"sallyport.dev/v1alpha1","fieldsType":"FieldsV1","time":"2026-05-04T03:02:01Z","fieldsV1":` +
-		strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels) + "}]"
-}
-
-// managedFieldsAreBounded: nobody stores managedFields that a list of the objects could not hold, whatever the webhooks are asked about.
-func (c *cluster) managedFieldsAreBounded(t *testing.T) {
-	t.Helper()
-	eventually(t, "the bound to be in force", func(ctx context.Context) error {
-		if err := c.Patch(ctx, newMachine("present"), merge(`{"metadata":{"managedFields":%s}}`, nested(65)), client.DryRunAll); err == nil {
-			return errors.New("managedFields of 65 levels are taken")
-		}
-		return nil
-	})
-	server := newObject("VSphereServer", "new", map[string]any{
-		"url": "https://a", "credentialsSecretRef": map[string]any{"name": "a"}, "trust": map[string]any{"caBundle": certificate(t)},
-	})
-	for _, levels := range []int{9_995, 65, 64} {
-		// The API server copies the rest of a merge patch at each of its levels: the time is that of their square.
-		deep := func() client.Patch { return merge(`{"metadata":{"managedFields":%s}}`, nested(min(levels, 1_000))) }
-		created := server.DeepCopy()
-		var entries []any
-		if err := json.Unmarshal([]byte(nested(levels)), &entries); err != nil {
-			t.Fatal(err)
-		}
-		created.Object["metadata"].(map[string]any)["managedFields"] = entries
-		for what, do := range map[string]func() error{
-			"a machine":             func() error { return c.Patch(t.Context(), newMachine("present"), deep(), client.DryRunAll) },
-			"a terminating machine": func() error { return c.Patch(t.Context(), newMachine("terminating"), deep(), client.DryRunAll) },
-			"a policy":              func() error { return c.Patch(t.Context(), newPolicy("present"), deep(), client.DryRunAll) },
-			"a new server":          func() error { return c.Create(t.Context(), created.DeepCopy(), client.DryRunAll) },
-		} {
-			err := do()
-			if refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err); refused != (levels > 64) || err != nil && !refused {
-				t.Errorf("%s with managedFields of %d levels: %v", what, levels, err)
-			}
-		}
-	}
-	machine := newMachine("present")
-	if err := c.Status().Patch(t.Context(), machine, merge(`{"metadata":{"managedFields":%s},"status":{}}`, nested(65)), client.DryRunAll); err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range machine.GetManagedFields() {
-		if strings.Contains(entry.FieldsV1.GetRawString(), `{"f:a":{"f:a":`) {
-			t.Error("managedFields are set by way of the status")
-		}
-	}
-	// What was stored before the bound was there may be changed, and made right.
-	policy := newObject("", managedFields, nil)
-	policy.SetAPIVersion("admissionregistration.k8s.io/v1")
-	policy.SetKind("ValidatingAdmissionPolicyBinding")
-	policy.SetNamespace("")
-	if err := c.Patch(t.Context(), policy, merge(`{"spec":{"validationActions":["Audit"]}}`)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the bound not to be in force", func(ctx context.Context) error {
-		return c.Patch(ctx, newMachine("terminating"), merge(`{"metadata":{"managedFields":%s}}`, nested(70)))
-	})
-	if err := c.Patch(t.Context(), policy, merge(`{"spec":{"validationActions":["Deny"]}}`)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the bound to be in force again", func(ctx context.Context) error {
-		if err := c.Patch(ctx, newMachine("present"), merge(`{"metadata":{"managedFields":%s}}`, nested(65)), client.DryRunAll); err == nil {
-			return errors.New("managedFields of 65 levels are taken")
-		}
-		return nil
-	})
-	for what, patch := range map[string]client.Patch{
-		"another annotation": merge(`{"metadata":{"annotations":{"example.com/b":"c"}}}`), "reset": merge(`{"metadata":{"managedFields":[{}]}}`),
-	} {
-		if err := c.Patch(t.Context(), newMachine("terminating"), patch, client.DryRunAll); err != nil {
-			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

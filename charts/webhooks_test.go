@@ -188,7 +188,6 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 		t.Error("another account of that name writes a policy, and nobody is asked")
 	}
 	c.uncheckedWrites(t)
-	c.managedFieldsAreBounded(t)
 }
 
 // finalizersOfOurs: who removes one is asked about, unless they may override machines-abandon, or are Sallyport.

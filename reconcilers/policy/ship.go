@@ -35,7 +35,6 @@ type rollout struct {
 	source    *corev1.ConfigMap
 	live      map[string]*unstructured.Unstructured
 	typed     map[string]*v1alpha1.RegoPolicy
-	invalid   map[string]error // stored objects that do not decode as RegoPolicy: left alone
 	changes   []*change
 	shipments map[string]shipment
 	errs      []error
@@ -134,12 +133,11 @@ func (c *rollout) readPolicies(ctx context.Context) error {
 	if err := c.Live.List(ctx, all); err != nil {
 		return fmt.Errorf("listing RegoPolicies: %w", err)
 	}
-	c.live, c.typed, c.invalid = map[string]*unstructured.Unstructured{}, map[string]*v1alpha1.RegoPolicy{}, map[string]error{}
+	c.live, c.typed = map[string]*unstructured.Unstructured{}, map[string]*v1alpha1.RegoPolicy{}
 	for i := range all.Items {
 		u, policy := &all.Items[i], &v1alpha1.RegoPolicy{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, policy); err != nil {
-			c.invalid[u.GetName()] = fmt.Errorf("decoding RegoPolicy %s: %w", u.GetName(), err)
-			continue
+			return fmt.Errorf("decoding RegoPolicy %s: %w", u.GetName(), err)
 		}
 		c.live[u.GetName()], c.typed[u.GetName()] = u, policy
 	}
@@ -151,10 +149,6 @@ func (c *rollout) plan(ctx context.Context, name string) {
 	shipped, err := shipping.ReadPolicy(c.source, name, c.Sources)
 	if err != nil {
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonUnreadable, err.Error()}, nil}
-		return
-	}
-	if err := c.invalid[name]; err != nil {
-		c.recordError(name, shipped, err)
 		return
 	}
 	live := c.live[name]

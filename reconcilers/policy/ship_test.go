@@ -239,46 +239,6 @@ func TestEntryThatCannotBeRead(t *testing.T) {
 }
 
 // What the API server refuses.
-// What is stored and is no RegoPolicy, such as one whose status somebody else has written, costs itself only: the others of the release
-// are applied, and a replica gets ready.
-func TestShippedPolicyThatCannotBeDecoded(t *testing.T) {
-	f := newFixture(t)
-	f.ships("1.0.0", toy("guard", "a"), toy("other", "a"))
-	f.settles()
-	odd := toy("mine", "a")
-	f.Must(f.api.Create(t.Context(), &odd))
-	f.ships("1.0.0", toy("guard", "b"), toy("other", "b"))
-	reader := interceptor.NewClient(f.api, interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
-			err := c.List(ctx, into, opts...)
-			if all, ok := into.(*unstructured.UnstructuredList); ok {
-				for i := range all.Items {
-					if all.Items[i].GetName() != "other" {
-						f.Must(unstructured.SetNestedField(all.Items[i].Object, "2030-01-01t00:00:00z", "status", "reportedAt"))
-					}
-				}
-			}
-			return err
-		},
-	})
-	vetting, _ := f.vetting("1.0.0", "")
-	vetting.Reconciler.Live = reader
-	f.vets(vetting, "ready")
-	f.Live = reader
-	if err := f.pass(); err == nil || !strings.HasPrefix(err.Error(), "decoding RegoPolicy guard: ") {
-		t.Errorf("got %v", err)
-	}
-	f.is("guard", "a")
-	f.is("other", "b")
-	shown := v1alpha1.ConditionShipped.In(f.policy("guard").Status.Conditions)
-	if shown.Reason != string(v1alpha1.ReasonApplyFailed) || !strings.Contains(shown.Message, "decoding RegoPolicy guard") {
-		t.Errorf("it shows %+v", shown)
-	}
-	f.Live = f.api
-	f.settles()
-	f.is("guard", "b")
-}
-
 func TestApplyFailed(t *testing.T) {
 	f := newFixture(t)
 	f.ships("1.0.0", toy("guard", "a"), toy("other", "a"))

@@ -133,9 +133,6 @@ func (r *Reconciler) vet(ctx context.Context, shipment string, before vetted) (v
 	}
 	c.prepare(ctx)
 	for name, s := range c.shipments {
-		if c.invalid[name] != nil {
-			continue // it does not keep the others from serving
-		}
 		switch s.Reason {
 		case v1alpha1.ReasonUnreadable:
 			now.wrong[name] = s.Finding

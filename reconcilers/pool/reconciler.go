@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -72,11 +71,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// undecodable is the reason of the error if a list contains an object that does not decode. Its message names the
-// object and the commands that correct or delete it. A pool with such a member waits: it would otherwise not count
-// the member and create another one.
-const undecodable metav1.StatusReason = "Undecodable"
-
 // Reconcile advances one pool. The garbage collector deletes the members of a deleted pool.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	l, err := r.read(ctx, r.Client, request.NamespacedName, 0)
@@ -89,15 +83,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		l.halt = halt
 	case l.due():
 		live, unread := r.read(ctx, r.Live, request.NamespacedName, page)
-		switch {
-		case apierrors.ReasonForError(unread) == undecodable:
-			l.decodeErr, err = unread, unread
-		case unread != nil || live == nil:
+		if unread != nil || live == nil {
 			return ctrl.Result{}, unread
-		default:
-			l = live
-			err = r.act(ctx, l)
 		}
+		l = live
+		err = r.act(ctx, l)
 	}
 	if apierrors.IsConflict(err) { // conflict: read again
 		return ctrl.Result{RequeueAfter: soon}, nil

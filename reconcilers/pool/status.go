@@ -104,8 +104,6 @@ func (l *view) progressing() metav1.Condition {
 	switch {
 	case l.halt != nil:
 		return l.condition(t, false, v1alpha1.ReasonReadOnly, runtime.Message(l.halt))
-	case l.decodeErr != nil:
-		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.decodeErr.Error())
 	case l.createErr != nil:
 		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.createErr.Error())
 	case len(l.blocked) > 0:
@@ -167,9 +165,6 @@ func (l *view) ready(conditions []metav1.Condition) metav1.Condition {
 		return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ReasonReadOnly, runtime.Message(l.halt))
 	}
 	for _, c := range conditions {
-		if l.decodeErr != nil && c.Type != string(v1alpha1.ConditionProgressing) {
-			continue // the other conditions do not count the member
-		}
 		if !v1alpha1.PoolAsWanted(c) {
 			return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ConditionReason(c.Reason), c.Message)
 		}

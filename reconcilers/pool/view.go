@@ -68,7 +68,6 @@ type view struct {
 	notReplaced  []blocked     // members that cannot be replaced
 	createErr    error         // why no more members were created
 	halt         error         // why nothing is done of what there is to do
-	decodeErr    error         // a member or disk does not decode, so nothing is done
 	updateErr    error         // why a member was not updated to the template
 	requeueAfter time.Duration // when to requeue, 0 for no time
 }

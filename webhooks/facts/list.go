@@ -157,11 +157,11 @@ func (all *listing) add(page *unstructured.UnstructuredList) error {
 	all.resourceVersion = cmp.Or(all.resourceVersion, page.GetResourceVersion())
 	bytes := 0
 	for i := range page.Items {
-		o, err := newObject(&page.Items[i])
+		bytes += weight(page.Items[i].Object)
+		o, err := newFact(&page.Items[i])
 		if err != nil {
 			return err
 		}
-		bytes += o.value.Size()
 		if o.selected(all.left) {
 			o.value = all.part.Of(o.value)
 			all.objects = append(all.objects, o)
@@ -173,6 +173,23 @@ func (all *listing) add(page *unstructured.UnstructuredList) error {
 		all.limit = int64(min(max(pageBytes*n/max(bytes, 1), 1), pageSize))
 	}
 	return nil
+}
+
+// weight returns about how many bytes of JSON a decoded value has.
+func weight(value any) (bytes int) {
+	switch v := value.(type) {
+	case string:
+		return len(v)
+	case []any:
+		for _, item := range v {
+			bytes += weight(item)
+		}
+	case map[string]any:
+		for name, member := range v {
+			bytes += len(name) + weight(member)
+		}
+	}
+	return bytes + len("[],:")
 }
 
 // tooMany returns the error for more objects than one query may read.

@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"unique"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -33,15 +36,38 @@ type fieldTexts struct {
 	texts []string
 }
 
-// Compact is the transform of a cache of facts. It keeps objects as JSON text, without managed fields. Decoded maps would take
-// three times the memory, and the garbage collector would scan all of them, while few are ever read.
+// Compact is the transform of a cache of facts. It keeps objects as JSON text. Decoded maps would take three times the memory, and the
+// garbage collector would scan all of them, while few are ever read.
 func Compact(o any) (any, error) {
 	decoded, ok := o.(*unstructured.Unstructured)
 	if !ok { // already transformed
 		return o, nil
 	}
-	decoded.SetManagedFields(nil)
-	return newObject(decoded)
+	return newFact(decoded)
+}
+
+// mostAnnotations is how many bytes the annotations of a fact may have that are not Sallyport's, and again those that are: every replica
+// caches all objects of the kinds that policies read.
+const mostAnnotations = 16 << 10
+
+// newFact returns an object as policies read it: without managed fields, and without the copy of it that kubectl apply keeps. Annotations
+// beyond mostAnnotations are null, so that a policy does not take them for absent.
+func newFact(o *unstructured.Unstructured) (*object, error) {
+	o.SetManagedFields(nil)
+	metadata, _ := o.Object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	used := map[bool]int{}
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		text, _ := annotations[name].(string)
+		own := strings.HasPrefix(name, v1alpha1.GroupName+"/")
+		if used[own]+len(name)+len(text) > mostAnnotations {
+			annotations[name] = nil
+			continue
+		}
+		used[own] += len(name) + len(text)
+	}
+	return newObject(o)
 }
 
 func newObject(o *unstructured.Unstructured) (*object, error) {

@@ -57,12 +57,13 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 	return s
 }
 
-// Declare makes sure that each kind of reads has an informer with the needed indexes. It waits for discovery, but not for the
-// informers to sync. It is for reads that never change; for others use Watch.
+// Declare makes sure that each kind of reads that is cached has an informer with the needed indexes. It waits for discovery, but not for
+// the informers to sync. It is for reads that never change; for others use Watch.
 func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range reads {
+	s.used = cached(reads)
+	for _, r := range s.used {
 		k := s.entryFor(r)
 		of, err := s.ensureInformer(ctx, kindOf(r), k.informer, difference(k.wanted, k.indexes))
 		if err != nil {
@@ -70,8 +71,12 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 		}
 		k.informer, k.indexes = of, slices.Clone(k.wanted)
 	}
-	s.used = append(s.used, reads...)
 	return nil
+}
+
+// cached returns the reads that an informer answers.
+func cached(reads []engine.Read) []engine.Read {
+	return slices.DeleteFunc(slices.Clone(reads), func(r engine.Read) bool { return r.Live })
 }
 
 // entryFor returns the entry of a kind, and adds the indexes that r needs.
@@ -284,6 +289,6 @@ func get(ctx context.Context, from client.Reader, q engine.Query) (found, error)
 	if err != nil {
 		return found{}, nil
 	}
-	made, err := newObject(o)
+	made, err := newFact(o)
 	return found{objects: []*object{made}, resourceVersion: o.GetResourceVersion()}, err
 }

@@ -152,7 +152,7 @@ func (k *kind) failure() error {
 func (s *Store) Use(used, wanted []engine.Read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = slices.DeleteFunc(slices.Clone(used), func(r engine.Read) bool { return r.Live })
+	s.used = cached(used)
 	all := slices.Concat(used, wanted)
 	for of, k := range s.kinds {
 		switch asked := slices.ContainsFunc(all, func(r engine.Read) bool { return readingOf(r) == of }); {

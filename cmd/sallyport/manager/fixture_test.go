@@ -73,11 +73,7 @@ func beReplica() error {
 	if err != nil {
 		return err
 	}
-	left, err := newUndecodable()
-	if err != nil {
-		return err
-	}
-	mgr, _, err := o.newManager(config, o.Namespace, &claim.Locks{}, served.server, left)
+	mgr, _, err := o.newManager(config, o.Namespace, &claim.Locks{}, served.server)
 	if err != nil {
 		return err
 	}

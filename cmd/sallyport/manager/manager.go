@@ -25,6 +25,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/internal/nesting"
 	"sallyport.dev/sallyport/cmd/internal/statuses"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
@@ -85,17 +86,14 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	restored := &restored{configuration: o.policiesConfiguration(), again: end}
+	config = rest.CopyConfig(config)
+	config.Wrap(nesting.Limit)
 	served, err := o.newServing(config, namespace, restored.record)
 	if err != nil {
 		return err
 	}
 	locks := &claim.Locks{}
-	left, err := newUndecodable()
-	if err != nil {
-		return err
-	}
-	ctrlmetrics.Registry.MustRegister(left)
-	mgr, limits, err := o.newManager(config, namespace, locks, served.server, left)
+	mgr, limits, err := o.newManager(config, namespace, locks, served.server)
 	if err != nil {
 		return fmt.Errorf("setting up the manager: %w", err)
 	}
@@ -149,7 +147,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 }
 
 // newManager returns the manager and the limits for calls from its reconcilers to runtimes.
-func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, served webhook.Server, left *undecodable) (ctrl.Manager, machineruntime.Limits, error) {
+func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, served webhook.Server) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, virtv1.AddToScheme, virtsnapshotv1.AddToScheme} {
@@ -167,7 +165,6 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
-		NewCache:               left.newCache(config),
 		NewClient:              newClient,
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: o.cached(namespace)},
 		WebhookServer:          served,
@@ -186,10 +183,9 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 		// The manager stops its reconcilers before it releases the lease. If that fails, the handover keeps the lease.
 		options.LeaderElectionReleaseOnCancel = true
 	}
-	mgr, err := ctrl.NewManager(left.live(config), options)
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return nil, limits, err
 	}
-	left.events = brief{mgr}.GetEventRecorder(eventSource)
-	return brief{mgr}, limits, mgr.AddReadyzCheck("undecodable", left.ready)
+	return brief{mgr}, limits, nil
 }

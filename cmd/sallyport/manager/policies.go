@@ -20,7 +20,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/internal/decoding"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
@@ -36,7 +35,6 @@ import (
 // newFacts returns the store that answers the facts of policies. It has its own cache, so that facts are complete whatever other parts
 // of the program leave out of theirs, and a kind that cannot be read does not block the rest.
 func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string, reads *policyReads) (*facts.Store, error) {
-	config = filtered(config, decoding.Filter{DropManagedFields: true, ShortenAnnotations: true})
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

@@ -24,11 +24,7 @@ func TestStatusesFitTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &Options{MetricsAddress: "0", HealthAddress: "0"}
-	left, err := newUndecodable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mgr, _, err := o.newManager(config, "default", &claim.Locks{}, nil, left)
+	mgr, _, err := o.newManager(config, "default", &claim.Locks{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,14 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs with an auth-provider, such as oidc, as for kubectl
@@ -18,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
 // Scheme knows the kinds that the plugin reads and writes.
@@ -113,31 +109,4 @@ func (c *Cluster) Policies(ctx context.Context, name string, only ...client.List
 		list.Items[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(PolicyKind))
 	}
 	return list, nil
-}
-
-// leavingOut removes objects that cannot be decoded from lists, and warns about each once.
-type leavingOut struct {
-	out io.Writer
-
-	mu     sync.Mutex
-	warned map[types.UID]bool
-}
-
-// wrap returns the config for all clients of a command.
-func (l *leavingOut) wrap(config *rest.Config) *rest.Config {
-	config.Wrap(decoding.Filter{Scheme: OwnKinds, Left: l.left}.Wrap)
-	return config
-}
-
-func (l *leavingOut) left(e *decoding.Error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.warned[e.UID] {
-		return
-	}
-	if l.warned == nil {
-		l.warned = map[types.UID]bool{}
-	}
-	l.warned[e.UID] = true
-	fmt.Fprintf(l.out, "Warning: %v; it is left out; %s\n", e, e.WayOut())
 }

@@ -11,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-
-	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
 // ErrReported ends a command that has already printed its errors.
@@ -44,8 +42,6 @@ func Describe(err error) string {
 	}
 	s := status.Status()
 	switch {
-	case s.Reason == decoding.Reason: // which the server did not say
-		return fmt.Sprintf("error: %v", err)
 	case s.Reason == metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: You must be logged in to the server (%v)", err)
 	case s.Reason == metav1.StatusReasonNotFound && (s.Details == nil || s.Details.Name == ""):

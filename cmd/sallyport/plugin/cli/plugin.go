@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 
+	"sallyport.dev/sallyport/cmd/internal/nesting"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
@@ -35,10 +36,10 @@ func New(streams genericiooptions.IOStreams) *Plugin {
 	raw := streams.Out
 	streams.Out, streams.ErrOut = terminal.Safe(streams.Out), terminal.Safe(streams.ErrOut)
 	p := &Plugin{IOStreams: streams, Raw: raw, Flags: genericclioptions.NewConfigFlags(true), Clock: &Clock{Local: time.Now}, Patience: DefaultPatience}
-	left := &leavingOut{out: p.ErrOut}
 	p.Flags.WrapConfigFn = func(config *rest.Config) *rest.Config {
 		p.Clock.wrap(config)
-		return left.wrap(config)
+		config.Wrap(nesting.Limit)
+		return config
 	}
 	return p
 }

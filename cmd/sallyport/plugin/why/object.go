@@ -3,7 +3,6 @@ package why
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/internal/decoding"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/commands"
 )
@@ -282,10 +280,7 @@ func (l *looking) events(ctx context.Context) error {
 
 // decode decodes the object into its type. If that fails, the report has the error, and only what it has for all kinds.
 func (l *looking) decode(into runtime.Object) bool {
-	err := decoding.Into(cli.OwnKinds, l.object.Unstructured, into)
-	if e := new(decoding.Error); errors.As(err, &e) {
-		err = fmt.Errorf("%w; %s", e, e.WayOut())
-	}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.object.Object, into)
 	if err != nil {
 		l.r.unknown("status", err)
 	}
