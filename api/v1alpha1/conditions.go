@@ -439,8 +439,7 @@ const (
 	// server.
 	ReasonRegistered ConditionReason = "Registered"
 	// ReasonWaitingForReplicas (Registered false, Ready false or unknown): a live
-	// replica does not serve this revision yet, or the mutating webhook may not have
-	// taken effect yet. The message says which.
+	// replica does not serve this revision yet. The message says which.
 	ReasonWaitingForReplicas ConditionReason = "WaitingForReplicas"
 	// ReasonNotRegistrable (Registered false, Ready false): webhooks cannot be
 	// registered for a part of spec.match. The message names it.

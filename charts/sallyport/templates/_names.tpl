@@ -47,7 +47,8 @@ sallyport
 
 {{/* The annotations of the webhook configurations: with those for cainjector. */}}
 {{- define "sallyport.webhookAnnotations" -}}
-{{- $annotations := dict -}}
+{{- /* AKS otherwise adds expressions to the selectors of all webhooks, which exempt the namespaces of anybody who may label them: kyverno#9947. */ -}}
+{{- $annotations := dict "admissions.enforcer/disabled" "true" -}}
 {{- if eq ((.Values.certs).caBundle | default "" | trim) "cainjector" -}}
 {{- if eq (include "sallyport.certificateMode" .) "existing" -}}
 {{- $_ := set $annotations "cert-manager.io/inject-ca-from-secret" (printf "%s/%s" .Release.Namespace .Values.certs.existingSecret) -}}

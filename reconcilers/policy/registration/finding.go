@@ -35,9 +35,6 @@ func (r *report) finding(behind []string, registered bool, open *Opening) Findin
 		if registered {
 			f.Message += " Until then, the registration stays as it was."
 		}
-	case r.settling:
-		f.Reason = v1alpha1.ReasonWaitingForReplicas
-		f.Message = fmt.Sprintf("Waiting for the mutating webhook to take effect before registering for %s.", asked)
 	case len(r.refused) > 0:
 		f.Reason, f.Message = v1alpha1.ReasonNotRegistrable, sentence(strings.Join(r.refused, "; "))
 		if asked != "" {

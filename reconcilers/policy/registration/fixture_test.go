@@ -218,7 +218,7 @@ func (f *fixture) settles() {
 		if f.reconcile() == 0 {
 			return
 		}
-		f.now = f.now.Add(propagation)
+		f.now = f.now.Add(maxPeriod)
 	}
 	f.Error("it does not settle")
 }

@@ -33,7 +33,7 @@ func (p *Policy) neverEvaluated(sides []*side) (lines []string) {
 		}
 		if len(never) > 0 {
 			lines = append(lines, fmt.Sprintf("%s: no rule of the policy is asked about %s: it has only %s; leave %[2]s out, or write deny or warn rules",
-				matchPath.Child("resources").Index(i).Child("operations"), strings.Join(never, ", "), applicable[0].rules()))
+				matchPath.Child("resources").Index(i).Child("operations"), strings.Join(never, ", "), applicable[len(applicable)-1].rules()))
 		}
 		lines = append(lines, p.unlabelled(i)...)
 	}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +25,6 @@ import (
 const (
 	// minPeriod is the shortest wait for replicas, and the wait after a conflict with another client.
 	minPeriod = 200 * time.Millisecond
-	// propagation is the time after which every API server uses a new entry.
-	propagation = 2 * time.Second
 	// servedPeriod is the time between checks whether the cluster serves a missing resource.
 	servedPeriod = 30 * time.Second
 	// maxPeriod is the longest time between checks of replicas that serve other policies.
@@ -87,8 +83,6 @@ type Reconciler struct {
 	lastOpening *Opening  // the opening at the last pass
 	awaited     string    // the hash that not every replica has reported
 	since       time.Time // when that wait began
-	// changing has the policies with complete mutating entries, with the time at which these were first seen.
-	changing map[string]time.Time
 	// written has the entries as this process wrote them, by kind and name.
 	written map[string]*written
 
@@ -129,7 +123,6 @@ type report struct {
 	refused    []string // targets that are never registered, with the reason
 	lacking    []string // resources that the cluster does not serve
 	waiting    bool     // for replicas
-	settling   bool     // until API servers use the mutating entry
 	failed     []string
 	narrowed   []string // what other clients have added to namespaceSelectors
 	broken     bool     // and therefore not registered
@@ -137,8 +130,8 @@ type report struct {
 
 // Reconcile updates the entries to match the policies.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if r.changing == nil {
-		r.changing, r.written = map[string]time.Time{}, map[string]*written{}
+	if r.written == nil {
+		r.written = map[string]*written{}
 	}
 	there, err := r.there(ctx)
 	if err != nil {
@@ -170,7 +163,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		errs = append(errs, err)
 	}
 	l.recordOpening()
-	maps.DeleteFunc(r.changing, func(policy string, _ time.Time) bool { return !l.mutating().has(policy) })
 	if hash != "" {
 		r.publish(l.findings())
 	}
@@ -285,14 +277,11 @@ func (l *pass) next(s *side, p *Policy) (all []*entry) {
 		report.asked = append(report.asked, targets[i].String())
 	}
 	report.asked = unique(report.asked)
-	late, settling := len(l.behind) > 0, !s.mutating && !l.changes(p)
-	if !p.Broken && !late && !settling || len(want) == 0 { // none, if another client deletes it each time: see share
+	if !p.Broken && len(l.behind) == 0 || len(want) == 0 { // none, if another client deletes it each time: see share
 		return want
 	}
 	all = l.kept(s, p, want[0])
-	if !p.Broken && !slices.EqualFunc(all, want, (*entry).same) {
-		report.waiting, report.settling = report.waiting || late, report.settling || settling
-	}
+	report.waiting = report.waiting || !p.Broken && !slices.EqualFunc(all, want, (*entry).same)
 	return all
 }
 
@@ -341,29 +330,6 @@ func (l *pass) want(s *side, p *Policy, targets []target) []*entry {
 	return l.share(s, all)
 }
 
-// changes reports whether API servers already use the mutating entries of a policy, or it needs none. Its validating entries wait for
-// that, because the policy may deny an object that it has not patched.
-func (l *pass) changes(p *Policy) bool {
-	s := l.mutating()
-	targets, _ := l.targets(s, p)
-	if len(targets) == 0 {
-		return true
-	}
-	if s.sample == nil || slices.ContainsFunc(l.want(s, p, targets), func(e *entry) bool { return !e.same(s.have[e.Name]) }) {
-		delete(l.changing, p.Name)
-		return false
-	}
-	if _, known := l.changing[p.Name]; !known {
-		l.changing[p.Name] = l.Now()
-	}
-	return l.Now().Sub(l.changing[p.Name]) >= propagation
-}
-
-// mutating returns the side of the MutatingWebhookConfiguration.
-func (l *pass) mutating() *side {
-	return l.sides[slices.IndexFunc(l.sides, func(s *side) bool { return s.mutating })]
-}
-
 // of returns the entries of a policy on the first side that has any.
 func (l *pass) of(policy string) []*entry {
 	for _, s := range l.sides {
@@ -398,9 +364,9 @@ func (l *pass) log(ctx context.Context, s *side, next map[string]*entry) {
 
 // wait returns when to reconcile again if no watched object changes, 0 for never. Reports of replicas are not watched.
 func (l *pass) wait(hash string) time.Duration {
-	waiting, settling, lacking := false, false, false
+	waiting, lacking := false, false
 	for _, r := range l.reports {
-		waiting, settling, lacking = waiting || r.waiting, settling || r.settling && len(r.failed) == 0, lacking || len(r.lacking) > 0
+		waiting, lacking = waiting || r.waiting, lacking || len(r.lacking) > 0
 	}
 	now := l.Now()
 	switch {
@@ -414,8 +380,6 @@ func (l *pass) wait(hash string) time.Duration {
 	switch {
 	case l.contended:
 		return fair.ContentionPeriod
-	case settling:
-		return propagation
 	case lacking:
 		return servedPeriod
 	}

@@ -20,7 +20,7 @@ type written struct {
 }
 
 // share keeps what another client has added to the namespaceSelector of entries since this process wrote them: the admissions enforcer of
-// AKS adds expressions to all webhooks, and adds them again whenever they are removed (kyverno#6539). They exclude namespaces and nothing
+// AKS adds expressions to all webhooks, and adds them again whenever they are removed (kyverno#6539); Autopilot of GKE adds some to each write. They exclude namespaces and nothing
 // else, and the policy's condition lists them. Until this process has written an entry, an addition cannot be distinguished from what an
 // earlier version of the policy needed. All other changes are undone, but while that is contended, the other client's entry is left.
 func (l *pass) share(s *side, all []*entry) (shared []*entry) {

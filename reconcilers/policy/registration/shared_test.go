@@ -60,7 +60,7 @@ func (f *fixture) together() (writes int) {
 		if !f.enforces() && !wrote && wait == 0 {
 			return writes
 		}
-		f.now = f.now.Add(propagation)
+		f.now = f.now.Add(maxPeriod)
 	}
 	f.Error("they write in turn for ever")
 	return writes

@@ -43,10 +43,10 @@ type side struct {
 }
 
 func (r *Reconciler) newSides() []*side {
-	return []*side{
-		{path: r.ValidatePath, applies: func(p *Policy) bool { return p.Validates }, possible: possible},
+	return []*side{ // mutating first: a policy may deny what it has not patched
 		// A patch has no effect on DELETE. On CONNECT it could redirect the user to another target.
 		{mutating: true, path: r.MutatePath, applies: func(p *Policy) bool { return p.Mutates }, possible: possibleChanges},
+		{path: r.ValidatePath, applies: func(p *Policy) bool { return p.Validates }, possible: possible},
 	}
 }
 
