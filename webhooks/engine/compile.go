@@ -41,6 +41,8 @@ type Policy struct {
 	// outcomeShape is the shape of an outcome.
 	outcomeShape shape
 
+	existential map[string]bool // facts of which a denial needs only the objects that it is based on
+
 	types      *typeChecks // nil if types are not known
 	fast       *accelerated
 	paths      func() *inputPaths // names of members of input for errors, made lazily
@@ -224,6 +226,7 @@ func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error
 	if c.has[ruleOutcome] {
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
+	p.existential = p.existentialFacts()
 	p.types = newTypeChecks(src, p)
 	p.fast.linked(modules)
 	return err

@@ -101,10 +101,13 @@ func (p *Policy) mistypedRequest(e endpoint, in Input, err error) error {
 
 // confirm evaluates a denial again with live facts. If they cannot be read, the denial stands.
 func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decision) *Decision {
-	live, err := p.refresh(ctx, in, denial.Facts, r)
-	var second *Decision
-	if err == nil {
-		second, err = p.evaluateRules(ctx, admit, in, live, p.fast.input)
+	some := p.existential
+	if p.outcome != nil && !in.VerdictOnly {
+		some = nil
+	}
+	second, err := p.decideLive(ctx, in, denial.Facts, r, some)
+	if err != nil && len(some) > 0 { // as from valid_input, which may miss an object
+		second, err = p.decideLive(ctx, in, denial.Facts, r, nil)
 	}
 	switch {
 	case err != nil:
@@ -116,6 +119,15 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 		second.Confirmation = Confirmed
 	}
 	return second
+}
+
+// decideLive evaluates a denial again with live facts, of which those that are some need only the objects that the cache has.
+func (p *Policy) decideLive(ctx context.Context, in Input, facts map[string]Fact, r Reader, some map[string]bool) (*Decision, error) {
+	live, err := p.refresh(ctx, in, facts, r, some)
+	if err != nil {
+		return nil, err
+	}
+	return p.evaluateRules(ctx, admit, in, live, p.fast.input)
 }
 
 // recoverPanic turns a panic, which is a bug of Sallyport or a library, into an error of this policy.
@@ -141,11 +153,11 @@ func (p *Policy) readFacts(ctx context.Context, in Input, r Reader) (map[string]
 	if err := p.answer(ctx, facts, r); err != nil {
 		return nil, err
 	}
-	return facts, p.gatherSecond(ctx, in, facts, r, false)
+	return facts, p.gatherSecond(ctx, in, facts, r, func(*Query) {})
 }
 
 // gatherSecond adds the facts of the second round to those of the first.
-func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fact, r Reader, live bool) error {
+func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fact, r Reader, adjust func(*Query)) error {
 	if p.second.ask == nil {
 		return nil
 	}
@@ -155,7 +167,7 @@ func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fa
 	}
 	for _, f := range second {
 		if f.Query != nil {
-			f.Query.Live = f.Query.Live || live
+			adjust(f.Query)
 		}
 	}
 	err = p.answer(ctx, second, r)
@@ -178,13 +190,14 @@ func (p *Policy) evaluateFacts(
 }
 
 // refresh reads live what came from a cache, and keeps the rest. The second round is evaluated again with the new facts.
-func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r Reader) (map[string]Fact, error) {
+func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r Reader, some map[string]bool) (map[string]Fact, error) {
+	toLive := func(q *Query) { q.Live, q.Some = true, some[q.Fact] && !q.Live }
 	live := make(map[string]Fact, len(facts))
 	for _, name := range p.first.facts {
 		f := facts[name]
 		if f.Query != nil && !f.Answer.Live {
 			q := *f.Query
-			q.Live = true
+			toLive(&q)
 			f = Fact{Query: &q}
 		}
 		live[name] = f
@@ -192,7 +205,7 @@ func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r
 	if err := p.answer(ctx, live, r); err != nil {
 		return nil, err
 	}
-	return live, p.gatherSecond(ctx, in, live, r, true)
+	return live, p.gatherSecond(ctx, in, live, r, toLive)
 }
 
 // mostReads limits the concurrent reads of one policy.

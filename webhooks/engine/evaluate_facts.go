@@ -42,6 +42,8 @@ type Query struct {
 	Document Value `json:"-"`
 	// Live queries the API server instead of a cache.
 	Live bool `json:"live,omitempty"`
+	// Some lets a live list lack objects that the cache does not have. Policies cannot set it.
+	Some bool `json:"some,omitempty"`
 	// Part lists what the policy reads of each object of a list; nil means all. A Reader may answer with more.
 	Part *Part `json:"part,omitempty"`
 }

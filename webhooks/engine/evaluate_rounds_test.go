@@ -38,6 +38,7 @@ func TestFactsThatReadFacts(t *testing.T) {
 	}
 	member := Query{Fact: "member", APIVersion: "toy/v1", Kind: "Loan", Name: "ann"}
 	live := func(q Query) Query { q.Live = true; return q }
+	some := func(q Query) Query { q.Live, q.Some = true, true; return q }
 	of := func(branches ...any) map[string]any {
 		return map[string]any{"member": map[string]any{"branches": branches}, "loans": []any{map[string]any{"book": "b"}}}
 	}
@@ -51,9 +52,9 @@ func TestFactsThatReadFacts(t *testing.T) {
 		"nothing is found":      {&shelf{cached: none(of("a", "b"))}, []Query{member, loans("a", "b")}, 0, ""},
 		"an empty list":         {&shelf{cached: none(of())}, []Query{member, loans([]string{}...)}, 0, ""},
 		"it is not wanted":      {&shelf{cached: map[string]any{}}, []Query{member}, 0, ""},
-		"a denial is confirmed": {&shelf{cached: of("a"), live: of("a")}, []Query{member, loans("a"), live(member), live(loans("a"))}, 1, ""},
+		"a denial is confirmed": {&shelf{cached: of("a"), live: of("a")}, []Query{member, loans("a"), live(member), some(loans("a"))}, 1, ""},
 		"what it is made of changed": {&shelf{cached: of("a"), live: none(of("b"))},
-			[]Query{member, loans("a"), live(member), live(loans("b"))}, 0, ""},
+			[]Query{member, loans("a"), live(member), some(loans("b"))}, 0, ""},
 		"it is of the wrong type": {&shelf{cached: map[string]any{"member": map[string]any{"branches": "a"}}}, []Query{member}, 0,
 			"facts.loans.namespaces must be a list of non-empty strings"},
 	} {

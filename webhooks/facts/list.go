@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -68,6 +69,11 @@ func partition[V any](all map[string]V, ours func(path string) bool) (asked, lef
 
 // list reads the objects that a query selects. Selectors that the API server does not support are applied here.
 func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
+	if q.Some {
+		if f, ok, err := l.some(ctx, q); ok {
+			return f, err
+		}
+	}
 	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // an invalid value could select by more labels
 		return found{}, fmt.Errorf("invalid labels: %w", err)
 	}
@@ -105,25 +111,40 @@ type listing struct {
 	asked, left engine.Query
 	read, bytes int
 	limit       int64 // of the next page
+	// cache is set if metadata are listed, and compared with it. changed are the objects that differ.
+	cache   toolscache.Indexer
+	changed []*object
 }
 
 // pages lists the objects that asked selects and keeps those that left selects. It fails rather than truncate the answer.
 func (l *live) pages(ctx context.Context, asked, left engine.Query) (found, error) {
-	places := asked.Places()
+	if of, err := l.cached(schema.FromAPIVersionAndKind(asked.APIVersion, asked.Kind)); err == nil {
+		f, err := l.allPages(ctx, listing{asked: asked, left: left, limit: pageSize, cache: of.GetIndexer()})
+		if !errors.Is(err, errManyChanged) && !apierrors.IsNotAcceptable(err) { // an API server may have no metadata
+			return f, err
+		}
+	}
+	all := listing{asked: asked, left: left, limit: firstPage}
+	all.part = asked.Part
+	return l.allPages(ctx, all)
+}
+
+func (l *live) allPages(ctx context.Context, all listing) (found, error) {
+	places := all.asked.Places()
 	switch {
 	case places == nil:
 		places = []string{metav1.NamespaceAll}
 	case len(places) > mostPlaces:
-		left.Namespaces, places = places, []string{metav1.NamespaceAll}
+		all.left.Namespaces, places = places, []string{metav1.NamespaceAll}
 	}
-	all := listing{asked: asked, left: left, limit: firstPage}
-	all.part = asked.Part
 	for _, namespace := range places {
 		if err := l.pagesOf(ctx, namespace, &all); err != nil {
 			return found{}, err
 		}
 	}
-	return all.found, nil
+	now, err := l.again(ctx, all.changed, all.asked, all.left)
+	all.objects = append(all.objects, now...)
+	return all.found, err
 }
 
 // pagesOf adds the objects of a namespace to a listing.
@@ -133,7 +154,7 @@ func (l *live) pagesOf(ctx context.Context, namespace string, all *listing) erro
 		client.MatchingFieldsSelector{Selector: fields.AndSelectors(terms(all.asked)...)},
 	}
 	for token := ""; ; {
-		page := listOf(schema.FromAPIVersionAndKind(all.asked.APIVersion, all.asked.Kind))
+		page := all.page()
 		if err := l.client.List(ctx, page, append(options, client.Limit(all.limit), client.Continue(token))...); err != nil {
 			return err
 		}
@@ -146,21 +167,49 @@ func (l *live) pagesOf(ctx context.Context, namespace string, all *listing) erro
 			return fmt.Errorf("the matching objects of kind %s have more than %d MiB", all.asked.Kind, maxBytes>>20)
 		case token == "":
 			return nil
-		case all.read >= maxObjects:
+		case all.cache == nil && all.read >= maxObjects, all.read >= maxCompared:
 			return tooMany(all.asked.Kind, all.left)
 		}
 	}
 }
 
+// page returns an empty page.
+func (all *listing) page() client.ObjectList {
+	gvk := schema.FromAPIVersionAndKind(all.asked.APIVersion, all.asked.Kind)
+	if all.cache == nil {
+		return listOf(gvk)
+	}
+	metadata := &metav1.PartialObjectMetadataList{}
+	metadata.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	return metadata
+}
+
 // add keeps the selected objects of a page, and sets the next page's size from the size of these objects.
-func (all *listing) add(page *unstructured.UnstructuredList) error {
+func (all *listing) add(page client.ObjectList) (err error) {
 	all.resourceVersion = cmp.Or(all.resourceVersion, page.GetResourceVersion())
-	bytes := 0
-	for i := range page.Items {
-		bytes += weight(page.Items[i].Object)
-		o, err := newFact(&page.Items[i])
+	n, bytes, most := 0, 0, pageSize
+	switch page := page.(type) {
+	case *metav1.PartialObjectMetadataList:
+		n, bytes, most = len(page.Items), page.Size(), maxCompared
+		err = all.compare(page.Items)
+	case *unstructured.UnstructuredList:
+		n = len(page.Items)
+		bytes, err = all.keep(page.Items)
+	}
+	if n > 0 {
+		all.read += n
+		all.limit = int64(min(max(pageBytes*n/max(bytes, 1), 1), most))
+	}
+	return err
+}
+
+// keep keeps the selected objects, and returns about how many bytes all of them have.
+func (all *listing) keep(page []unstructured.Unstructured) (bytes int, err error) {
+	for i := range page {
+		bytes += weight(page[i].Object)
+		o, err := newFact(&page[i])
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if o.selected(all.left) {
 			o.value = all.part.Of(o.value)
@@ -168,11 +217,7 @@ func (all *listing) add(page *unstructured.UnstructuredList) error {
 			all.bytes += o.value.Size()
 		}
 	}
-	if n := len(page.Items); n > 0 {
-		all.read += n
-		all.limit = int64(min(max(pageBytes*n/max(bytes, 1), 1), pageSize))
-	}
-	return nil
+	return bytes, nil
 }
 
 // weight returns about how many bytes of JSON a decoded value has.

@@ -30,6 +30,8 @@ const (
 	mostPlaces = 100
 	// maxObjects and maxBytes limit what is read for one query, and the size of its answer.
 	maxObjects, maxBytes = 10_000, 64 << 20
+	// maxCompared limits the objects whose metadata are compared with the cache for one query.
+	maxCompared = 100_000
 )
 
 // live reads from the API server. Requests with the same query share one read, unless it has begun: a read that began earlier may
@@ -39,7 +41,8 @@ type live struct {
 	client client.Client
 	slots  *fair.Slots
 
-	onForbidden func(gvk schema.GroupVersionKind) // is called with a kind that Sallyport may not read
+	onForbidden func(gvk schema.GroupVersionKind)                   // is called with a kind that Sallyport may not read
+	cached      func(gvk schema.GroupVersionKind) (informer, error) // the cache of a kind, or why it has none
 
 	unselectable unselectable
 
@@ -60,7 +63,8 @@ type flight struct {
 }
 
 func newLive(c client.Client) *live {
-	return &live{client: c, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, unselectable: newUnselectable()}
+	none := func(schema.GroupVersionKind) (informer, error) { return nil, ErrNotSynced }
+	return &live{client: c, cached: none, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, unselectable: newUnselectable()}
 }
 
 // read answers a query within a share. A read that waits in the queue of another share is not joined.

@@ -147,20 +147,26 @@ func (o *object) isExcepted(except map[string][]string) bool {
 // hasLabels reports whether the object has all of the labels.
 func (o *object) hasLabels(labels map[string]string) bool {
 	for name, value := range labels {
-		if text := o.value.Raw(); text != nil && !bytes.Contains(text, []byte(value)) { // a cheap test first
-			return false
-		}
-		if o.value.Get("metadata").Get("labels").Get(name).Text() != value {
+		if !o.mayContain(value) || o.value.Get("metadata").Get("labels").Get(name).Text() != value {
 			return false
 		}
 	}
 	return true
 }
 
+// mayContain reports whether a string may be somewhere in the object. It is a cheap test.
+func (o *object) mayContain(text string) bool {
+	raw := o.value.Raw()
+	return raw == nil || strings.ContainsFunc(text, isEscaped) || bytes.Contains(raw, []byte(text))
+}
+
+// isEscaped reports whether JSON may have another text for a character.
+func isEscaped(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }
+
 // selected reports whether a list query selects the object, which is of the query's kind.
 func (o *object) selected(q engine.Query) bool {
 	for field, value := range q.Fields {
-		if !slices.Contains(o.texts(field), value) {
+		if !o.mayContain(value) || !slices.Contains(o.texts(field), value) {
 			return false
 		}
 	}

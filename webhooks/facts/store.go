@@ -53,7 +53,7 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 		may:  func(string, string, string) (allowed, known bool) { return true, true },
 		pace: pace{first: time.Second, longest: 30 * time.Second, recheck: time.Minute, grace: time.Minute, doubt: 30 * time.Second},
 	}
-	s.live.onForbidden = s.requestRecheck
+	s.live.onForbidden, s.live.cached = s.requestRecheck, s.synced
 	return s
 }
 
