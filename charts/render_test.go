@@ -31,7 +31,7 @@ imagePullSecrets: [ours]
 shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
 runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, kubevirt: {enabled: true}, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry, tokenHosts: [auth.example.com, "sso.example.com:8443"]}}}
-decisionRecords: {to: /var/log/records, deniedOnly: true}
+decisionRecords: {to: /var/log/records, all: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
 readOnly: true

@@ -394,6 +394,35 @@ warn contains "w" if count(input.facts.secrets) == 7
 	}
 }
 
+// By default only what somebody may ask about is recorded: what a policy denies or warns of, in any mode, what it could not decide, and overrides.
+func TestNotableDecisionsAreRecorded(t *testing.T) {
+	red := denies("red", "TooRed", 403)
+	for name, tc := range map[string]struct {
+		spec, rules string
+		mode        v1alpha1.PolicyMode
+		records     int
+	}{
+		"allowed":           {"blue", red, v1alpha1.ModeEnforce, 0},
+		"denied":            {"red", red, v1alpha1.ModeEnforce, 1},
+		"warned of by mode": {"red", red, v1alpha1.ModeWarn, 1},
+		"audited":           {"red", red, v1alpha1.ModeAudit, 1},
+		"a warning":         {"blue", "warn contains \"w\" if true\n", v1alpha1.ModeEnforce, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := policyOf("p", tc.rules)
+			p.Spec.Mode = tc.mode
+			f := newFixture(t, world{}, p)
+			var records bytes.Buffer
+			recorder := record.NewRecorder(prometheus.NewRegistry(), &records, true)
+			validate(t.Context(), decision.NewGate(f.set, world{}, recorder, time.Now), reviewOf(t, admissionv1.Create, fmt.Sprintf(`{"name": "n", %q: true}`, tc.spec)))
+			recorder.Close(time.Minute)
+			if got := strings.Count(records.String(), "\n"); got != tc.records {
+				t.Errorf("%d records", got)
+			}
+		})
+	}
+}
+
 // The manager ends its recorder while a last request may still be under way.
 func TestDecisionsAfterTheRecorderHasEnded(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))

@@ -184,6 +184,9 @@ func (v *Verdict) Facts() map[string]engine.Fact {
 	return v.Decision.Facts
 }
 
+// ResultAllowed is the result of a policy that allows the request.
+const ResultAllowed = "allowed"
+
 // Result returns the result in the words of decision records: denied, warned, audited, overridden, allowed, error_denied or error_allowed.
 func (v *Verdict) Result() string {
 	switch {
@@ -194,7 +197,7 @@ func (v *Verdict) Result() string {
 	case v.Err != nil:
 		return "error_allowed"
 	case len(v.Decision.Denials) == 0:
-		return "allowed"
+		return ResultAllowed
 	case v.Denies():
 		return "denied"
 	case v.Mode == v1alpha1.ModeWarn:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +32,7 @@ type Recorder struct {
 	lost    func(cause error)
 	differs func(policy, difference string)
 	minute  rate.Sometimes // limits calls of lost
-	denied  bool
+	notable bool
 	out     io.Writer
 	queue   chan line
 	bytes   *semaphore.Weighted // of what is in the queue
@@ -45,11 +46,11 @@ type line struct {
 	bytes  int64
 }
 
-// NewRecorder returns a recorder and registers its metrics. With a nil writer no records are written; deniedOnly skips admitted
-// requests. Close writes the remaining records.
-func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
+// NewRecorder returns a recorder and registers its metrics. With a nil writer no records are written; notable skips those of requests that
+// all policies allow without a warning. Close writes the remaining records.
+func NewRecorder(registry prometheus.Registerer, out io.Writer, notable bool) *Recorder {
 	r := &Recorder{
-		metrics: newMetrics(registry), denials: denials{of: map[string]Denials{}}, denied: deniedOnly, out: out,
+		metrics: newMetrics(registry), denials: denials{of: map[string]Denials{}}, notable: notable, out: out,
 		queue: make(chan line, queued), bytes: semaphore.NewWeighted(queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
 		minute: rate.Sometimes{Interval: time.Minute},
 	}
@@ -124,7 +125,7 @@ func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionR
 		}
 		r.events.Write(d, response.Allowed)
 	}
-	if r.out == nil || r.denied && response.Allowed {
+	if r.out == nil || r.notable && !isNotable(d, response) {
 		return
 	}
 	next := line{func() ([]byte, error) { return json.Marshal(recordOf(d, response)) }, memoryOf(d)}
@@ -133,6 +134,12 @@ func (r *Recorder) Record(d *decision.Decision, response *admissionv1.AdmissionR
 		next = line{func() ([]byte, error) { return text, err }, int64(len(text))}
 	}
 	r.enqueue(next)
+}
+
+// isNotable reports whether a policy denied the request, warned or could not be evaluated, in any mode and with any override.
+func isNotable(d *decision.Decision, response *admissionv1.AdmissionResponse) bool {
+	return !response.Allowed || len(response.Warnings) > 0 ||
+		slices.ContainsFunc(d.Verdicts(), func(v decision.Verdict) bool { return v.Result() != decision.ResultAllowed })
 }
 
 func (r *Recorder) enqueue(next line) {

@@ -48,7 +48,7 @@
 - --rehearsal-timeout={{ mul .Values.webhook.timeoutSeconds 700 }}ms
 - --rehearsal-memory={{ .Values.rehearsals.memory }}
 - --decision-records={{ .Values.decisionRecords.to }}
-- --decision-records-denied-only={{ .Values.decisionRecords.deniedOnly }}
+- --decision-records-all={{ .Values.decisionRecords.all }}
 {{- if .Values.audits.reports }}
 - --audit-reports=true
 {{- end }}

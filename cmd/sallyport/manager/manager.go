@@ -108,7 +108,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err != nil {
 		return err
 	}
-	recorder := record.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
+	recorder := record.NewRecorder(ctrlmetrics.Registry, records, !o.AllRecords)
 	recorder.WriteEvents(events.NewWriter(mgr.GetEventRecorder(eventSource), ctrlmetrics.Registry, events.DefaultLimits))
 	recorder.OnLost(func(cause error) { mgr.GetLogger().WithName("records").Error(cause, "decision records are lost") })
 	recorder.OnDifference(func(policy, difference string) {

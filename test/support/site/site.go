@@ -130,7 +130,8 @@ func (s *Site) start(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.Defer(func() error { return os.RemoveAll(s.Dir) })
-	s.Options = install.Options{Records: &s.Records, Logs: &s.Logs, Values: o.Values, Flags: o.Flags}
+	values := append([]string{"decisionRecords.all=true"}, o.Values...) // which tests replay
+	s.Options = install.Options{Records: &s.Records, Logs: &s.Logs, Values: values, Flags: o.Flags}
 	pkg := program
 	if o.Simulated {
 		pkg = "sallyport.dev/sallyport/test/support/sim/manager"
