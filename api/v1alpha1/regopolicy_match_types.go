@@ -67,6 +67,7 @@ type PolicyMatch struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ExcludeNamespaces []string `json:"excludeNamespaces,omitempty"`
 
 	// Users whose requests are not evaluated, by exact name, such as
@@ -110,6 +111,7 @@ type PolicyResources struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$`
+	// +kubebuilder:validation:XValidation:rule="self.size() == 1 || !('*' in self)",message="spec.match.resources.apiGroups must have no other group beside *"
 	APIGroups []string `json:"apiGroups"`
 
 	// API versions; "*" means all.
@@ -119,7 +121,7 @@ type PolicyResources struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?)$`
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z]([-a-z0-9]*[a-z0-9])?)$`
 	APIVersions []string `json:"apiVersions"`
 
 	// Resources in the plural, such as pods, or with a subresource, such as

@@ -66,7 +66,7 @@ func TestReviewOfPolicies(t *testing.T) {
 	}{
 		"in order":                   {"-f own.yaml -v", 0, []string{"own created", "policy policies-self (validate, Enforce): allowed"}},
 		"a typo":                     {"-f typo.yaml --state own.yaml", 1, []string{"[policies-self/CompileFailed] RegoPolicy own does not compile: own/own.rego:11:", "undefined ref: input.request.objct"}},
-		"a pattern for a namespace":  {"-f pattern.yaml", 1, []string{"[policies-self/NotRegistrable] RegoPolicy own cannot be registered with the API server: spec.match.excludeNamespaces[0]: Invalid value: \"kube-*\""}},
+		"a pattern for a namespace":  {"-f pattern.yaml", 1, []string{"The RegoPolicy \"own\" is invalid: spec.match.excludeNamespaces[0]: Invalid value: \"kube-*\"", "pattern.yaml:6"}},
 		"what there is not":          {"-f singular.yaml", 0, []string{"Warning: RegoPolicy own is not evaluated for every resource that it matches: spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"}},
 		"a failing test":             {"-f failing.yaml", 1, []string{"[policies-self/TestsFailed] 1 test of RegoPolicy own failed:\n", "own/own_test.rego:5: team.own_test.test_root: failed"}},
 		"weakened by right":          {"-f audit.yaml --state shipped.yaml,may.yaml --as alice", 0, []string{"own replaced"}},
@@ -108,7 +108,7 @@ func TestPoliciesThatNobodyAsks(t *testing.T) {
 		"root.yaml":     "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: root, namespace: team}\n",
 	})
 	for file, text := range map[string]string{
-		"pattern.yaml":  `pattern.yaml:1: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`,
+		"pattern.yaml":  `pattern.yaml:6: spec.match.excludeNamespaces[0]: Invalid value: "kube-*"`,
 		"slip.yaml":     "slip.yaml:1: spec.match.conditions[0].expression: Invalid value: compilation failed: ERROR: <input>:1:24: Syntax error",
 		"never.yaml":    "never.yaml:1: spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases to show that they are alive",
 		"selector.yaml": `selector.yaml:1: policy own: spec.match: namespaceSelector: "Is" is not a valid label selector operator`,

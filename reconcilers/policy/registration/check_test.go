@@ -46,14 +46,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		onlyPatches bool
 	}{
 		"as it is": {},
-		"a pattern in place of a name": {
-			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.ExcludeNamespaces = []string{"team", "kube-*"} }},
-			want:    `spec.match.excludeNamespaces[1]: Invalid value: "kube-*": not the name of a namespace`,
-		},
-		"a name that no namespace has": {
-			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.ExcludeNamespaces = []string{"Team_a"} }},
-			want:    `spec.match.excludeNamespaces[0]: Invalid value: "Team_a"`, stricter: true,
-		},
+
 		"conditions that compile": {changes: []func(*v1alpha1.PolicyMatch){condition(`object.metadata.name == "a"`, `!authorizer.group("").resource("pods").check("get").allowed()`)}},
 		"a condition that does not compile": {
 			changes: []func(*v1alpha1.PolicyMatch){condition("true", "object.metadata.name ==")}, want: "spec.match.conditions[1].expression: Invalid value: compilation failed: ",
@@ -72,15 +65,8 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 			}
 			m.ExcludeUsers, m.ExcludeGroups = []string{"a"}, []string{"b"}
 		}}},
-		"a group with a version":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps/v1", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "apps/v1": not an API group: put the version into apiVersions`, stricter: true},
-		"a group in capitals":     {changes: []func(*v1alpha1.PolicyMatch){resources("Apps", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "Apps"`, stricter: true},
-		"a version with a group":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "apps/v1", "deployments")}, want: `spec.match.resources[0].apiVersions[0]: Invalid value: "apps/v1"`, stricter: true},
-		"all groups and another":  {changes: []func(*v1alpha1.PolicyMatch){resources("*,apps", "*", "deployments"), marked}, want: `spec.match.resources[0].apiGroups: Invalid value: "*, apps"`},
 		"all versions and others": {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "v1,*", "deployments")}},
-		"all and one of them":     {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*,deployments"), marked}, want: `spec.match.resources[0].resources[0]: Invalid value: "*"`},
 		"one and all of them":     {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "deployments,*"), marked}},
-		"really all and one":      {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "deployments,*/*"), marked}, want: `spec.match.resources[0].resources[1]: Invalid value: "*/*"`},
-		"all parts and one":       {changes: []func(*v1alpha1.PolicyMatch){resources("", "*", "pods/*,pods/eviction"), marked}, want: `spec.match.resources[0].resources[0]: Invalid value: "pods/*"`},
 		"what is never asked about": {
 			changes: []func(*v1alpha1.PolicyMatch){resources("coordination.k8s.io", "*", "leases")}, want: "spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases", stricter: true,
 		},

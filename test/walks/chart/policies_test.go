@@ -303,7 +303,7 @@ func (s *replicated) ready() (string, bool) {
 // unregistrable: what the API server would not ask is refused, and is not ready where it got in all the same.
 func (s *replicated) unregistrable() {
 	for words, match := range map[string]string{
-		`[policies-self/NotRegistrable] RegoPolicy greedy cannot be registered with the API server: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
+		`spec.match.excludeNamespaces[0]: Invalid value: "kube-*"`: `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     excludeNamespaces: ["kube-*"]`,
 		"spec.match.conditions[0].expression: Invalid value: compilation failed": `
