@@ -42,6 +42,7 @@ type Policy struct {
 	outcomeShape shape
 
 	existential map[string]bool // facts of which a denial needs only the objects that it is based on
+	compared    []comparedFact  // others that are looked up by fields
 
 	types      *typeChecks // nil if types are not known
 	fast       *accelerated
@@ -226,7 +227,7 @@ func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error
 	if c.has[ruleOutcome] {
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
-	p.existential = p.existentialFacts()
+	p.followFacts(modules)
 	p.types = newTypeChecks(src, p)
 	p.fast.linked(modules)
 	return err

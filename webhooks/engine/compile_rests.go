@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -23,29 +24,69 @@ func (p *Policy) Existential() (names []string) {
 	return names
 }
 
-// existentialFacts finds the existential facts of a linked policy.
-func (p *Policy) existentialFacts() map[string]bool {
-	u := usage{compiled: p.compiler, whole: map[string]bool{}, iterated: map[string]bool{}, seen: map[*ast.Rule]map[bool]bool{}}
-	for _, r := range p.compiler.GetRulesExact(p.pkg.Append(ast.StringTerm(admit.yields()))) {
-		u.rule(r, true)
+// Compared are the places at which facts that are looked up by fields are used in a way that needs all objects of a list, one for each fact,
+// which the message names. Facts of kinds for which but returns true are left out.
+func (p *Policy) Compared(but func(apiVersion string) bool) (places CompileErrors) {
+	for _, f := range p.compared {
+		if !but(f.apiVersion) {
+			places = append(places, f.CompileError)
+		}
 	}
-	u.rules(p.pkg.Append(ast.StringTerm(ruleFacts)), false)
-	found := map[string]bool{}
-	for name := range u.iterated {
-		if !u.all && !u.whole[name] {
-			found[name] = true
+	return places
+}
+
+// comparedFact is a place of Compared.
+type comparedFact struct {
+	CompileError
+	apiVersion string
+}
+
+// comparedFacts finds the facts that are looked up by fields among those that are used as a whole.
+func (p *Policy) comparedFacts(modules []*ast.Module, whole map[string]*ast.Location) (found []comparedFact) {
+	for _, m := range modules {
+		for _, r := range m.Rules {
+			if !m.Package.Path.Equal(p.pkg) || headName(r) != ruleFacts {
+				continue
+			}
+			name := text(r.Head.Ref()[1])
+			at := whole[name]
+			query, ok := r.Head.Value.Value.(ast.Object)
+			if at == nil || !ok || query.Get(ast.StringTerm("fields")) == nil {
+				continue
+			}
+			of := cmp.Or(query.Get(ast.StringTerm("apiVersion")), ast.NullTerm())
+			found = append(found, comparedFact{CompileError{
+				File: at.File, Row: at.Row, Col: at.Col, Message: ruleFacts + "." + name,
+			}, text(of)})
 		}
 	}
 	return found
 }
 
+// followFacts finds which facts of a linked policy are existential. The modules are its own, as they were written.
+func (p *Policy) followFacts(modules []*ast.Module) {
+	u := usage{compiled: p.compiler, whole: map[string]*ast.Location{}, iterated: map[string]bool{}, seen: map[*ast.Rule]map[bool]bool{}}
+	for _, r := range p.compiler.GetRulesExact(p.pkg.Append(ast.StringTerm(admit.yields()))) {
+		u.rule(r, true)
+	}
+	u.rules(p.pkg.Append(ast.StringTerm(ruleFacts)), false)
+	p.compared, p.existential = p.comparedFacts(modules, u.whole), map[string]bool{}
+	for name := range u.iterated {
+		if _, whole := u.whole[name]; !u.all && !whole {
+			p.existential[name] = true
+		}
+	}
+}
+
 // usage collects how rules use facts.
 type usage struct {
-	compiled        *ast.Compiler
-	iterated, whole map[string]bool
-	all             bool                        // all facts are used as a whole
-	seen            map[*ast.Rule]map[bool]bool // by whether it was used to add results
-	vars            map[ast.Var]int             // occurrences in the current rule
+	compiled *ast.Compiler
+	iterated map[string]bool
+	whole    map[string]*ast.Location    // the first such place
+	all      bool                        // all facts are used as a whole
+	seen     map[*ast.Rule]map[bool]bool // by whether it was used to add results
+	vars     map[ast.Var]int             // occurrences in the current rule
+	at       *ast.Location               // of the current expression
 }
 
 // rules visits the rules that a reference may name. adds reports whether more results of them can only add results of the rule that refers
@@ -97,6 +138,7 @@ func (u *usage) rule(r *ast.Rule, adds bool) {
 
 func (u *usage) body(b ast.Body, adds bool) {
 	for _, e := range b {
+		u.at = cmp.Or(e.Location, u.at) // an expression that the engine has added has none
 		u.expr(e, adds && !e.Negated && len(e.With) == 0)
 	}
 }
@@ -202,5 +244,7 @@ func (u *usage) fact(path ast.Ref, adds bool) {
 			return
 		}
 	}
-	u.whole[string(name)] = true
+	if _, known := u.whole[string(name)]; !known {
+		u.whole[string(name)] = u.at
+	}
 }

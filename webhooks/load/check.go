@@ -46,12 +46,16 @@ func (c *Collection) Remarks() (lines []string) {
 			lines = append(lines, c.Place(source.Name)+": note: policy "+source.Name+" is not evaluated for debug containers (kubectl debug): "+
 				"spec.match has pods, but not pods/ephemeralcontainers with UPDATE")
 		}
-		places := source.Unfollowed()
-		for i := range places {
-			places[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: "+
-				"policy %s gets the whole input for every request, which is slower", places[i].Message, source.Name)
+		unfollowed, compared := source.Slower()
+		for i := range unfollowed {
+			unfollowed[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: "+
+				"policy %s gets the whole input for every request, which is slower", unfollowed[i].Message, source.Name)
 		}
-		if len(places) > 0 {
+		for i := range compared {
+			compared[i].Message = "note: " + compared[i].Message + " is not only iterated over here, so a denial compares the metadata of all its objects " +
+				"with the cache, which takes longer the more there are"
+		}
+		if places := append(unfollowed, compared...); len(places) > 0 {
 			lines = append(lines, c.Explain(source, places)...)
 		}
 	}

@@ -110,6 +110,21 @@ func TestPolicyCheckNotes(t *testing.T) {
 			t.Errorf("%s: exit %d\n%s%s", resources, code, out, errs)
 		}
 	}
+	// A denial that needs all objects of a list is dearer than one that needs the one it names.
+	for rule, noted := range map[string]bool{"some other in input.facts.others": false, "count(input.facts.others) > 2": true} {
+		folder(t, map[string]string{
+			"hosts/policy.yaml": "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: hosts}\nspec:\n  package: hosts\n" +
+				"  match: {resources: [{apiGroups: [''], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}\n" +
+				"  reads: [{apiVersion: v1, kind: ConfigMap, indexes: [data.host]}]\n",
+			"hosts/hosts.rego": "# METADATA\n# title: T\n# description: D\npackage hosts\n\nfacts.others := {\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", " +
+				"\"fields\": {\"data.host\": input.request.object.data.host}}\n\nvalid_input := true\n\nwarn contains \"w\" if " + rule + "\n",
+			"hosts/hosts_test.rego": "package hosts_test\n\nimport data.hosts\n\ntest_t if count(hosts.warn) == 0 with input as {\"facts\": {\"others\": []}}\n",
+		})
+		const note = "hosts/hosts.rego:10:28: note: facts.others is not only iterated over here, so a denial compares the metadata of all its objects"
+		if out, errs, code := execute(t, "policy", "check", "hosts"); code != 0 || strings.Contains(out, note) != noted {
+			t.Errorf("%s: exit %d\n%s%s", rule, code, out, errs)
+		}
+	}
 	if out, errs, code := execute(t, "policy", "check"); code != 0 || strings.Contains(out, "note:") {
 		t.Errorf("the shipped policies are not all followed: exit %d\n%s%s", code, out, errs)
 	}
