@@ -31,6 +31,7 @@ func (l *live) some(ctx context.Context, q engine.Query) (f found, ok bool, err 
 		return found{}, false, nil
 	}
 	f.objects, err = l.again(ctx, objects, q)
+	f.part = q.Part
 	return f, true, err
 }
 
@@ -49,7 +50,7 @@ func (l *live) again(ctx context.Context, objects []*object, queries ...engine.Q
 				selected = selected && o.selected(q)
 			}
 			if selected {
-				now = append(now, o)
+				now = append(now, o.reduced(queries[0].Part))
 			}
 		}
 	}
@@ -69,7 +70,7 @@ func (all *listing) compare(page []metav1.PartialObjectMetadata) error {
 				return errManyChanged
 			}
 		} else if o := cached.(*object); o.selected(all.left) {
-			all.objects = append(all.objects, o)
+			all.objects = append(all.objects, o.reduced(all.part))
 		}
 	}
 	return nil

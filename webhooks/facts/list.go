@@ -119,14 +119,12 @@ type listing struct {
 // pages lists the objects that asked selects and keeps those that left selects. It fails rather than truncate the answer.
 func (l *live) pages(ctx context.Context, asked, left engine.Query) (found, error) {
 	if of, err := l.cached(schema.FromAPIVersionAndKind(asked.APIVersion, asked.Kind)); err == nil {
-		f, err := l.allPages(ctx, listing{asked: asked, left: left, limit: pageSize, cache: of.GetIndexer()})
+		f, err := l.allPages(ctx, listing{found: found{part: asked.Part}, asked: asked, left: left, limit: pageSize, cache: of.GetIndexer()})
 		if !errors.Is(err, errManyChanged) && !apierrors.IsNotAcceptable(err) { // an API server may have no metadata
 			return f, err
 		}
 	}
-	all := listing{asked: asked, left: left, limit: firstPage}
-	all.part = asked.Part
-	return l.allPages(ctx, all)
+	return l.allPages(ctx, listing{found: found{part: asked.Part}, asked: asked, left: left, limit: firstPage})
 }
 
 func (l *live) allPages(ctx context.Context, all listing) (found, error) {
@@ -212,7 +210,7 @@ func (all *listing) keep(page []unstructured.Unstructured) (bytes int, err error
 			return 0, err
 		}
 		if o.selected(all.left) {
-			o.value = all.part.Of(o.value)
+			o = o.reduced(all.part)
 			all.objects = append(all.objects, o)
 			all.bytes += o.value.Size()
 		}

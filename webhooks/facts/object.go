@@ -82,6 +82,13 @@ func newObject(o *unstructured.Unstructured) (*object, error) {
 	}, nil
 }
 
+// reduced returns the object with a part of its value. It can no longer be selected.
+func (o *object) reduced(to *engine.Part) *object {
+	return &object{
+		namespace: o.namespace, name: o.name, uid: o.uid, resourceVersion: o.resourceVersion, created: o.created, value: to.Of(o.value),
+	}
+}
+
 // GetObjectMeta is for the cache's key function.
 func (o *object) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: o.resourceVersion}
