@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,7 +56,7 @@ func (c *Collection) Remarks() (lines []string) {
 			compared[i].Message = "note: " + compared[i].Message + " is not only iterated over here, so a denial compares the metadata of all its objects " +
 				"with the cache, which takes longer the more there are"
 		}
-		if places := append(unfollowed, compared...); len(places) > 0 {
+		if places := slices.Concat(unfollowed, compared); len(places) > 0 {
 			lines = append(lines, c.Explain(source, places)...)
 		}
 	}
