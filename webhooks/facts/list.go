@@ -119,7 +119,7 @@ type listing struct {
 // pages lists the objects that asked selects and keeps those that left selects. It fails rather than truncate the answer.
 func (l *live) pages(ctx context.Context, asked, left engine.Query) (found, error) {
 	if of, err := l.cached(schema.FromAPIVersionAndKind(asked.APIVersion, asked.Kind)); err == nil {
-		f, err := l.allPages(ctx, listing{found: found{part: asked.Part}, asked: asked, left: left, limit: pageSize, cache: of.GetIndexer()})
+		f, err := l.allPages(ctx, listing{found: found{part: asked.Part}, asked: asked, left: left, limit: firstPage, cache: of.GetIndexer()})
 		if !errors.Is(err, errManyChanged) && !apierrors.IsNotAcceptable(err) { // an API server may have no metadata
 			return f, err
 		}
@@ -185,10 +185,10 @@ func (all *listing) page() client.ObjectList {
 // add keeps the selected objects of a page, and sets the next page's size from the size of these objects.
 func (all *listing) add(page client.ObjectList) (err error) {
 	all.resourceVersion = cmp.Or(all.resourceVersion, page.GetResourceVersion())
-	n, bytes, most := 0, 0, pageSize
+	n, bytes := 0, 0
 	switch page := page.(type) {
 	case *metav1.PartialObjectMetadataList:
-		n, bytes, most = len(page.Items), page.Size(), maxCompared
+		n, bytes = len(page.Items), page.Size()
 		err = all.compare(page.Items)
 	case *unstructured.UnstructuredList:
 		n = len(page.Items)
@@ -196,7 +196,7 @@ func (all *listing) add(page client.ObjectList) (err error) {
 	}
 	if n > 0 {
 		all.read += n
-		all.limit = int64(min(max(pageBytes*n/max(bytes, 1), 1), most))
+		all.limit = int64(min(max(pageBytes*n/max(bytes, 1), 1), pageSize))
 	}
 	return err
 }

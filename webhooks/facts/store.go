@@ -62,8 +62,8 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = cached(reads)
-	for _, r := range s.used {
+	s.used = append(s.used, cached(reads)...)
+	for _, r := range cached(reads) {
 		k := s.entryFor(r)
 		of, err := s.ensureInformer(ctx, kindOf(r), k.informer, difference(k.wanted, k.indexes))
 		if err != nil {

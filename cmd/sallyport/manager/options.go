@@ -95,7 +95,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Shipment, "shipment", "", "`hash` of the shipped policies: the replica becomes ready only when a ConfigMap of --shipped-policies with this hash can be applied; if empty, any hash")
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`destination` of decision records (one JSON object on each line): stdout, off, or a file to append to")
 	flags.BoolVar(&o.AllRecords, "decision-records-all", false,
-		"also record the requests that all policies allow without a warning, for replaying them; this costs a third of a replica's CPU time")
+		"also record the requests that all policies allow without a warning, for replaying them; this costs a quarter of a replica's CPU time")
 	flags.DurationVar(&o.TestRunTimeout, "rehearsal-timeout", TestRunTimeout, "timeout for the test run of a RegoPolicy at admission; must be shorter than the timeout of the webhooks")
 	o.TestRunMemory.Quantity = *resource.NewQuantity(testrun.DefaultMemory, resource.BinarySI)
 	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")

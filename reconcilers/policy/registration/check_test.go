@@ -45,8 +45,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		// onlyPatches tells that it has no rules but patch rules.
 		onlyPatches bool
 	}{
-		"as it is": {},
-
+		"as it is":                {},
 		"conditions that compile": {changes: []func(*v1alpha1.PolicyMatch){condition(`object.metadata.name == "a"`, `!authorizer.group("").resource("pods").check("get").allowed()`)}},
 		"a condition that does not compile": {
 			changes: []func(*v1alpha1.PolicyMatch){condition("true", "object.metadata.name ==")}, want: "spec.match.conditions[1].expression: Invalid value: compilation failed: ",
