@@ -27,7 +27,7 @@ type FactSource interface {
 type Recorder interface {
 	// Record keeps a decision and the response made from it.
 	Record(d *Decision, response *admissionv1.AdmissionResponse)
-	// Checked counts a decision that was evaluated a second time on the whole input. The difference is "" if both results are the same.
+	// Checked counts a decision that was evaluated a second time by OPA's interpreter. The difference is "" if both results are the same.
 	Checked(policy, difference string)
 	// Forget drops what is counted about a policy that was deleted.
 	Forget(policy string)

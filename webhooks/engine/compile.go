@@ -19,6 +19,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
+	"sallyport.dev/sallyport/webhooks/engine/plan"
 )
 
 // Policy is one compiled revision of a policy. It is immutable and safe for concurrent use.
@@ -34,10 +35,11 @@ type Policy struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
+	data     any                 // the same for programs
 	first    round               // the facts that depend on the request alone
 	second   round               // the facts that depend on facts of the first round
-	queries  map[endpoint]ast.Body
-	outcome  ast.Body // nil without outcome
+	queries  map[endpoint]*query
+	outcome  *query // nil without outcome
 	// outcomeShape is the shape of an outcome.
 	outcomeShape shape
 
@@ -45,9 +47,12 @@ type Policy struct {
 	compared    []comparedFact  // others that are looked up by fields
 
 	types      *typeChecks // nil if types are not known
-	fast       *accelerated
+	parts      map[string]*Part
 	paths      func() *inputPaths // names of members of input for errors, made lazily
 	leftBehind atomic.Int64       // evaluations that exceeded their deadline and still run
+
+	interpreted atomic.Bool  // queries are evaluated without programs
+	decided     atomic.Int64 // number of decisions
 }
 
 // Name returns the name of the policy.
@@ -82,10 +87,9 @@ func (p *Policy) Mentions(constant string) (found bool) {
 // Compile compiles a policy. The error is [CompileErrors], with file, line and column of all errors.
 func Compile(src Source) (*Policy, error) { return compilePolicy(src, false) }
 
-// compilePolicy is Compile. A plain policy has no optimizations: its unmodified rules are evaluated, each time, on the whole input. A
-// document with more values than a policy may read then fails, whatever the policy reads of it.
-func compilePolicy(src Source, plain bool) (*Policy, error) {
-	modules, libraries, compiled, err := assemble(src)
+// compilePolicy is Compile. An interpreted policy has no programs: topdown evaluates it, on the whole input.
+func compilePolicy(src Source, interpreted bool) (*Policy, error) {
+	modules, libraries, _, err := assemble(src)
 	if err != nil {
 		return nil, err
 	}
@@ -99,17 +103,18 @@ func compilePolicy(src Source, plain bool) (*Policy, error) {
 	}
 	p := &Policy{
 		name: src.Name, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
-		revision: revision(src, libraries), queries: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
+		revision: revision(src, libraries), queries: map[endpoint]*query{}, outcomeShape: rules.outcome,
 	}
-	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
 	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.ruleRefs(ruleValid, ruleFacts)) })
-	p.fast.disabled.Store(plain)
-	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
+	p.interpreted.Store(interpreted)
+	data := map[string]any{"parameters": parameters}
+	p.data = plan.FromTerm(ast.NewTerm(ast.MustInterfaceToValue(data)))
+	p.store = inmem.NewFromObjectWithOpts(data,
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
 	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {
 		return nil, err
 	}
-	if err := p.link(src, rules, modules, p.fast.fold(compiled, slices.Concat(modules, libraries))); err != nil {
+	if err := p.link(src, rules, modules, slices.Concat(modules, libraries)); err != nil {
 		return nil, err
 	}
 	return p, p.checkParameters(rules)
@@ -127,7 +132,7 @@ func (p *Policy) checkParameters(c *contract) error {
 	ctx, cancel := context.WithTimeout(context.Background(), parametersTimeout)
 	defer cancel()
 	var errs CompileErrors
-	switch found, err := p.evaluate(ctx, Input{}, query, nil); {
+	switch found, err := p.evaluate(ctx, Input{}, query, Value{}); {
 	case err != nil:
 		errs.add(c.parameters.Location, "validating spec.parameters: %v", err)
 	case len(found) == 0:
@@ -229,7 +234,7 @@ func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error
 	}
 	p.followFacts(modules)
 	p.types = newTypeChecks(src, p)
-	p.fast.linked(modules)
+	p.parts = follow(p.compiler, p.outputs()...).parts(p.facts)
 	return err
 }
 
@@ -246,13 +251,22 @@ func (p *Policy) ruleRefs(rules ...string) []ast.Ref {
 	return refs
 }
 
+// query is a query of the policy's rules.
+type query struct {
+	body    ast.Body
+	program *plan.Program
+	lacks   error // why there is no program
+}
+
 // query compiles a query. It fails if the policy makes it impossible, as when valid_input is always a string.
-func (p *Policy) query(text string) (ast.Body, error) {
+func (p *Policy) query(text string) (*query, error) {
 	body, err := p.compiler.QueryCompiler().Compile(ast.MustParseBody(text))
 	if err != nil {
 		return nil, CompileErrors{{File: p.name, Message: fmt.Sprintf("asking `%s`: %v", text, err)}}
 	}
-	return body, nil
+	q := &query{body: body}
+	q.program, q.lacks = plan.Compile(context.Background(), p.compiler, body, p.data)
+	return q, nil
 }
 
 // newCompiler returns a compiler with the builtins of policies and additional ones.

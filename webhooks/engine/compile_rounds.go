@@ -13,7 +13,7 @@ import (
 // round is the facts that are read together, and the query for their queries; nil without facts.
 type round struct {
 	facts []string
-	ask   ast.Body
+	ask   *query
 }
 
 // inRounds divides the facts into rounds.
@@ -52,7 +52,7 @@ func (p *Policy) inRounds() error {
 }
 
 // askFor returns the query for the facts of those names. Facts that are undefined are left out.
-func (p *Policy) askFor(names []string) (ast.Body, error) {
+func (p *Policy) askFor(names []string) (*query, error) {
 	each := make([]string, len(names))
 	for i, name := range names {
 		each[i] = fmt.Sprintf("{%q: x | x = %v.facts[%[1]q]}", name, p.pkg)

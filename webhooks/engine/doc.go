@@ -17,10 +17,10 @@
 //	contract_*  what a policy may contain: its rules, the shapes of their values, and what is rejected in its text
 //	compile_*   from its source to rules that can be evaluated; how rules are instrumented, so that no denial vanishes
 //	evaluate_*  a decision: facts, rules, denials and patches, and the errors that prevent it
-//	fast_*      optimizations: the projection of the input, the cache of decisions by it, facts by templates, constants
+//	reads_*     what of its input a policy reads
 //	testrun_*   a policy's own tests, and their actual and expected values
 //	explain_*   the trace of an evaluation: where a rule stopped, and why
 //	value_*     JSON documents, of which only the parts that are read are converted to terms
 //
-// Package builtins, below it, has the builtins that policies may call.
+// Below it, package plan evaluates queries fast, and package builtins has the builtins that policies may call.
 package engine

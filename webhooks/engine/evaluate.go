@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
@@ -17,7 +16,7 @@ import (
 
 // evaluate runs one query. It returns at the deadline, even if the evaluation goes on: OPA checks for cancellation only between
 // calls of builtins.
-func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
+func (p *Policy) evaluate(ctx context.Context, in Input, q *query, input Value) (topdown.QueryResultSet, error) {
 	if err := p.checkLeftBehind(); err != nil {
 		return nil, err
 	}
@@ -40,8 +39,12 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 			done <- o
 		}()
 		defer recoverPanic(&o.err)
-		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithVirtualCache(newResults()).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
+		var done bool
+		if o.result, done = p.runProgram(metered, cancel, in, q, input); done {
+			return
+		}
+		o.result, o.err = topdown.NewQuery(q.body).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
+			WithInput(input.orNull()).WithVirtualCache(newResults()).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
 	})
 	select {
 	case o := <-done:

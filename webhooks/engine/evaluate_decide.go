@@ -20,11 +20,13 @@ type Input struct {
 	Request Value
 	// Now is the time of the decision; the policy sees it in UTC with nine digits of a second.
 	Now time.Time
-	// Checked is called, if set, with "" if the optimized evaluation gave the same result as evaluating the whole input, and otherwise with
-	// both results. Few decisions are checked.
+	// Checked is called, if set, with "" if a program gave the same result as topdown, and otherwise with both results. Few decisions are
+	// checked.
 	Checked func(policy, difference string)
 	// VerdictOnly skips the outcome, for callers that do not act on it.
 	VerdictOnly bool
+	interpreted bool // without programs
+
 	// Enter waits for a place among the evaluations of the same user. The engine calls leave when an evaluation has ended, which
 	// can be after the deadline of the decision. The error is that of the context. Enter can be nil.
 	Enter func(context.Context) (leave func(), err error)
@@ -77,7 +79,7 @@ func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*D
 	if err != nil {
 		return nil, p.named(ctx, in, nil, p.mistypedRequest(e, in, err))
 	}
-	decision, err := p.fast.decideOn(ctx, e, in, facts)
+	decision, err := p.decideOn(ctx, e, in, facts)
 	return decision, withFacts(facts, p.named(ctx, in, facts, err))
 }
 
@@ -96,7 +98,7 @@ func (p *Policy) mistypedRequest(e endpoint, in Input, err error) error {
 	if !errors.As(err, &broken) || broken.Cause != InputNotUnderstood && broken.Cause != EvaluationFailed {
 		return err
 	}
-	return cmp.Or(p.types.request(e, in, p.fast.input(in.document(nil))), err)
+	return cmp.Or(p.types.request(e, in), err)
 }
 
 // confirm evaluates a denial again with live facts. If they cannot be read, the denial stands.
@@ -127,7 +129,7 @@ func (p *Policy) decideLive(ctx context.Context, in Input, facts map[string]Fact
 	if err != nil {
 		return nil, err
 	}
-	return p.evaluateRules(ctx, admit, in, live, p.fast.input)
+	return p.evaluateRules(ctx, admit, in, live)
 }
 
 // recoverPanic turns a panic, which is a bug of Sallyport or a library, into an error of this policy.
@@ -146,7 +148,7 @@ func (p *Policy) readFacts(ctx context.Context, in Input, r Reader) (map[string]
 	if p.first.ask == nil {
 		return nil, nil
 	}
-	facts, err := p.fast.wanted(ctx, in)
+	facts, err := p.evaluateFacts(ctx, p.first, in, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +163,7 @@ func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fa
 	if p.second.ask == nil {
 		return nil
 	}
-	second, err := p.evaluateFacts(ctx, p.second, in, facts, p.fast.input)
+	second, err := p.evaluateFacts(ctx, p.second, in, facts)
 	if err != nil {
 		return err
 	}
@@ -175,11 +177,9 @@ func (p *Policy) gatherSecond(ctx context.Context, in Input, facts map[string]Fa
 	return err
 }
 
-// evaluateFacts returns the queries of a round. input converts the document with the known facts to a term.
-func (p *Policy) evaluateFacts(
-	ctx context.Context, of round, in Input, known map[string]Fact, input func(Value) *ast.Term,
-) (map[string]Fact, error) {
-	result, err := p.evaluate(ctx, in, of.ask, input(in.document(known)))
+// evaluateFacts returns the queries of a round, of which the known facts are input.
+func (p *Policy) evaluateFacts(ctx context.Context, of round, in Input, known map[string]Fact) (map[string]Fact, error) {
+	result, err := p.evaluate(ctx, in, of.ask, in.document(known))
 	if err != nil {
 		return nil, err
 	}
@@ -263,19 +263,17 @@ func fromCache(facts map[string]Fact) bool {
 	return false
 }
 
-// evaluateRules evaluates valid_input and then the rules of one endpoint. input converts the document to a term.
-func (p *Policy) evaluateRules(
-	ctx context.Context, e endpoint, in Input, facts map[string]Fact, input func(Value) *ast.Term,
-) (*Decision, error) {
+// evaluateRules evaluates valid_input and then the rules of one endpoint.
+func (p *Policy) evaluateRules(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
 	query := p.queries[e]
 	if query == nil {
 		return &Decision{Facts: facts}, nil
 	}
-	terms := input(in.document(facts))
-	if err := cmp.Or(p.types.request(e, in, terms), p.types.facts(p.facts, in, facts, terms)); err != nil {
+	if err := cmp.Or(p.types.request(e, in), p.types.facts(p.facts, in, facts)); err != nil {
 		return nil, err
 	}
-	result, err := p.evaluate(ctx, in, query, terms)
+	document := in.document(facts)
+	result, err := p.evaluate(ctx, in, query, document)
 	if err != nil {
 		return nil, err
 	}
@@ -288,13 +286,13 @@ func (p *Policy) evaluateRules(
 	}
 	decision.Facts = facts
 	if e == admit && !in.VerdictOnly {
-		decision.Outcome, err = p.evaluateOutcome(ctx, in, terms)
+		decision.Outcome, err = p.evaluateOutcome(ctx, in, document)
 	}
 	return decision, err
 }
 
 // evaluateOutcome returns the outcome for reconcilers.
-func (p *Policy) evaluateOutcome(ctx context.Context, in Input, input *ast.Term) (Value, error) {
+func (p *Policy) evaluateOutcome(ctx context.Context, in Input, input Value) (Value, error) {
 	if p.outcome == nil {
 		return Value{}, nil
 	}

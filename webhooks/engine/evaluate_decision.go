@@ -19,8 +19,6 @@ type Decision struct {
 	Facts map[string]Fact
 	// Confirmation is the result of confirming a denial.
 	Confirmation Confirmation
-	// Way is how the decision was made.
-	Way Way
 }
 
 // Confirmation is the result of evaluating a denial that was based on cached facts again with live ones.

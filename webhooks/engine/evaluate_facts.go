@@ -88,18 +88,10 @@ func (p *Policy) decodeFacts(names []string, document *ast.Term) (map[string]Fac
 	if !ok {
 		return nil, errorf(ContractViolated, "facts is not an object")
 	}
-	return p.factsOf(names, func(name string) (*ast.Term, bool) {
-		term := object.Get(ast.StringTerm(name))
-		return term, term != nil
-	})
-}
-
-// factsOf returns the facts of those names without their answers. asks returns the query of each.
-func (p *Policy) factsOf(names []string, asks func(name string) (*ast.Term, bool)) (map[string]Fact, error) {
 	facts := make(map[string]Fact, len(names))
 	for _, name := range names {
-		term, defined := asks(name)
-		if !defined {
+		term := object.Get(ast.StringTerm(name))
+		if term == nil {
 			return nil, undefined(name)
 		}
 		q, err := permittedQuery(name, term, p.reads)
@@ -123,7 +115,7 @@ func (p *Policy) read(ctx context.Context, q *Query, r Reader) (Answer, error) {
 	}
 	asked := *q
 	if q.Kind != "" && q.Name == "" && !q.Parent {
-		asked.Part = p.fast.part(q.Fact)
+		asked.Part = p.parts[q.Fact]
 	}
 	return r.Read(ctx, asked)
 }
@@ -173,6 +165,12 @@ func permitted(reads []Read, q *Query) error {
 
 // isOf reports whether the query is for objects of a kind in spec.reads.
 func (q *Query) isOf(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind }
+
+func undefined(fact string) error {
+	e := errorf(InputNotUnderstood, "facts.%s is undefined for this request", fact)
+	e.fact = fact
+	return e
+}
 
 // permittedQuery decodes a query and checks it against spec.reads, before anything is read.
 func permittedQuery(name string, term *ast.Term, reads []Read) (*Query, error) {

@@ -43,22 +43,21 @@ func (t *Type) OrNull() *Type {
 	return &nullable
 }
 
-func (t *Type) allows(term *ast.Term) bool {
-	switch v := term.Value.(type) {
-	case ast.Null:
+func (t *Type) allows(v Value) bool {
+	switch v.source().kind() {
+	case 'n':
 		return t.Nullable
-	case ast.Object:
+	case '{':
 		return t.Kind == ObjectType
-	case *ast.Array:
+	case '[':
 		return t.Kind == ListType
-	case ast.String:
+	case '"':
 		return t.Kind == StringType || t.Kind == StringOrNumber
-	case ast.Boolean:
+	case '0':
+		return t.Kind == NumberType || t.Kind == StringOrNumber || t.Kind == IntegerType && isWhole(v.number())
+	default:
 		return t.Kind == BooleanType
-	case ast.Number:
-		return t.Kind == NumberType || t.Kind == StringOrNumber || t.Kind == IntegerType && isWhole(v)
 	}
-	return false
 }
 
 func isWhole(n ast.Number) bool {
@@ -101,24 +100,6 @@ func newTypeChecks(src Source, p *Policy) *typeChecks {
 	return &typeChecks{src.Types, follow(p.compiler, p.ruleRefs(ruleFacts, ruleValid, admit.fires(), mutate.fires(), ruleOutcome)...), names}
 }
 
-// keyed adds what type checks of the request depend on to what cached decisions depend on. Nil means more than the request.
-func (c *typeChecks) keyed(decides *projection) *projection {
-	if c == nil || decides == nil {
-		return decides
-	}
-	request := c.read.below("request")
-	if request != nil && request.all {
-		return nil
-	}
-	decides.member("kind").include(&projection{all: true})
-	for _, name := range objects {
-		if read := request.below(name); read != nil {
-			decides.member(name).include(read)
-		}
-	}
-	return decides
-}
-
 // objects are the members of a request with objects of its kind.
 var objects = []string{"object", "oldObject"}
 
@@ -143,35 +124,41 @@ func (r *projection) each() *projection {
 
 // mistyped returns the first value that is read and not of its type; nil if there is none. Names of an object's arbitrary members are
 // hidden if they are not the requester's own.
-func (c *typeChecks) mistyped(r *projection, of *Type, term *ast.Term, own bool) (wrong *typeError) {
-	if r == nil || of == nil || of.Kind == AnyType || term == nil {
+func (c *typeChecks) mistyped(r *projection, of *Type, v Value, own bool) (wrong *typeError) {
+	if r == nil || of == nil || of.Kind == AnyType {
 		return nil
 	}
-	if !of.allows(term) {
-		return &typeError{want: of.Kind, is: term}
+	if !of.allows(v) {
+		return &typeError{want: of.Kind, is: kindName(v)}
 	}
-	switch v := term.Value.(type) {
-	case ast.Object:
-		check := func(read *projection, key, value *ast.Term) bool {
-			if wrong = c.mistyped(read, of.field(key), value, own); wrong != nil {
-				wrong.path = of.step(key, own) + wrong.path
+	switch v.source().kind() {
+	case '{':
+		check := func(read *projection, name string, value Value) {
+			if wrong = c.mistyped(read, of.field(name), value, own); wrong != nil {
+				wrong.path = of.step(name, own) + wrong.path
 			}
-			return wrong != nil
 		}
 		if r.each() == nil {
-			for _, key := range r.keys {
-				if check(r.members[text(key)], key, v.Get(key)) {
-					break
+			for _, name := range r.names {
+				if value, there := v.member(name); there && wrong == nil {
+					check(r.members[name], name, value)
 				}
 			}
 			return wrong
 		}
-		v.Until(func(key, value *ast.Term) bool {
-			return (of.Each != nil || c.names[text(key)]) && (check(r.members[text(key)], key, value) || check(r.each(), key, value))
+		v.Each(func(name string, value Value) {
+			for _, read := range []*projection{r.members[name], r.each()} {
+				if wrong == nil && (of.Each != nil || c.names[name]) {
+					check(read, name, value)
+				}
+			}
 		})
-	case *ast.Array:
-		for i := 0; r.each() != nil && i < v.Len(); i++ {
-			if wrong = c.mistyped(r.each(), of.Each, v.Elem(i), own); wrong != nil {
+	case '[':
+		if r.each() == nil {
+			return nil
+		}
+		for i, element := range v.Elements() {
+			if wrong = c.mistyped(r.each(), of.Each, element, own); wrong != nil {
 				wrong.path = fmt.Sprintf("[%d]", i) + wrong.path
 				break
 			}
@@ -181,20 +168,20 @@ func (c *typeChecks) mistyped(r *projection, of *Type, term *ast.Term, own bool)
 }
 
 // field returns the type of a member of an object.
-func (t *Type) field(key *ast.Term) *Type {
+func (t *Type) field(name string) *Type {
 	if t.Each != nil {
 		return t.Each
 	}
-	return t.Fields[text(key)]
+	return t.Fields[name]
 }
 
 // step returns a member as a part of a path.
-func (t *Type) step(key *ast.Term, own bool) string {
+func (t *Type) step(name string, own bool) string {
 	switch {
 	case t.Each == nil:
-		return "." + text(key)
+		return "." + name
 	case own:
-		return "[" + text(key) + "]"
+		return "[" + name + "]"
 	}
 	return "[]"
 }
@@ -203,32 +190,32 @@ func (t *Type) step(key *ast.Term, own bool) string {
 type typeError struct {
 	path string
 	want TypeKind
-	is   *ast.Term
+	is   TypeKind
 }
 
 func (e *typeError) Error() string {
-	return fmt.Sprintf("%s: must be %s, is %s", strings.TrimPrefix(e.path, "."), e.want, kindName(e.is))
+	return fmt.Sprintf("%s: must be %s, is %s", strings.TrimPrefix(e.path, "."), e.want, e.is)
 }
 
-func kindName(t *ast.Term) string {
-	switch t.Value.(type) {
-	case ast.Null:
+func kindName(v Value) TypeKind {
+	switch v.source().kind() {
+	case 'n':
 		return "null"
-	case ast.Object:
-		return string(ObjectType)
-	case ast.String:
-		return string(StringType)
-	case ast.Boolean:
-		return string(BooleanType)
-	case ast.Number:
-		return string(NumberType)
+	case '{':
+		return ObjectType
+	case '"':
+		return StringType
+	case '0':
+		return NumberType
+	case '[':
+		return ListType
 	}
-	return string(ListType)
+	return BooleanType
 }
 
 // request checks the objects of a request. On the mutating endpoint, the API server has not validated the object yet, and denies it
 // afterwards with a message of its own.
-func (c *typeChecks) request(e endpoint, in Input, input *ast.Term) error {
+func (c *typeChecks) request(e endpoint, in Input) error {
 	if c == nil || e == mutate {
 		return nil
 	}
@@ -236,7 +223,11 @@ func (c *typeChecks) request(e endpoint, in Input, input *ast.Term) error {
 	apiVersion := strings.TrimPrefix(kind.Get("group").Text()+"/"+kind.Get("version").Text(), "/")
 	of := c.typeOf(apiVersion, kind.Get("kind").Text()).OrNull()
 	for _, name := range objects {
-		if wrong := c.mistyped(c.read.below("request").below(name), of, memberOf(input, "request", name), true); wrong != nil {
+		object, there := in.Request.member(name)
+		if !there {
+			continue
+		}
+		if wrong := c.mistyped(c.read.below("request").below(name), of, object, true); wrong != nil {
 			if name != "object" || wrong.path == "" {
 				wrong.path = name + wrong.path
 			}
@@ -247,7 +238,7 @@ func (c *typeChecks) request(e endpoint, in Input, input *ast.Term) error {
 }
 
 // facts checks the answers of the facts of those names.
-func (c *typeChecks) facts(names []string, in Input, facts map[string]Fact, input *ast.Term) error {
+func (c *typeChecks) facts(names []string, in Input, facts map[string]Fact) error {
 	if c == nil {
 		return nil
 	}
@@ -256,7 +247,7 @@ func (c *typeChecks) facts(names []string, in Input, facts map[string]Fact, inpu
 		if f.Query == nil || f.Query.TestRun {
 			continue
 		}
-		if wrong, object := c.fact(f, c.read.below(ruleFacts).below(name), memberOf(input, ruleFacts, name)); wrong != nil {
+		if wrong, object := c.fact(f, c.read.below(ruleFacts).below(name)); wrong != nil {
 			if wrong.path != "" {
 				wrong.path = ": " + strings.TrimPrefix(wrong.path, ".")
 			}
@@ -268,21 +259,21 @@ func (c *typeChecks) facts(names []string, in Input, facts map[string]Fact, inpu
 }
 
 // fact checks one answer, and returns the object with the wrong value.
-func (c *typeChecks) fact(f Fact, read *projection, answer *ast.Term) (*typeError, Value) {
-	q := f.Query
+func (c *typeChecks) fact(f Fact, read *projection) (*typeError, Value) {
+	q, answer := f.Query, f.Answer.Value
 	switch {
 	case q.Access != nil:
 		return c.mistyped(read, &Type{Kind: BooleanType}, answer, false), Value{}
 	case q.Parent || q.Name != "":
-		return c.mistyped(read, c.typeOf(q.APIVersion, q.Kind).OrNull(), answer, false), f.Answer.Value
+		return c.mistyped(read, c.typeOf(q.APIVersion, q.Kind).OrNull(), answer, false), answer
 	}
 	if wrong := c.mistyped(read, &Type{Kind: ListType}, answer, false); wrong != nil || read == nil || read.each() == nil {
 		return wrong, Value{}
 	}
-	of, all := c.typeOf(q.APIVersion, q.Kind), answer.Value.(*ast.Array)
-	for i := range all.Len() {
-		if wrong := c.mistyped(read.each(), of, all.Elem(i), false); wrong != nil {
-			return wrong, f.Answer.Value.Elements()[i]
+	of := c.typeOf(q.APIVersion, q.Kind)
+	for _, object := range answer.Elements() {
+		if wrong := c.mistyped(read.each(), of, object, false); wrong != nil {
+			return wrong, object
 		}
 	}
 	return nil, Value{}
@@ -299,18 +290,4 @@ func (q *Query) named(object Value, in Input) string {
 		named += " " + metadata.Get("name").Text()
 	}
 	return strings.TrimSuffix(named, " ")
-}
-
-// memberOf returns a member of a member of an object; nil if there is none.
-func memberOf(object *ast.Term, names ...string) *ast.Term {
-	for _, name := range names {
-		of, _ := object.Value.(ast.Object)
-		if of == nil {
-			return nil
-		}
-		if object = of.Get(ast.StringTerm(name)); object == nil {
-			return nil
-		}
-	}
-	return object
 }

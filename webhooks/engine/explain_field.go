@@ -39,7 +39,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	if !document.Within(mostDocument) {
 		return err
 	}
-	input := p.fast.input(document)
+	input := document.orNull()
 	done := make(chan []string, 1)
 	spawn(func() {
 		var named []string
@@ -86,6 +86,8 @@ func (s *explainer) fields(stopped []*ast.Rule) (named []string) {
 	}
 	return named
 }
+
+var request = ast.MustParseRef("input.request")
 
 // inputPaths maps variables of a policy's rules to the members of input that their values come from.
 type inputPaths struct {

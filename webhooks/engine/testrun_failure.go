@@ -187,3 +187,11 @@ func isGeneratedVar(t *ast.Term) bool {
 	v, ok := t.Value.(ast.Var)
 	return ok && v.IsGenerated()
 }
+
+func firstLine(text string) string {
+	first, _, more := strings.Cut(text, "\n")
+	if more {
+		first += " ..."
+	}
+	return first
+}

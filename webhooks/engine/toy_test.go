@@ -125,43 +125,34 @@ func (s *shelf) Read(_ context.Context, q Query) (Answer, error) {
 	return Answer{Value: v, Live: q.Live}, err
 }
 
-// withoutAcceleration has the tests do without what only makes decisions fast.
-const withoutAcceleration = "SALLYPORT_TEST_PLAIN"
+// withoutPrograms has the tests evaluate policies with topdown.
+const withoutPrograms = "SALLYPORT_TEST_INTERPRETED"
 
-var isPlain = os.Getenv(withoutAcceleration) != ""
+var isInterpreted = os.Getenv(withoutPrograms) != ""
 
-// The engine passes its tests without what only makes decisions fast. Those are left out that take long, make no decision, or are about
-// what is left out; and with -short those that wait for evaluations to end, or make large values.
-func TestWithoutAcceleration(t *testing.T) {
-	if isPlain {
+// The engine passes its tests without programs. Those are left out that take long, make no decision, or are about programs; and with -short
+// those that wait for evaluations to end, or make large values.
+func TestWithoutPrograms(t *testing.T) {
+	if isInterpreted {
 		t.Skip("this is it")
 	}
-	race.Skip(t) // what goroutines have in common is what is left out
+	race.Skip(t) // what goroutines have in common is left out
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	skipped := "EveryWay|RandomPolicies|ExplanationAgrees|Limit|Parser|WearOut|Compile|TestSuite|TestRun|Constant|WhatAPolicyReads|Unfollowed"
+	skipped := "EveryWay|RandomPolicies|ExplanationAgrees|Limit|Parser|WearOut|Compile|TestSuite|TestRun|WhatAPolicyReads|PoliciesReadOnlySoMuch"
 	if testing.Short() {
 		skipped += "|Overrun|Impatient|Sandbox|Grow|Comprehensions"
 	}
 	again := exec.CommandContext(t.Context(), program, "-test.run=^Test", "-test.skip="+skipped)
-	again.Env = append(os.Environ(), withoutAcceleration+"=1")
+	again.Env = append(os.Environ(), withoutPrograms+"=1")
 	if said, err := again.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
 
-func compile(src Source) (*Policy, error) { return compilePolicy(src, isPlain) }
-
-// acceleratorOf gives what makes a policy's decisions fast. A test of that is skipped where it is left out.
-func acceleratorOf(t testing.TB, p *Policy) *accelerated {
-	t.Helper()
-	if isPlain {
-		t.Skip("what only makes decisions fast is left out")
-	}
-	return p.fast
-}
+func compile(src Source) (*Policy, error) { return compilePolicy(src, isInterpreted) }
 
 func mustCompile(t *testing.T, src Source) *Policy {
 	t.Helper()

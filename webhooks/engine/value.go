@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -80,6 +81,14 @@ func (v Value) Text() string {
 		return ""
 	}
 	return text(v.orNull())
+}
+
+// number returns the text of a number.
+func (v Value) number() ast.Number {
+	if t, ok := v.from.(*jsonText); ok {
+		return ast.Number(bytes.TrimSpace(t.json))
+	}
+	return v.orNull().Value.(ast.Number)
 }
 
 // Elements returns the elements of a list, or of a set that a policy made; none for other documents.

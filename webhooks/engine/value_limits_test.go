@@ -88,7 +88,6 @@ func TestPoliciesReadOnlySoMuch(t *testing.T) {
 		source := policy("valid_input if true\n\nwarn contains \"w\" if " + rule + "\n")
 		source.Timeout = time.Minute
 		p := mustCompile(t, source)
-		acceleratorOf(t, p)
 		request, err := ParseText([]byte(large))
 		if err != nil {
 			t.Fatal(err)

@@ -47,16 +47,15 @@ func (c *Collection) Remarks() (lines []string) {
 			lines = append(lines, c.Place(source.Name)+": note: policy "+source.Name+" is not evaluated for debug containers (kubectl debug): "+
 				"spec.match has pods, but not pods/ephemeralcontainers with UPDATE")
 		}
-		unfollowed, compared := source.Slower()
-		for i := range unfollowed {
-			unfollowed[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: "+
-				"policy %s gets the whole input for every request, which is slower", unfollowed[i].Message, source.Name)
+		interpreted, compared := source.Slower()
+		for i := range interpreted {
+			interpreted[i].Message = fmt.Sprintf("note: policy %s is not compiled because of %s: its decisions take longer", source.Name, interpreted[i].Message)
 		}
 		for i := range compared {
 			compared[i].Message = "note: " + compared[i].Message + " is not only iterated over here, so a denial compares the metadata of all its objects " +
 				"with the cache, which takes longer the more there are"
 		}
-		if places := slices.Concat(unfollowed, compared); len(places) > 0 {
+		if places := slices.Concat(interpreted, compared); len(places) > 0 {
 			lines = append(lines, c.Explain(source, places)...)
 		}
 	}

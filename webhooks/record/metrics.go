@@ -14,7 +14,6 @@ type metrics struct {
 	confirms  *prometheus.CounterVec
 	overrides *prometheus.CounterVec
 	lost      prometheus.Counter
-	cached    *prometheus.CounterVec
 	checks    *prometheus.CounterVec
 }
 
@@ -40,10 +39,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "sallyport_decision_records_lost_total",
 			Help: "Decision records that could not be written.",
 		}),
-		cached: counter("sallyport_remembered_decisions_total",
-			"Decisions without denials, warnings or patches that were taken from the cache, by policy.", "policy"),
 		checks: counter("sallyport_checked_decisions_total",
-			"Decisions that were evaluated again on the whole input, by whether both results are the same. A difference is a bug in Sallyport.", "policy", "result"),
+			"Decisions that were evaluated again by OPA's interpreter, by whether both results are the same. A difference is a bug in Sallyport.", "policy", "result"),
 	}
 	registry.MustRegister(m.duration, m.lost)
 	return m
@@ -60,9 +57,6 @@ func (m *metrics) count(d *decision.Decision) {
 		if len(denials) == 0 {
 			m.decisions.WithLabelValues(d.Endpoint, name, string(v.Mode), v.Result(), "").Inc()
 		}
-		if v.Decision != nil && v.Decision.Way == engine.Cached {
-			m.cached.WithLabelValues(name).Inc()
-		}
 		if v.Decision != nil && v.Decision.Confirmation != engine.NotNeeded {
 			m.confirms.WithLabelValues(name, string(v.Decision.Confirmation)).Inc()
 		}
@@ -78,7 +72,7 @@ func (m *metrics) countOverrides(d *decision.Decision) {
 	}
 }
 
-// countCheck counts the comparison of a decision with one on the whole input.
+// countCheck counts the comparison of a decision with that of OPA's interpreter.
 func (m *metrics) countCheck(policy string, same bool) {
 	result := "differs"
 	if same {
@@ -90,7 +84,7 @@ func (m *metrics) countCheck(policy string, same bool) {
 // forget removes the metrics of a policy.
 func (m *metrics) forget(policy string) {
 	labels := prometheus.Labels{"policy": policy}
-	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.decisions, m.duration, m.confirms, m.overrides, m.cached, m.checks} {
+	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.decisions, m.duration, m.confirms, m.overrides, m.checks} {
 		vec.DeletePartialMatch(labels)
 	}
 }

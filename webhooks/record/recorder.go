@@ -91,8 +91,8 @@ func (r *Recorder) Close(patience time.Duration) {
 	}
 }
 
-// OnDifference sets the function that is called with the two results if a decision on a part of the input differs from that on the whole
-// input. It must not block. Call OnDifference before the first request.
+// OnDifference sets the function that is called with the two results if the program of a policy decides differently than OPA's
+// interpreter. It must not block. Call OnDifference before the first request.
 func (r *Recorder) OnDifference(report func(policy, difference string)) { r.differs = report }
 
 // Checked implements decision.Recorder.

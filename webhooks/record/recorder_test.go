@@ -84,8 +84,8 @@ func TestDifferencesAreReported(t *testing.T) {
 	var reported []string
 	recorder.OnDifference(func(policy, difference string) { reported = append(reported, policy+": "+difference) })
 	recorder.Checked("p", "")
-	recorder.Checked("p", "on the part that is read: 1; on the whole input: 2")
-	if diff := cmp.Diff([]string{"p: on the part that is read: 1; on the whole input: 2"}, reported); diff != "" {
+	recorder.Checked("p", "the program: 1; topdown: 2")
+	if diff := cmp.Diff([]string{"p: the program: 1; topdown: 2"}, reported); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 	for result, want := range map[string]float64{"same": 1, "differs": 1} {

@@ -112,7 +112,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	recorder.WriteEvents(events.NewWriter(mgr.GetEventRecorder(eventSource), ctrlmetrics.Registry, events.DefaultLimits))
 	recorder.OnLost(func(cause error) { mgr.GetLogger().WithName("records").Error(cause, "decision records are lost") })
 	recorder.OnDifference(func(policy, difference string) {
-		mgr.GetLogger().WithName("policies").Error(errors.New(difference), "a decision on a part of the input differs from that on the whole input", "policy", policy)
+		mgr.GetLogger().WithName("policies").Error(errors.New(difference), "the program of a policy decides differently than OPA", "policy", policy)
 	})
 	defer recorder.Close(recordsPatience)
 	served.replica.CountDenials(recorder.Denials)

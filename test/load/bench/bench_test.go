@@ -23,7 +23,7 @@ func TestRows(t *testing.T) {
 	if err := o.run(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"two policies, remembered", "a denial, confirmed live", "in CEL", "none failed"} {
+	for _, want := range []string{"two policies, and a decision record", "a denial, confirmed live", "in CEL", "none failed"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -139,7 +139,7 @@ func (s *sallyport) overTLS(row string) *way {
 	return &way{of: s.process, do: func(n int) error {
 		for range n {
 			next++
-			if err := r.overTLS(s.client, s.address, r.body(next, halfOverTLS)); err != nil {
+			if err := r.overTLS(s.client, s.address, r.body(next)); err != nil {
 				return err
 			}
 		}

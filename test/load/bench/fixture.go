@@ -18,7 +18,7 @@ var machineText []byte
 var operationText []byte
 
 // machines is how many idle machines there are, and how many in a large world have an unfinished operation that yields to
-// nothing. It is more than a policy remembers, twice: a request for another machine each time has to be judged by evaluation.
+// nothing. Each request is for another one.
 const machines = 5_000
 
 // The worlds, by how many unfinished operations there are.

@@ -16,21 +16,19 @@ type request struct {
 
 // Names of rows, for orders to a subject, and the paths at which it serves them.
 const (
-	rowUnit       = "unit"
-	rowRemembered = "remembered"
-	rowOne        = "one"
-	rowTwo        = "two"
-	rowRecorded   = "recorded"
-	rowDenied     = "denied"
+	rowUnit     = "unit"
+	rowOne      = "one"
+	rowTwo      = "two"
+	rowRecorded = "recorded"
+	rowDenied   = "denied"
 )
 
 var requests = map[string]request{
-	rowUnit:       {"/" + rowUnit, bodies(1, idle), true},
-	rowRemembered: {"/" + rowRemembered, bodies(1, idle), true},
-	rowOne:        {"/" + rowOne, bodies(machines, idle), true},
-	rowTwo:        {"/" + rowTwo, bodies(machines, idle), true},
-	rowRecorded:   {"/" + rowRecorded, bodies(machines, idle), true},
-	rowDenied:     {"/" + rowDenied, bodies(machines, busy), false},
+	rowUnit:     {"/" + rowUnit, bodies(1, idle), true},
+	rowOne:      {"/" + rowOne, bodies(machines, idle), true},
+	rowTwo:      {"/" + rowTwo, bodies(machines, idle), true},
+	rowRecorded: {"/" + rowRecorded, bodies(machines, idle), true},
+	rowDenied:   {"/" + rowDenied, bodies(machines, busy), false},
 }
 
 var isAllowed, isDenied = []byte(`"allowed":true`), []byte(`"allowed":false`)
@@ -47,13 +45,8 @@ func (r request) check(code int, reply []byte) error {
 	return nil
 }
 
-// body gives the i-th, of one half in process and of the other over TLS, so that neither way makes the other's be remembered.
-func (r request) body(i, half int) []byte { return r.bodies[(2*i+half)%len(r.bodies)] }
-
-const (
-	halfInProcess = iota
-	halfOverTLS
-)
+// body gives the i-th.
+func (r request) body(i int) []byte { return r.bodies[i%len(r.bodies)] }
 
 // rows are what a subject can do in process.
 func (w *world) rows() (map[string]func(n int) error, error) {
@@ -66,7 +59,7 @@ func (w *world) rows() (map[string]func(n int) error, error) {
 		rows[name] = func(n int) error {
 			for range n {
 				next++
-				if err := r.inProcess(w.handlers[r.path], r.body(next, halfInProcess)); err != nil {
+				if err := r.inProcess(w.handlers[r.path], r.body(next)); err != nil {
 					return err
 				}
 			}

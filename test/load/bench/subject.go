@@ -32,7 +32,7 @@ const siteVariable = "SALLYPORT_BENCH_SITE"
 //	run ROW N      decide N requests
 //	cpu            how much CPU time the process has used, in nanoseconds
 //	swap           compile a changed policy and decide by it from then on
-//	ways           check that what was to be remembered was, and what was to be evaluated too
+//	programs       check that decisions were compared with those of topdown, and were the same
 //	profile FILE   write a CPU profile until the next such line
 //
 // It answers each with a line: what was asked for, "ok", or what is wrong.
@@ -89,8 +89,8 @@ func (w *world) obey(rows map[string]func(n int) error) error {
 			answer = fmt.Sprint(cpuTime().Nanoseconds())
 		case "swap":
 			err = w.swap()
-		case "ways":
-			err = w.checkWays()
+		case "programs":
+			err = w.checkPrograms()
 		case "profile":
 			profile, err = profiling(profile, rest)
 		default:

@@ -85,9 +85,9 @@ func (m *measuring) add(t *ast.Term) bool {
 	return m.total > m.limit
 }
 
-// WrittenSize returns the approximate length of a term as text, or more than the limit.
-func WrittenSize(t *ast.Term, limit float64) float64 {
-	return sum(t, limit, func(part *ast.Term, _ int) float64 {
+// wholeSize returns the approximate length of a term as text, or more than mostMade.
+func wholeSize(t *ast.Term) float64 {
+	return sum(t, mostMade, func(part *ast.Term, _ int) float64 {
 		switch v := part.Value.(type) {
 		case ast.String:
 			return 2 + float64(len(v))
@@ -126,9 +126,6 @@ func each(times float64, measure func(*ast.Term) float64) costs {
 func making(made func(operands []*ast.Term) float64) costs {
 	return func(operands []*ast.Term) (cost, error) { return cost{made: made(operands)}, nil }
 }
-
-// wholeSize returns the size of a term with all its parts.
-func wholeSize(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
 
 func joined(operands []*ast.Term) float64 {
 	return 24 + length(operands[0])*size(operands[1]) + wholeSize(operands[1]) // includes spare capacity of the text

@@ -8,27 +8,44 @@ import (
 	"slices"
 )
 
-// checkedShare is the number of decisions of a policy for each one that is checked on the whole input.
+// checkedShare is the number of decisions of a policy for each one that is checked with topdown.
 const checkedShare = 256
 
-// check evaluates a decision again on the whole input. A different result is a bug of Sallyport: the decision on the whole input is
-// used, and the policy's optimizations are off from then on.
-func (a *accelerated) check(
+// decideOn evaluates the rules of an endpoint.
+func (p *Policy) decideOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+	decision, err := p.evaluateRules(ctx, e, in, facts)
+	if p.decided.Add(1)%checkedShare == 1 && !p.interpreted.Load() && in.Request.Values() == 0 {
+		return p.check(ctx, e, in, facts, decision, err)
+	}
+	return decision, err
+}
+
+// check evaluates a decision again with topdown. A different result is a bug of Sallyport: that of topdown is used, and the policy has no
+// programs from then on.
+func (p *Policy) check(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, fast *Decision, fastErr error,
 ) (*Decision, error) {
-	slow, slowErr := a.evaluateRules(ctx, e, in, facts, Value.orNull)
+	in.interpreted = true
+	slow, slowErr := p.evaluateRules(ctx, e, in, facts)
 	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
 		return fast, fastErr
 	}
 	differs := difference(fast, fastErr, slow, slowErr)
-	if in.Checked != nil {
-		in.Checked(a.name, differs)
-	}
+	p.noteCheck(in, differs)
 	if differs == "" {
 		return fast, fastErr
 	}
-	a.disabled.Store(true)
 	return slow, slowErr
+}
+
+// noteCheck reports what a check has found. After a difference the policy has no programs.
+func (p *Policy) noteCheck(in Input, differs string) {
+	if differs != "" {
+		p.interpreted.Store(true)
+	}
+	if in.Checked != nil {
+		in.Checked(p.name, differs)
+	}
 }
 
 // mostShown limits how many bytes of a result are shown.
@@ -40,7 +57,7 @@ func difference(fast *Decision, fastErr error, slow *Decision, slowErr error) st
 	if part == whole {
 		return ""
 	}
-	return fmt.Sprintf("on the part that is read: %.*s; on the whole input: %.*s", mostShown, part, mostShown, whole)
+	return fmt.Sprintf("the program: %.*s; topdown: %.*s", mostShown, part, mostShown, whole)
 }
 
 func shown(d *Decision, err error) string {

@@ -117,35 +117,32 @@ func TestWhatAPolicyReads(t *testing.T) {
 func (p *Policy) fires() *ast.Term { return ast.StringTerm(admit.fires()) }
 
 // Two containers that differ only in what no rule reads make a rule that has one of them for its value an error, which must not be
-// lost where only that is read which rules read.
+// lost where objects have only what rules read.
 func TestAnErrorIsNotLostWithWhatIsNotRead(t *testing.T) {
 	for name, rules := range map[string]string{
-		"a rule of several solutions":      "_c := c if some c in input.request.containers",
-		"a rule of several definitions":    "_c := input.request.containers[0]\n\n_c := input.request.containers[1]",
-		"a function of several solutions":  "_c := _in(input.request.containers)\n\n_in(all) := c if some c in all",
-		"a function of several outcomes":   "_c := _in(input.request.containers)\n\n_in(all) := all[0]\n\n_in(all) := all[1]",
-		"else of several solutions":        "_c := 1 if input.request.none\n\nelse := c if some c in input.request.containers",
-		"a partial object":                 "_c := _all.x\n\n_all[\"x\"] := c if some c in input.request.containers",
-		"an object of rules":               "_c := _all.x\n\n_all.x := c if some c in input.request.containers",
-		"an object by its key":             "_c := _all.x\n\n_all := {c.image: c | some c in input.request.containers}",
-		"a rule within a rule":             "_c := _d\n\n_d := c if some c in input.request.containers",
-		"what walk finds":                  "_c := c if walk(input.request.containers, [[_], c])",
-		"what a comparison must come to":   "_c := c if { some c in input.request.containers; equal(c.image, 1, input.request.equal) }",
-		"what a kind must come to":         "_c := c if { some c in input.request.containers; is_object(c, input.request.object) }",
+		"a rule of several solutions":      "_c := c if some c in input.facts.list",
+		"a rule of several definitions":    "_c := input.facts.list[0]\n\n_c := input.facts.list[1]",
+		"a function of several solutions":  "_c := _in(input.facts.list)\n\n_in(all) := c if some c in all",
+		"a function of several outcomes":   "_c := _in(input.facts.list)\n\n_in(all) := all[0]\n\n_in(all) := all[1]",
+		"else of several solutions":        "_c := 1 if input.request.none\n\nelse := c if some c in input.facts.list",
+		"a partial object":                 "_c := _all.x\n\n_all[\"x\"] := c if some c in input.facts.list",
+		"an object of rules":               "_c := _all.x\n\n_all.x := c if some c in input.facts.list",
+		"an object by its key":             "_c := _all.x\n\n_all := {c.image: c | some c in input.facts.list}",
+		"a rule within a rule":             "_c := _d\n\n_d := c if some c in input.facts.list",
+		"what walk finds":                  "_c := c if walk(input.facts.list, [[_], c])",
+		"what a comparison must come to":   "_c := c if { some c in input.facts.list; equal(c.image, 1, input.request.equal) }",
+		"what a kind must come to":         "_c := c if { some c in input.facts.list; is_object(c, input.request.object) }",
 		"a rule of a package as a whole":   "_c := data.toy.p.below.c",
 		"a rule of a package by some name": "_c := data.toy.p.below[_]",
 	} {
 		t.Run(name, func(t *testing.T) {
-			src := policy("valid_input if true\n\n" + denyMetadata + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if _c.image == \"x\"\n\n" + rules + "\n")
-			src.Modules = append(src.Modules, Module{"below.rego", "package toy.p.below\n\nc := c if some c in input.request.containers\n"})
+			fact := "facts.list := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\"}\n\n"
+			src := policy(fact + "valid_input if true\n\n" + denyMetadata + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if _c.image == \"x\"\n\n" + rules + "\n")
+			src.Modules = append(src.Modules, Module{"below.rego", "package toy.p.below\n\nc := c if some c in input.facts.list\n"})
 			p := mustCompile(t, src)
-			in := Input{Request: Text([]byte(`{"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}], "equal": false, "object": true}`)), VerdictOnly: true}
-			want, wantErr := p.evaluateRules(t.Context(), admit, in, nil, Value.orNull)
-			got, gotErr := p.evaluateRules(t.Context(), admit, in, nil, acceleratorOf(t, p).read.project)
-			if differs := difference(got, gotErr, want, wantErr); differs != "" {
-				t.Error(differs)
-			}
-			wantCause(t, gotErr, EvaluationFailed, "conflict")
+			facts := map[string]any{"list": []any{map[string]any{"name": "a", "image": "x"}, map[string]any{"name": "b", "image": "x"}}}
+			_, err := p.Decide(t.Context(), input(t, `{"equal": false, "object": true}`), sharing{facts: facts, live: true})
+			wantCause(t, err, EvaluationFailed, "conflict")
 		})
 	}
 }

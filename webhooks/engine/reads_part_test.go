@@ -15,7 +15,7 @@ func partOf(t *testing.T, condition string) *Part {
 valid_input if true
 
 warn contains "w" if { some loan in input.facts.list; `+condition+" }\n"))
-	return acceleratorOf(t, p).part("list")
+	return p.parts["list"]
 }
 
 const identified = `"apiVersion":true,"kind":true,"metadata":{"creationTimestamp":true,"name":true,"namespace":true,"resourceVersion":true,"uid":true`

@@ -24,6 +24,15 @@ func follow(compiled *ast.Compiler, names ...ast.Ref) *projection {
 	return f.input
 }
 
+// replacesDocuments reports whether a module has a `with`, below which a rule may have another value.
+func replacesDocuments(m *ast.Module) (found bool) {
+	ast.WalkWiths(m, func(*ast.With) bool {
+		found = true
+		return true
+	})
+	return found
+}
+
 type follower struct {
 	compiled *ast.Compiler
 	compared func(*ast.Compiler, *ast.Rule) bool // see [compared]
@@ -32,9 +41,6 @@ type follower struct {
 	changed  bool
 	steps    int  // new ones
 	apart    bool // keep members apart that are read together: for finding the origin of a value, not what is read
-
-	at   *ast.Location       // of the current expression
-	lost func(*ast.Location) // is called where all of the input is read, which is then ignored; it may be nil
 }
 
 func newFollower(compiled *ast.Compiler) *follower {
@@ -90,10 +96,6 @@ func (f *follower) readWhole(all places) {
 		return
 	}
 	for place := range all {
-		if place == f.input && f.lost != nil {
-			f.lost(f.at)
-			continue
-		}
 		f.changed = f.changed || !place.all
 		place.all = true
 	}
@@ -107,16 +109,13 @@ func (f *follower) step(from places, key *ast.Term) places {
 	next := places{}
 	for place := range from {
 		if f.steps > mostSteps {
-			if f.lost == nil {
-				f.readWhole(places{f.input: true})
-			}
+			f.readWhole(places{f.input: true})
 			return next
 		}
 		names, every, all := len(place.members), place.every, place.all
 		if name, ok := key.Value.(ast.String); ok {
 			next[place.member(string(name))] = true
 		} else {
-			f.recordDynamicLookup(place)
 			next[place.element()] = true
 		}
 		if len(place.members) != names || place.every != every || place.all != all {
@@ -143,7 +142,6 @@ func (f *follower) rule(r *ast.Rule, known *followed) {
 		known.bind(parameter)
 	}
 	f.body(known, r.Body)
-	f.at = r.Location
 	for _, part := range r.Head.Ref()[1:] {
 		f.use(known, part)
 	}
@@ -160,7 +158,6 @@ func (f *follower) rule(r *ast.Rule, known *followed) {
 
 func (f *follower) body(known *followed, body ast.Body) {
 	for _, e := range body {
-		f.at = e.Location
 		switch terms := e.Terms.(type) {
 		case *ast.Term:
 			f.places(known, terms)
