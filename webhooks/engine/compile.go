@@ -35,7 +35,7 @@ type Policy struct {
 	compiler *ast.Compiler
 	store    storage.Store
 	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
-	data     any                 // the same for programs
+	data     *ast.Term           // the same for programs
 	first    round               // the facts that depend on the request alone
 	second   round               // the facts that depend on facts of the first round
 	queries  map[endpoint]*query
@@ -108,7 +108,7 @@ func compilePolicy(src Source, interpreted bool) (*Policy, error) {
 	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.ruleRefs(ruleValid, ruleFacts)) })
 	p.interpreted.Store(interpreted)
 	data := map[string]any{"parameters": parameters}
-	p.data = plan.FromTerm(ast.NewTerm(ast.MustInterfaceToValue(data)))
+	p.data = ast.NewTerm(ast.MustInterfaceToValue(data))
 	p.store = inmem.NewFromObjectWithOpts(data,
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
 	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {

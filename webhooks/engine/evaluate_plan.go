@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -13,54 +14,92 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/plan"
 )
 
-// document is a Value that programs read.
+// document is a Value as a term that programs read.
 type document struct{ Value }
 
-// planned returns a document as a value of programs.
-func planned(v Value) any {
-	switch kind := v.source().kind(); kind {
-	case '{', '[':
-		return document{v}
-	case '"':
-		return v.Text()
-	case 't', 'f':
-		return kind == 't'
-	case '0':
-		return plan.Number(string(v.number()))
+// planned returns the term of a document. What has parts is converted when programs read them.
+func planned(v Value) *ast.Term {
+	if _, isTerm := v.source().(*inTerms); isTerm {
+		return v.orNull()
 	}
-	return plan.Null{}
+	switch v.from.kind() {
+	case '{', '[':
+		return ast.NewTerm(document{v})
+	case '"':
+		return ast.StringTerm(v.Text())
+	case '0':
+		return ast.NewTerm(v.number())
+	}
+	return v.orNull()
 }
 
 // IsList implements plan.Document.
 func (d document) IsList() bool { return d.from.kind() == '[' }
 
-// Member implements plan.Document.
-func (d document) Member(name string) any {
-	if v, ok := d.member(name); ok {
-		return planned(v)
+// Get implements plan.Document.
+func (d document) Get(key *ast.Term) (found *ast.Term) {
+	switch k := key.Value.(type) {
+	case ast.String:
+		if v, ok := d.member(string(k)); ok {
+			return planned(v)
+		}
+	case ast.Number:
+		if at, ok := k.Int(); ok && at >= 0 && d.IsList() {
+			d.Until(func(i, element *ast.Term) bool {
+				found = element
+				at--
+				return at < 0
+			})
+			if at >= 0 {
+				return nil
+			}
+		}
 	}
-	return nil
+	return found
 }
 
-// Open implements plan.Document.
-func (d document) Open() any {
-	if t, ok := d.from.(*jsonText); ok && t.built != nil {
-		return t.built.open(t)
+// Until implements plan.Document.
+func (d document) Until(visit func(key, value *ast.Term) bool) bool {
+	var names []string
+	var values []Value
+	d.Each(func(name string, v Value) { names, values = append(names, name), append(values, v) })
+	if d.IsList() {
+		for i, v := range values {
+			if visit(ast.InternedTerm(i), planned(v)) {
+				return true
+			}
+		}
+		return false
 	}
-	return opened(d.Value)
+	order := make([]int, len(names))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(names[a], names[b]) })
+	return slices.ContainsFunc(order, func(i int) bool { return visit(ast.StringTerm(names[i]), planned(values[i])) })
 }
 
-func opened(v Value) any {
-	var names, values []any
-	v.Each(func(name string, v Value) { names, values = append(names, name), append(values, planned(v)) })
-	if v.from.kind() == '[' {
-		return plan.NewArray(values)
-	}
-	return plan.NewObject(names, values)
+// Len implements plan.Document.
+func (d document) Len() (n int) {
+	d.Each(func(string, Value) { n++ })
+	return n
 }
 
-// Term implements plan.Document.
-func (d document) Term() *ast.Term { return d.orNull() }
+// Whole implements plan.Document.
+func (d document) Whole() *ast.Term { return d.orNull() }
+
+// Compare implements ast.Value, as the methods below do.
+func (d document) Compare(other ast.Value) int { return d.orNull().Value.Compare(other) }
+
+func (d document) Find(path ast.Ref) (ast.Value, error) { return d.orNull().Value.Find(path) }
+
+func (d document) Hash() int { return d.orNull().Hash() }
+
+func (d document) IsGround() bool { return true }
+
+func (d document) String() string { return d.orNull().String() }
+
+func (d document) StringLength() int { return d.orNull().Value.StringLength() }
 
 // runProgram runs the program of a query. It returns false if topdown must evaluate the query.
 func (p *Policy) runProgram(ctx context.Context, cancel topdown.Cancel, in Input, q *query, input Value) (results topdown.QueryResultSet, done bool) {
@@ -77,23 +116,7 @@ func (p *Policy) runProgram(ctx context.Context, cancel topdown.Cancel, in Input
 		}
 	}()
 	found, err := q.program.Run(ctx, cancel, planned(input))
-	if err != nil {
-		return nil, false
-	}
-	return bindings(found), true
-}
-
-// bindings returns the results of a program as topdown has them.
-func bindings(found []*plan.Object) topdown.QueryResultSet {
-	results := make(topdown.QueryResultSet, len(found))
-	for i, o := range found {
-		results[i] = topdown.QueryResult{}
-		plan.Each(o, func(name, v any) bool {
-			results[i][ast.Var(name.(string))] = plan.Term(v)
-			return true
-		})
-	}
-	return results
+	return found, err == nil
 }
 
 // Interpreted returns the places because of which queries of the policy have no program, so that they take longer.

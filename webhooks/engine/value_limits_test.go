@@ -82,7 +82,7 @@ func TestPoliciesReadOnlySoMuch(t *testing.T) {
 	large := `{"object": {"name": "x", "spec": {"items": [` + strings.Repeat("{},", maxRead) + `0]}}}`
 	for rule, wrong := range map[string]string{
 		`input.request.object.name == "y"`:           "",
-		`count(input.request.object.spec.items) > 9`: "read more than 150000 values",
+		`count(input.request.object.spec.items) < 9`: "",
 		`walk(input.request, [_, "y"])`:              "read more than 150000 values",
 	} {
 		source := policy("valid_input if true\n\nwarn contains \"w\" if " + rule + "\n")

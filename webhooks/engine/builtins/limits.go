@@ -29,8 +29,8 @@ const (
 // cost is the upper limit of what a call of a builtin costs.
 type cost struct{ work, made float64 }
 
-// Meter counts the results of the calls of an evaluation. An evaluation is one goroutine.
-type Meter struct {
+// meter counts the results of the calls of an evaluation. An evaluation is one goroutine.
+type meter struct {
 	made   float64
 	shared bool  // it counts against maxOfAll
 	taken  int64 // of maxOfAll, in MiB
@@ -44,18 +44,18 @@ type meterKey struct{}
 // Metered returns a context that counts the results of an evaluation's calls together. The caller must call release when the evaluation has
 // ended.
 func Metered(ctx context.Context) (metered context.Context, release func()) {
-	m := &Meter{shared: true}
+	m := &meter{shared: true}
 	return context.WithValue(ctx, meterKey{}, m), func() { takenOfAll.Add(-m.taken) }
 }
 
-// MeterOf returns the meter of an evaluation, a new one for a call outside evaluations.
-func MeterOf(ctx context.Context) *Meter {
+// meterOf returns the meter of an evaluation, a new one for a call outside evaluations.
+func meterOf(ctx context.Context) *meter {
 	if ctx != nil {
-		if m, ok := ctx.Value(meterKey{}).(*Meter); ok {
+		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
 			return m
 		}
 	}
-	return &Meter{}
+	return &meter{}
 }
 
 // limited maps the builtins of which one call can take long or make much, and those that make more than their result shows, to the cost of a
@@ -147,12 +147,8 @@ func charge(ctx context.Context, c cost) error {
 	if c.work > mostWork {
 		return fmt.Errorf("evaluation would take too long with operands of this size")
 	}
-	return MeterOf(ctx).Charge(c.made)
-}
-
-// Charge counts a result of some bytes. It fails if the evaluation has made too much, or all running ones together.
-func (m *Meter) Charge(bytes float64) error {
-	m.made += bytes
+	m := meterOf(ctx)
+	m.made += c.made
 	if m.made > mostMade {
 		return fmt.Errorf("the evaluation would create more than %d MiB of values", mostMade>>20)
 	}

@@ -115,7 +115,7 @@ const tried = 4 << 20
 // fill calls a builtin until it has made what an evaluation may, and gives what stays of that, in bytes.
 func fill(t *testing.T, name string, operands []*ast.Term) (made float64, calls int) {
 	t.Helper()
-	ctx := topdown.BuiltinContext{Context: context.WithValue(context.Background(), meterKey{}, &Meter{made: mostMade - tried}), Cancel: topdown.NewCancel()}
+	ctx := topdown.BuiltinContext{Context: context.WithValue(context.Background(), meterKey{}, &meter{made: mostMade - tried}), Cancel: topdown.NewCancel()}
 	kept := make([]*ast.Term, 0, tried/16)
 	before := inUse()
 	for {

@@ -15,7 +15,7 @@ import (
 type Program struct {
 	main     *function
 	rules    int // number of results that a run keeps
-	data     any
+	data     *ast.Term
 	machines sync.Pool
 }
 
@@ -29,13 +29,13 @@ type function struct {
 	// calls and readsInput tell whether the result is the same for every input.
 	calls      []*function
 	readsInput bool
-	constant   atomic.Bool         // it is, and small
-	value      atomic.Pointer[any] // of a constant, once it is known
+	constant   bool
+	value      atomic.Pointer[ast.Term] // of a constant, once it is known
 }
 
 // Compile returns the program of a query of compiled modules, with a document for `data`. The error tells what has no plan, or what programs
 // do not support.
-func Compile(ctx context.Context, modules *ast.Compiler, query ast.Body, data any) (*Program, error) {
+func Compile(ctx context.Context, modules *ast.Compiler, query ast.Body, data *ast.Term) (*Program, error) {
 	var policy *ir.Policy
 	ctx = context.WithValue(ctx, target{}, &policy)
 	if _, err := rego.New(rego.Compiler(modules), rego.ParsedQuery(query), rego.Target(targetName), rego.EvalMode(ast.EvalModeTopdown)).PrepareForEval(ctx); err != nil {
@@ -60,7 +60,7 @@ func (t target) PrepareForEval(ctx context.Context, policy *ir.Policy, _ ...rego
 	return nil, nil
 }
 
-func lower(policy *ir.Policy, data any) (*Program, error) {
+func lower(policy *ir.Policy, data *ast.Term) (*Program, error) {
 	l := &lowering{policy: policy, functions: map[string]*function{}}
 	program := &Program{data: data}
 	for _, f := range policy.Funcs.Funcs {
@@ -111,7 +111,7 @@ func (l *lowering) findConstants() {
 		}
 	}
 	for _, f := range l.functions {
-		f.constant.Store(f.rule >= 0 && !f.readsInput)
+		f.constant = f.rule >= 0 && !f.readsInput
 	}
 }
 
@@ -125,10 +125,10 @@ func (l *lowering) local(x ir.Local) ir.Local {
 // operand is a variable, or a constant if that is not nil.
 type operand struct {
 	local    ir.Local
-	constant any
+	constant *ast.Term
 }
 
-func (o operand) in(f frame) any {
+func (o operand) in(f frame) *ast.Term {
 	if o.constant != nil {
 		return o.constant
 	}
@@ -141,7 +141,7 @@ func (l *lowering) operand(o ir.Operand) operand {
 	case ir.StringIndex:
 		return operand{constant: l.text(int(v))}
 	case ir.Bool:
-		return operand{constant: bool(v)}
+		return operand{constant: ast.InternedTerm(bool(v))}
 	case ir.Local:
 		return l.read(v)
 	}
@@ -155,8 +155,8 @@ func (l *lowering) read(x ir.Local) operand {
 	return operand{local: x}
 }
 
-// text returns a constant of the plan. It is converted once, so that reading it allocates nothing.
-func (l *lowering) text(i int) any { return l.policy.Static.Strings[i].Value }
+// text returns a constant of the plan.
+func (l *lowering) text(i int) *ast.Term { return ast.StringTerm(l.policy.Static.Strings[i].Value) }
 
 // arguments lowers those of a call. A called function that reads the input is found by findConstants.
 func (l *lowering) arguments(s *ir.CallStmt, f *function) []operand {

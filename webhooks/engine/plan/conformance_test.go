@@ -94,7 +94,7 @@ func prepare(c cases.TestCase) (q compiledCase, reason string) {
 
 // compare evaluates both ways.
 func (q compiledCase) compare(t *testing.T, c cases.TestCase) (reason string) {
-	program, err := Compile(t.Context(), q.modules, q.query, FromTerm(ast.NewTerm(ast.MustInterfaceToValue(q.data))))
+	program, err := Compile(t.Context(), q.modules, q.query, ast.NewTerm(ast.MustInterfaceToValue(q.data)))
 	var unsupported *Unsupported
 	switch {
 	case errors.As(err, &unsupported):
@@ -108,14 +108,13 @@ func (q compiledCase) compare(t *testing.T, c cases.TestCase) (reason string) {
 		t.Fatal(err)
 	}
 	slow := topdown.NewQuery(q.query).WithCompiler(q.modules).WithStore(store).WithTransaction(txn).WithStrictBuiltinErrors(true)
-	var input any
 	if q.input != nil {
-		slow, input = slow.WithInput(q.input), FromTerm(q.input)
+		slow = slow.WithInput(q.input)
 	}
 	want, wantErr := slow.Run(t.Context())
 	ctx, release := builtins.Metered(t.Context())
 	defer release()
-	got, err := program.Run(ctx, topdown.NewCancel(), input)
+	got, err := program.Run(ctx, topdown.NewCancel(), q.input)
 	switch {
 	case err != nil && wantErr != nil:
 		return ""
@@ -123,21 +122,13 @@ func (q compiledCase) compare(t *testing.T, c cases.TestCase) (reason string) {
 		return "a program has no result where topdown has one: " + err.Error()
 	case wantErr != nil:
 		t.Errorf("%s: got %v, topdown fails: %v", c.Note, got, wantErr)
-	case setOf(got) != wantedSet(want):
-		t.Errorf("%s:\ngot  %s\nwant %s", c.Note, setOf(got), wantedSet(want))
+	case setOf(got) != setOf(want):
+		t.Errorf("%s:\ngot  %s\nwant %s", c.Note, setOf(got), setOf(want))
 	}
 	return ""
 }
 
-func setOf(found []*Object) string {
-	all := ast.NewSet()
-	for _, o := range found {
-		all.Add(Term(o))
-	}
-	return all.String()
-}
-
-func wantedSet(results topdown.QueryResultSet) string {
+func setOf(results topdown.QueryResultSet) string {
 	all := ast.NewSet()
 	for _, r := range results {
 		o := ast.NewObject()

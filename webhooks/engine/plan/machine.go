@@ -5,32 +5,29 @@ import (
 	"errors"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // machine is the state of a run.
 type machine struct {
 	program  *Program
-	results  []result // of rules
-	stack    []any    // of the frames
-	operands [8]any   // of the builtin that runs
-	found    []*Object
-	value    any // that a function returns
+	results  []result     // of rules
+	stack    []*ast.Term  // of the frames
+	operands [8]*ast.Term // of the builtin that runs
+	found    topdown.QueryResultSet
+	value    *ast.Term // that a function returns
 	err      error
 
-	ctx    context.Context
-	meter  *builtins.Meter
-	cancel topdown.Cancel
-	steps  int
-	until  time.Time
+	context topdown.BuiltinContext
+	steps   int
+	until   time.Time
 }
 
 // result is that of a rule.
 type result struct {
 	known bool
-	value any
+	value *ast.Term
 }
 
 // Errors after which topdown may still have a result.
@@ -39,12 +36,11 @@ var (
 	errStopped = errors.New("it was cancelled")
 )
 
-// Run executes a program on an input. It returns the variables of the query, once for each result. The context has the meter of
-// [builtins.Metered]. When cancel is cancelled, or half of the time until the context's deadline is over, it fails.
-func (p *Program) Run(ctx context.Context, cancel topdown.Cancel, input any) ([]*Object, error) {
+// Run executes a program on an input. When cancel is cancelled, or half of the time until the context's deadline is over, it fails.
+func (p *Program) Run(ctx context.Context, cancel topdown.Cancel, input *ast.Term) (topdown.QueryResultSet, error) {
 	m := p.machines.Get().(*machine)
 	defer m.release()
-	m.ctx, m.meter, m.cancel = ctx, builtins.MeterOf(ctx), cancel
+	m.context = topdown.BuiltinContext{Context: ctx, Cancel: cancel}
 	if deadline, ok := ctx.Deadline(); ok {
 		now := time.Now()
 		m.until = now.Add(deadline.Sub(now) / 2)
@@ -79,7 +75,7 @@ const checked = 4096
 func (m *machine) mayGoOn() bool {
 	if m.steps++; m.err == nil {
 		switch {
-		case m.cancel != nil && m.cancel.Cancelled():
+		case m.context.Cancel.Cancelled():
 			m.err = errStopped
 		case m.steps%checked == 0 && !m.until.IsZero() && time.Now().After(m.until):
 			m.err = errSlow
@@ -92,16 +88,16 @@ func (m *machine) mayGoOn() bool {
 func (m *machine) push(f *function) frame {
 	from := len(m.stack)
 	if from+f.locals > cap(m.stack) { // frames in use stay where they are
-		m.stack, from = make([]any, 0, max(256, 2*cap(m.stack), f.locals)), 0
+		m.stack, from = make([]*ast.Term, 0, max(256, 2*cap(m.stack), f.locals)), 0
 	}
 	m.stack = m.stack[:from+f.locals]
 	return m.stack[from : from+f.locals : from+f.locals]
 }
 
 // call returns the value of a function; nil if it is undefined, or the run has failed.
-func (m *machine) call(fn *function, arguments []operand, caller frame) any {
+func (m *machine) call(fn *function, arguments []operand, caller frame) *ast.Term {
 	if v := fn.value.Load(); v != nil {
-		return *v
+		return v
 	}
 	if fn.rule >= 0 && m.results[fn.rule].known {
 		return m.results[fn.rule].value
@@ -130,50 +126,11 @@ func (m *machine) call(fn *function, arguments []operand, caller frame) any {
 }
 
 // keep keeps the result of a rule: for this run, or for all if it is constant.
-func (m *machine) keep(fn *function, v any) {
+func (m *machine) keep(fn *function, v *ast.Term) {
 	if fn.rule >= 0 {
 		m.results[fn.rule] = result{true, v}
 	}
-	switch {
-	case v == nil || !fn.constant.Load():
-	case room(v, largestConstant) < 0:
-		fn.constant.Store(false)
-	default:
-		Freeze(v)
-		fn.value.Store(&v)
+	if fn.constant && v != nil {
+		fn.value.Store(v)
 	}
-}
-
-// largestConstant limits the constants that a program keeps, in bytes.
-const largestConstant = 64 << 10
-
-// room returns what is left of so many bytes beside a value; negative if it is larger.
-func room(v any, bytes int) int {
-	if text, ok := v.(string); ok {
-		return bytes - len(text)
-	}
-	bytes -= 16
-	Each(v, func(k, v any) bool {
-		bytes = room(v, room(k, bytes))
-		return bytes >= 0
-	})
-	return bytes
-}
-
-// Freeze sorts what a value has, so that concurrent runs only read it.
-func Freeze(v any) {
-	switch x := v.(type) {
-	case *Object:
-		x.freeze()
-	case *Set:
-		x.freeze()
-	case *Array:
-	default:
-		return
-	}
-	Each(v, func(k, v any) bool {
-		Freeze(k)
-		Freeze(v)
-		return true
-	})
 }

@@ -1,15 +1,17 @@
 package plan
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/ir"
+	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
 // frame has the values of a function's variables.
-type frame []any
+type frame []*ast.Term
 
 // statement executes one statement of a plan.
 type statement func(m *machine, f frame) flow
@@ -36,7 +38,7 @@ func (b block) run(m *machine, f frame) flow {
 }
 
 // set stores a value, which is undefined if it is nil.
-func (f frame) set(x ir.Local, v any) flow {
+func (f frame) set(x ir.Local, v *ast.Term) flow {
 	f[x] = v
 	return when(v != nil)
 }
@@ -78,7 +80,9 @@ func (l *lowering) statement(s ir.Stmt) statement {
 	case *ir.ResultSetAddStmt:
 		value := l.read(s.Value)
 		return func(m *machine, f frame) flow {
-			m.found = append(m.found, value.in(f).(*Object))
+			found := topdown.QueryResult{}
+			value.in(f).Value.(ast.Object).Foreach(func(name, v *ast.Term) { found[ast.Var(name.Value.(ast.String))] = v })
+			m.found = append(m.found, found)
 			return next
 		}
 	}
@@ -123,64 +127,67 @@ func (l *lowering) test(s ir.Stmt) func(frame) bool {
 		source := l.read(s.Source)
 		return func(f frame) bool { return source.in(f) == nil }
 	case *ir.IsArrayStmt:
-		return l.hasRank(s.Source, rankArray)
+		return l.isOf(s.Source, array)
 	case *ir.IsObjectStmt:
-		return l.hasRank(s.Source, rankObject)
+		return l.isOf(s.Source, object)
 	case *ir.IsSetStmt:
-		return l.hasRank(s.Source, rankSet)
+		return l.isOf(s.Source, set)
 	}
 	return nil
 }
 
-func (l *lowering) hasRank(source ir.Operand, wanted int) func(frame) bool {
+func (l *lowering) isOf(source ir.Operand, wanted kind) func(frame) bool {
 	of := l.operand(source)
-	return func(f frame) bool { return rank(of.in(f)) == wanted }
+	return func(f frame) bool { return kindOf(of.in(f)) == wanted }
 }
 
 // maker lowers a statement that gives a variable a value; nil for others.
-func (l *lowering) maker(s ir.Stmt) (func(frame) any, ir.Local) {
-	constant := func(v any) func(frame) any { return func(frame) any { return v } }
+func (l *lowering) maker(s ir.Stmt) (func(frame) *ast.Term, ir.Local) {
+	constant := func(t *ast.Term) func(frame) *ast.Term { return func(frame) *ast.Term { return t } }
 	switch s := s.(type) {
 	case *ir.DotStmt:
-		source, key := l.operand(s.Source), l.operand(s.Key)
-		if !l.ofData(s) {
-			return func(f frame) any { return dot(source.in(f), key.in(f)) }, s.Target
-		}
-		return func(f frame) any {
-			k := key.in(f)
-			v := dot(source.in(f), k)
-			if n, ok := k.(int); ok && v == nil {
-				return dot(source.in(f), strconv.Itoa(n))
-			}
-			return v
-		}, s.Target
+		return dot(l.operand(s.Source), l.operand(s.Key), l.ofData(s)), s.Target
 	case *ir.LenStmt:
 		source := l.operand(s.Source)
-		return func(f frame) any {
+		return func(f frame) *ast.Term {
 			if n, ok := size(source.in(f)); ok {
-				return n
+				return ast.InternedTerm(n)
 			}
 			return nil
 		}, s.Target
 	case *ir.AssignVarStmt:
-		source := l.operand(s.Source)
-		return func(f frame) any { return source.in(f) }, s.Target
+		return l.operand(s.Source).in, s.Target
 	case *ir.AssignIntStmt:
-		return constant(int(s.Value)), s.Target
+		return constant(ast.InternedTerm(int(s.Value))), s.Target
 	case *ir.MakeNullStmt:
-		return constant(Null{}), s.Target
+		return constant(ast.InternedNullTerm), s.Target
 	case *ir.MakeNumberIntStmt:
-		return constant(int(s.Value)), s.Target
+		return constant(ast.InternedTerm(int(s.Value))), s.Target
 	case *ir.MakeNumberRefStmt:
-		return constant(Number(l.policy.Static.Strings[s.Index].Value)), s.Target
+		return constant(ast.NumberTerm(json.Number(l.policy.Static.Strings[s.Index].Value))), s.Target
 	case *ir.MakeArrayStmt:
-		return func(frame) any { return NewArray(make([]any, 0, s.Capacity)) }, s.Target
+		return func(frame) *ast.Term { return ast.ArrayTerm() }, s.Target
 	case *ir.MakeObjectStmt:
-		return func(frame) any { return &Object{} }, s.Target
+		return func(frame) *ast.Term { return ast.NewTerm(ast.NewObject()) }, s.Target
 	case *ir.MakeSetStmt:
-		return func(frame) any { return &Set{} }, s.Target
+		return func(frame) *ast.Term { return ast.SetTerm() }, s.Target
 	}
 	return nil, 0
+}
+
+// dot returns the member of a value under a key. In `data`, a number stands for a name, too.
+func dot(source, key operand, ofData bool) func(frame) *ast.Term {
+	return func(f frame) *ast.Term {
+		in, k := source.in(f), key.in(f)
+		if in == nil { // there is no input
+			return nil
+		}
+		found := in.Get(k)
+		if n, ok := k.Value.(ast.Number); ok && ofData && found == nil {
+			return in.Get(ast.StringTerm(string(n)))
+		}
+		return found
+	}
 }
 
 // change lowers a statement that changes a value that the function made, or a variable; nil for others.
@@ -205,41 +212,40 @@ func (l *lowering) change(s ir.Stmt) func(frame) error {
 	case *ir.ArrayAppendStmt:
 		value, target := l.operand(s.Value), l.local(s.Array)
 		return func(f frame) error {
-			array := f[target].(*Array)
-			array.elements = append(array.elements, value.in(f))
+			f[target] = ast.NewTerm(f[target].Value.(*ast.Array).Append(whole(value.in(f))))
 			return nil
 		}
 	case *ir.SetAddStmt:
 		value, target := l.operand(s.Value), l.local(s.Set)
 		return func(f frame) error {
-			f[target].(*Set).add(value.in(f))
+			f[target].Value.(ast.Set).Add(whole(value.in(f)))
 			return nil
 		}
 	case *ir.ObjectInsertStmt:
 		key, value, target := l.operand(s.Key), l.operand(s.Value), l.local(s.Object)
 		return func(f frame) error {
-			f[target].(*Object).put(key.in(f), value.in(f))
+			f[target].Value.(ast.Object).Insert(whole(key.in(f)), whole(value.in(f)))
 			return nil
 		}
 	case *ir.ObjectInsertOnceStmt:
 		key, value, target := l.operand(s.Key), l.operand(s.Value), l.local(s.Object)
 		return func(f frame) error {
-			object, k, v := f[target].(*Object), key.in(f), value.in(f)
-			if is := object.Get(k); is != nil && !equal(is, v) {
+			made, k, v := f[target].Value.(ast.Object), whole(key.in(f)), whole(value.in(f))
+			if is := made.Get(k); is != nil && !equal(is, v) {
 				return errConflict
 			}
-			object.put(k, v)
+			made.Insert(k, v)
 			return nil
 		}
 	case *ir.ObjectMergeStmt:
 		a, b, target := l.read(s.A), l.read(s.B), l.local(s.Target)
 		return func(f frame) error {
-			x, ok := open(a.in(f)).(*Object)
-			y, both := open(b.in(f)).(*Object)
+			x, ok := whole(a.in(f)).Value.(ast.Object)
+			y, both := whole(b.in(f)).Value.(ast.Object)
 			if !ok || !both {
 				return errMerge
 			}
-			f[target] = merged(x, y)
+			f[target] = ast.NewTerm(merged(x, y))
 			return nil
 		}
 	}
@@ -292,12 +298,12 @@ func negate(b block) statement {
 func scan(source operand, key, value ir.Local, body block) statement {
 	return func(m *machine, f frame) flow {
 		to := next
-		Each(source.in(f), func(k, v any) bool {
+		until(source.in(f), func(k, v *ast.Term) bool {
 			f[key], f[value] = k, v
 			if to = body.run(m, f); to <= undefined && !m.mayGoOn() {
 				to = returned
 			}
-			return to <= undefined
+			return to > undefined
 		})
 		if to <= 1 {
 			return next
