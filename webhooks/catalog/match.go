@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -198,7 +197,7 @@ func lookups(request *admissionv1.AdmissionRequest) []resourceKey {
 	if sub != "" {
 		resources = []string{resource + "/" + sub, resource + "/*", "*/" + sub, "*/*"}
 	}
-	var keys []resourceKey
+	keys := make([]resourceKey, 0, 2*len(resources))
 	for _, group := range []string{request.Resource.Group, all} {
 		for _, r := range resources {
 			keys = append(keys, resourceKey{group, r, string(request.Operation)})
@@ -295,15 +294,21 @@ func labelsInRequest(object *runtime.RawExtension) (set labels.Set, there bool, 
 }
 
 // labelsIn returns the labels of an object.
-func labelsIn(object engine.Value) (set labels.Set, err error) {
+func labelsIn(object engine.Value) (labels.Set, error) {
 	metadata := object.Get("metadata")
 	if !object.IsObject() || !metadata.IsNull() && !metadata.IsObject() {
 		return nil, errors.New("not an object with metadata")
 	}
-	if text := metadata.Get("labels").Raw(); text != nil {
-		err = json.Unmarshal(text, &set)
+	set, all := labels.Set{}, metadata.Get("labels")
+	usable := all.IsNull() || all.IsObject()
+	all.Each(func(name string, v engine.Value) {
+		usable = usable && (v.IsText() || v.IsNull())
+		set[name] = v.Text()
+	})
+	if !usable {
+		return nil, errors.New("metadata.labels is not an object of texts")
 	}
-	return set, err
+	return set, nil
 }
 
 // namespace reports whether the selector selects the request's namespace. Cluster-scoped objects always match.

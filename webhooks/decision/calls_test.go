@@ -22,6 +22,7 @@ var order = [][]string{
 	{"decision.go", "denial.go"},
 	{"question.go"},
 	{"review.go"},
+	{"review_request.go"},
 	{"doc.go"},
 }
 

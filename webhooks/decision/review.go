@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,7 +72,7 @@ func Decode(body []byte) (*Review, error) {
 		return nil, errors.New("the body is not an AdmissionReview: it is not an object")
 	}
 	document := text.Get("request")
-	request, err := decodeRequest(document)
+	request, err := requestIn(document)
 	kind, version := text.Get("kind").Text(), text.Get("apiVersion").Text()
 	switch {
 	case err != nil:
@@ -86,27 +85,6 @@ func Decode(body []byte) (*Review, error) {
 		return nil, errors.New("the AdmissionReview has no request.uid")
 	}
 	return &Review{Request: request, Document: document, Bytes: len(body)}, nil
-}
-
-// decodeRequest decodes a request without its objects and options: they are most of the text, and already parsed.
-func decodeRequest(document engine.Value) (*admissionv1.AdmissionRequest, error) {
-	if !document.IsNull() && !document.IsObject() {
-		return nil, errors.New("not an object")
-	}
-	request, rest := &admissionv1.AdmissionRequest{}, map[string]jsontext.Value{}
-	left := map[string]*runtime.RawExtension{"object": &request.Object, "oldObject": &request.OldObject, "options": &request.Options}
-	document.Each(func(name string, v engine.Value) {
-		if left[name] == nil {
-			rest[name] = v.Raw()
-		} else if !v.IsNull() {
-			left[name].Raw = v.Raw()
-		}
-	})
-	text, err := json.Marshal(rest)
-	if err != nil {
-		return nil, err
-	}
-	return request, json.Unmarshal(text, request)
 }
 
 // Subject returns the identity of the object under review.

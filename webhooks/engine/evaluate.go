@@ -14,8 +14,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
-// evaluate runs one query. It returns at the deadline, even if the evaluation goes on: OPA checks for cancellation only between
-// calls of builtins.
+// evaluate runs one query, as a program if possible. If topdown evaluates it, it returns at the deadline, even if the evaluation goes on: OPA
+// checks for cancellation only between calls of builtins.
 func (p *Policy) evaluate(ctx context.Context, in Input, q *query, input Value) (topdown.QueryResultSet, error) {
 	if err := p.checkLeftBehind(); err != nil {
 		return nil, err
@@ -28,6 +28,10 @@ func (p *Policy) evaluate(ctx context.Context, in Input, q *query, input Value) 
 		result topdown.QueryResultSet
 		err    error
 	}
+	if result, done := p.runProgram(ctx, in, q, input); done {
+		leave()
+		return result, nil
+	}
 	cancel := topdown.NewCancel()
 	done := make(chan outcome, 1)
 	spawn(func() {
@@ -39,10 +43,6 @@ func (p *Policy) evaluate(ctx context.Context, in Input, q *query, input Value) 
 			done <- o
 		}()
 		defer recoverPanic(&o.err)
-		var done bool
-		if o.result, done = p.runProgram(metered, cancel, in, q, input); done {
-			return
-		}
 		o.result, o.err = topdown.NewQuery(q.body).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
 			WithInput(input.orNull()).WithVirtualCache(newResults()).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
 	})

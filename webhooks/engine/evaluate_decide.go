@@ -211,7 +211,7 @@ func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r
 // mostReads limits the concurrent reads of one policy.
 const mostReads = 16
 
-// answer reads the facts that have no answer yet, concurrently. Of several errors it returns that of the first name, so that the
+// answer reads the facts that have no answer yet, concurrently unless they are in a cache. Of several errors it returns that of the first name, so that the
 // message does not depend on timing.
 func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) error {
 	var names []string
@@ -225,11 +225,17 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) er
 	var all errgroup.Group
 	all.SetLimit(mostReads)
 	for i, name := range names {
-		all.Go(func() error {
+		q := facts[name].Query
+		read := func() error {
 			defer recoverPanic(&errs[i])
-			answers[i], errs[i] = p.answerOne(ctx, name, facts[name].Query, r)
+			answers[i], errs[i] = p.answerOne(ctx, name, q, r)
 			return nil
-		})
+		}
+		if len(names) == 1 || q.cached() {
+			_ = read() // its error is in errs
+			continue
+		}
+		all.Go(read)
 	}
 	_ = all.Wait() // the first error in time, not by name
 	for i, name := range names {
@@ -249,6 +255,7 @@ func (p *Policy) answerOne(ctx context.Context, name string, q *Query, r Reader)
 	case ctx.Err() != nil:
 		return Answer{}, deadlineError(ctx, fmt.Sprintf("facts.%s was not read in time", name))
 	case err == nil || errors.As(err, &mine):
+		a.Value = a.Value.split()
 		return a, err
 	}
 	return Answer{}, errorf(FactUnavailable, "facts.%s: %w", name, err)

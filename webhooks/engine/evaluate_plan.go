@@ -11,6 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 	"sallyport.dev/sallyport/webhooks/engine/plan"
 )
 
@@ -32,9 +33,6 @@ func planned(v Value) *ast.Term {
 	}
 	return v.orNull()
 }
-
-// IsList implements plan.Document.
-func (d document) IsList() bool { return d.from.kind() == '[' }
 
 // Get implements plan.Document.
 func (d document) Get(key *ast.Term) (found *ast.Term) {
@@ -102,7 +100,7 @@ func (d document) String() string { return d.orNull().String() }
 func (d document) StringLength() int { return d.orNull().Value.StringLength() }
 
 // runProgram runs the program of a query. It returns false if topdown must evaluate the query.
-func (p *Policy) runProgram(ctx context.Context, cancel topdown.Cancel, in Input, q *query, input Value) (results topdown.QueryResultSet, done bool) {
+func (p *Policy) runProgram(ctx context.Context, in Input, q *query, input Value) (results topdown.QueryResultSet, done bool) {
 	if q.program == nil || in.interpreted || p.interpreted.Load() {
 		return nil, false
 	}
@@ -115,7 +113,9 @@ func (p *Policy) runProgram(ctx context.Context, cancel topdown.Cancel, in Input
 			p.noteCheck(in, fmt.Sprintf("the program panics: %v\n%s", r, debug.Stack()))
 		}
 	}()
-	found, err := q.program.Run(ctx, cancel, planned(input))
+	metered, release := builtins.Metered(ctx)
+	defer release()
+	found, err := q.program.Run(metered, planned(input))
 	return found, err == nil
 }
 

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// cached reports whether the query is answered from a cache.
+func (q *Query) cached() bool { return !q.Live && !q.Parent && !q.TestRun && q.Access == nil }
+
 // String describes the query.
 func (q *Query) String() string {
 	switch {

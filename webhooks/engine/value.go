@@ -66,6 +66,18 @@ func (v Value) member(key string) (Value, bool) { return v.source().member(key) 
 // IsNull reports whether the document is null.
 func (v Value) IsNull() bool { return v.source().kind() == 'n' }
 
+// IsText reports whether the document is a string.
+func (v Value) IsText() bool { return v.source().kind() == '"' }
+
+// IsList reports whether the document is a list.
+func (v Value) IsList() bool { return v.source().kind() == '[' }
+
+// IsBoolean reports whether the document is true or false.
+func (v Value) IsBoolean() bool { return v.IsTrue() || v.source().kind() == 'f' }
+
+// IsTrue reports whether the document is true.
+func (v Value) IsTrue() bool { return v.source().kind() == 't' }
+
 // IsObject reports whether the document is an object.
 func (v Value) IsObject() bool { return v.source().kind() == '{' }
 

@@ -38,7 +38,13 @@ func ParseText(json []byte) (Value, error) {
 	dec := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(dec)
 	dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
-	t := splitter{dec: dec, from: json, built: newTermCache(json)}
+	open := stacks.Get().(*[]part)
+	t := splitter{dec: dec, from: json, built: newTermCache(json), open: (*open)[:0]}
+	defer func() {
+		clear(t.open[:cap(t.open)])
+		*open = t.open
+		stacks.Put(open)
+	}()
 	document, err := t.read(eagerly)
 	if err != nil {
 		return Value{}, err
@@ -52,6 +58,28 @@ func ParseText(json []byte) (Value, error) {
 	return Value{from: &document}, nil
 }
 
+// split returns a text with its objects split to some depth, for more than one look at it.
+func (v Value) split() Value {
+	if l, ok := v.from.(list); ok {
+		made := make(list, len(l))
+		for i, element := range l {
+			made[i] = element.split()
+		}
+		return Value{made}
+	}
+	t, ok := v.from.(*jsonText)
+	if !ok || t.parts != nil {
+		return v
+	}
+	made := *t
+	t.decode(func(dec *jsontext.Decoder) (err error) {
+		s := splitter{dec: dec, from: t.json, built: t.built}
+		made, err = s.read(eagerly)
+		return err
+	})
+	return Value{&made}
+}
+
 // eagerly is the depth to which objects are split at once: in a review, down to the fields of metadata and spec.
 const eagerly = 4
 
@@ -61,6 +89,21 @@ type splitter struct {
 	from   []byte
 	values int // that have begun
 	built  *termCache
+	open   []part // the members so far of all objects that are being read
+	room   []part // for those of objects that are complete
+}
+
+// complete returns the members of an object, of which the first is at an index of open.
+func (t *splitter) complete(first int) []part {
+	members := t.open[first:]
+	if len(t.room) < len(members) {
+		t.room = make([]part, max(len(members), min(64, len(t.from)/16)))
+	}
+	made := t.room[:len(members):len(members)]
+	t.room = t.room[len(members):]
+	copy(made, members)
+	t.open = t.open[:first]
+	return made
 }
 
 // read reads the next value, and splits the objects in it to some depth.
@@ -74,7 +117,7 @@ func (t *splitter) read(depth int) (value jsonText, err error) {
 		return value, err
 	}
 	start := int(t.dec.InputOffset()) - 1
-	value.parts = []part{} // also of an empty one
+	first := len(t.open)
 	for t.dec.PeekKind() != '}' {
 		name, err := t.scalar('"')
 		if err != nil {
@@ -84,8 +127,9 @@ func (t *splitter) read(depth int) (value jsonText, err error) {
 		if err != nil {
 			return value, err
 		}
-		value.parts = append(value.parts, part{unquoted(name), member})
+		t.open = append(t.open, part{unquoted(name), member})
 	}
+	value.parts = t.complete(first)
 	err = t.token()
 	end := int(t.dec.InputOffset())
 	value.json = t.from[start:end:end]
@@ -154,6 +198,9 @@ func (t *splitter) count(begun bool) error {
 
 // lenient is for text that was checked before.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// stacks are for splitters.
+var stacks = sync.Pool{New: func() any { return new([]part) }}
 
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 

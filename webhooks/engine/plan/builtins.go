@@ -53,9 +53,13 @@ func builtinNamed(name string) builtin {
 var onDocuments = map[string]func(d Document, operands []*ast.Term) *ast.Term{
 	ast.IsObject.Name: func(d Document, _ []*ast.Term) *ast.Term { return ast.InternedTerm(!d.IsList()) },
 	ast.IsArray.Name:  func(d Document, _ []*ast.Term) *ast.Term { return ast.InternedTerm(d.IsList()) },
-	ast.Equal.Name:    func(_ Document, operands []*ast.Term) *ast.Term { return ast.InternedTerm(equal(operands[0], operands[1])) },
-	ast.NotEqual.Name: func(_ Document, operands []*ast.Term) *ast.Term { return ast.InternedTerm(!equal(operands[0], operands[1])) },
-	ast.Count.Name:    func(d Document, _ []*ast.Term) *ast.Term { return ast.InternedTerm(d.Len()) },
+	ast.Equal.Name: func(_ Document, operands []*ast.Term) *ast.Term {
+		return ast.InternedTerm(equal(operands[0], operands[1]))
+	},
+	ast.NotEqual.Name: func(_ Document, operands []*ast.Term) *ast.Term {
+		return ast.InternedTerm(!equal(operands[0], operands[1]))
+	},
+	ast.Count.Name: func(d Document, _ []*ast.Term) *ast.Term { return ast.InternedTerm(d.Len()) },
 	ast.ObjectGet.Name: func(d Document, operands []*ast.Term) *ast.Term {
 		if d.IsList() {
 			return nil

@@ -114,7 +114,7 @@ func (q compiledCase) compare(t *testing.T, c cases.TestCase) (reason string) {
 	want, wantErr := slow.Run(t.Context())
 	ctx, release := builtins.Metered(t.Context())
 	defer release()
-	got, err := program.Run(ctx, topdown.NewCancel(), q.input)
+	got, err := program.Run(ctx, q.input)
 	switch {
 	case err != nil && wantErr != nil:
 		return ""

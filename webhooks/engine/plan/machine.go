@@ -30,17 +30,15 @@ type result struct {
 	value *ast.Term
 }
 
-// Errors after which topdown may still have a result.
-var (
-	errSlow    = errors.New("it takes too long without the results that topdown keeps")
-	errStopped = errors.New("it was cancelled")
-)
+// errSlow is an error after which topdown may still have a result: it also keeps those of functions.
+var errSlow = errors.New("it takes half of the time that there is")
 
-// Run executes a program on an input. When cancel is cancelled, or half of the time until the context's deadline is over, it fails.
-func (p *Program) Run(ctx context.Context, cancel topdown.Cancel, input *ast.Term) (topdown.QueryResultSet, error) {
+// Run executes a program on an input. It fails if the context is cancelled, or half of the time until its deadline is over: between two calls of
+// builtins, of which each may take a second.
+func (p *Program) Run(ctx context.Context, input *ast.Term) (topdown.QueryResultSet, error) {
 	m := p.machines.Get().(*machine)
 	defer m.release()
-	m.context = topdown.BuiltinContext{Context: ctx, Cancel: cancel}
+	m.context = topdown.BuiltinContext{Context: ctx}
 	if deadline, ok := ctx.Deadline(); ok {
 		now := time.Now()
 		m.until = now.Add(deadline.Sub(now) / 2)
@@ -68,16 +66,16 @@ func (m *machine) fail(err error) flow {
 	return returned
 }
 
-// checked is the number of steps between two looks at the clock.
-const checked = 4096
+// checked is the number of steps between two looks at the clock and the context.
+const checked = 1024
 
 // mayGoOn counts a step, and reports whether the run is neither cancelled nor too slow.
 func (m *machine) mayGoOn() bool {
-	if m.steps++; m.err == nil {
+	if m.steps++; m.err == nil && m.steps%checked == 0 {
 		switch {
-		case m.context.Cancel.Cancelled():
-			m.err = errStopped
-		case m.steps%checked == 0 && !m.until.IsZero() && time.Now().After(m.until):
+		case m.context.Context.Err() != nil:
+			m.err = m.context.Context.Err()
+		case !m.until.IsZero() && time.Now().After(m.until):
 			m.err = errSlow
 		}
 	}
