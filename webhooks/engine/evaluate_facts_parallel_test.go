@@ -15,7 +15,7 @@ func asking(t *testing.T, facts int) *Policy {
 	t.Helper()
 	var body strings.Builder
 	for i := range facts {
-		fmt.Fprintf(&body, "facts.f%02d := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\", \"name\": \"n\"}\n\n", i)
+		fmt.Fprintf(&body, "facts.f%02d := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\", \"name\": \"n\", \"freshness\": \"live\"}\n\n", i)
 	}
 	body.WriteString("valid_input if { ")
 	for i := range facts {

@@ -25,6 +25,9 @@ func builtinNamed(name string) builtin {
 			}
 		}
 		for i, o := range operands {
+			if tooLarge(o) {
+				return nil, errSlow
+			}
 			operands[i] = whole(o)
 		}
 		var all []*ast.Term
@@ -49,6 +52,17 @@ func builtinNamed(name string) builtin {
 	}
 }
 
+// mostParts and longestText limit the operands of builtins, which nothing can interrupt. topdown's evaluation can be left behind.
+const mostParts, longestText = 100_000, 1 << 20
+
+func tooLarge(operand *ast.Term) bool {
+	if text, ok := operand.Value.(ast.String); ok {
+		return len(text) > longestText
+	}
+	n, _ := size(operand)
+	return n > mostParts
+}
+
 // onDocuments are builtins that need not convert a document that is their first operand. Nil means that they need to.
 var onDocuments = map[string]func(d Document, operands []*ast.Term) *ast.Term{
 	ast.IsObject.Name: func(d Document, _ []*ast.Term) *ast.Term { return ast.InternedTerm(!d.IsList()) },
@@ -60,6 +74,17 @@ var onDocuments = map[string]func(d Document, operands []*ast.Term) *ast.Term{
 		return ast.InternedTerm(!equal(operands[0], operands[1]))
 	},
 	ast.Count.Name: func(d Document, _ []*ast.Term) *ast.Term { return ast.InternedTerm(d.Len()) },
+	ast.ObjectKeys.Name: func(d Document, _ []*ast.Term) *ast.Term {
+		if d.IsList() {
+			return nil
+		}
+		names := ast.NewSet()
+		d.Until(func(name, _ *ast.Term) bool {
+			names.Add(name)
+			return false
+		})
+		return ast.NewTerm(names)
+	},
 	ast.ObjectGet.Name: func(d Document, operands []*ast.Term) *ast.Term {
 		if d.IsList() {
 			return nil

@@ -30,11 +30,11 @@ type result struct {
 	value *ast.Term
 }
 
-// errSlow is an error after which topdown may still have a result: it also keeps those of functions.
-var errSlow = errors.New("it takes half of the time that there is")
+// errSlow is an error after which topdown may still have a result: it also keeps those of functions, and can be left behind.
+var errSlow = errors.New("it takes too long")
 
-// Run executes a program on an input. It fails if the context is cancelled, or half of the time until its deadline is over: between two calls of
-// builtins, of which each may take a second.
+// Run executes a program on an input. It fails if the context is cancelled, or half of the time until its deadline is over: when the builtin
+// that is running has returned.
 func (p *Program) Run(ctx context.Context, input *ast.Term) (topdown.QueryResultSet, error) {
 	m := p.machines.Get().(*machine)
 	defer m.release()
