@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -43,7 +45,7 @@ func large(r *decision.Review) bool {
 // requestOf returns the request for the record: a large one with its object's name and its small members only.
 func requestOf(r *decision.Review) any {
 	if !large(r) {
-		return scrubbed(r.Document)
+		return recorded(r.Document)
 	}
 	kept := map[string]any{}
 	for _, name := range []string{
@@ -76,13 +78,13 @@ func recordedValue(v engine.Value) any {
 	if text := v.Raw(); len(text) > recordedMember {
 		return omit(text)
 	}
-	return scrubbed(v)
+	return recorded(v)
 }
 
 // factValue returns the value of a fact for the record.
 func factValue(v engine.Value) (value any, tooLarge bool) {
 	if v.Within(recordedBytes) {
-		return scrubbed(v), false
+		return recorded(v), false
 	}
 	return nil, true
 }
@@ -104,6 +106,25 @@ func memoryOf(d *decision.Decision) int64 {
 	}
 	return int64(n)
 }
+
+// recorded returns a document for the record: the text that it was made from, unless something in it must not be recorded.
+func recorded(v engine.Value) any {
+	text := v.Raw()
+	switch {
+	case text == nil && v.IsList():
+		all := []any{}
+		for _, element := range v.Elements() {
+			all = append(all, recorded(element))
+		}
+		return all
+	case text == nil || slices.ContainsFunc(signs, func(sign string) bool { return bytes.Contains(text, []byte(sign)) }):
+		return scrubbed(v)
+	}
+	return json.RawMessage(text)
+}
+
+// signs are texts of which one is in every document that [scrub] changes: a backslash may write any of the others.
+var signs = []string{"Secret", corev1.LastAppliedConfigAnnotation, `\`}
 
 // scrubbed returns a document without data that must not be recorded, at any depth: facts may contain Secrets in lists.
 func scrubbed(v engine.Value) any {
