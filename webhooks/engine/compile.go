@@ -89,7 +89,7 @@ func Compile(src Source) (*Policy, error) { return compilePolicy(src, false) }
 
 // compilePolicy is Compile. An interpreted policy has no programs: topdown evaluates it, on the whole input.
 func compilePolicy(src Source, interpreted bool) (*Policy, error) {
-	modules, libraries, _, err := assemble(src)
+	modules, libraries, err := assemble(src)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ const parametersTimeout = 10 * time.Second
 // CheckLibrary checks modules that policies import: that they compile in strict mode, and read neither input nor parameters. The
 // error is [CompileErrors].
 func CheckLibrary(src Source) error {
-	modules, _, _, err := assemble(src)
+	modules, _, err := assemble(src)
 	if err != nil {
 		return err
 	}
@@ -166,27 +166,26 @@ func CheckLibrary(src Source) error {
 
 // assemble parses modules, selects the libraries that they import and compiles both in strict mode. Errors of libraries that are
 // not imported are ignored.
-func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compiler, err error) {
+func assemble(src Source) (modules, libraries []*ast.Module, err error) {
 	modules, errs := parse(src.Modules)
 	if len(errs) > 0 {
-		return nil, nil, nil, errs
+		return nil, nil, errs
 	}
 	pool, broken := parse(src.Libraries)
 	libraries = imported(modules, pool)
 	if errs = unresolved(modules, libraries); len(errs) > 0 {
-		return nil, nil, nil, append(errs, broken...)
+		return nil, nil, append(errs, broken...)
 	}
-	compiled, err = compileStrict(slices.Concat(modules, libraries), src.Schema)
-	return modules, libraries, compiled, err
+	return modules, libraries, compileStrict(slices.Concat(modules, libraries), src.Schema)
 }
 
 // compileStrict compiles only the author's text, so that strict mode reports nothing about generated rules.
-func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) {
+func compileStrict(modules []*ast.Module, schema []byte) error {
 	compiler := newCompiler().WithStrict(true)
 	if len(schema) > 0 {
 		var decoded any
 		if err := json.Unmarshal(schema, &decoded); err != nil {
-			return nil, fmt.Errorf("reading the schema of input: %w", err)
+			return fmt.Errorf("reading the schema of input: %w", err)
 		}
 		schemas := ast.NewSchemaSet()
 		schemas.Put(ast.SchemaRootRef, decoded)
@@ -195,9 +194,9 @@ func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) 
 	compiler.Compile(byName(modules))
 	var errs CompileErrors
 	if errs.addOPA(compiler.Errors); len(errs) > 0 {
-		return nil, errs
+		return errs
 	}
-	return compiler, unknownRules(compiler).orNil()
+	return unknownRules(compiler).orNil()
 }
 
 // link compiles all modules together with the policy's instrumented rules, and prepares the queries.

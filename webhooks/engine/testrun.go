@@ -79,7 +79,7 @@ type TestRunner struct {
 // use `with`, so that editing a policy's parameters cannot fail them. The error is [CompileErrors], for tests that cannot run, or
 // the cause of the context's end.
 func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
-	modules, libraries, _, err := assemble(src)
+	modules, libraries, err := assemble(src)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
 		return nil, errs
 	}
 	all := slices.Concat(modules, tests, libraries)
-	if _, err := compileStrict(all, nil); err != nil {
+	if err := compileStrict(all, nil); err != nil {
 		return nil, err
 	}
 	heard := intercept(src, modules)

@@ -96,7 +96,7 @@ func TestSuiteAgreesWithOPA(t *testing.T) {
 // opas is what OPA's runner says.
 func opas(t *testing.T, src Source) map[string]string {
 	t.Helper()
-	modules, libraries, _, err := assemble(src)
+	modules, libraries, err := assemble(src)
 	if err != nil {
 		t.Fatal(err)
 	}

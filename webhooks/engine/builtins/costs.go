@@ -45,10 +45,10 @@ func size(t *ast.Term) float64 {
 // mostParts is how many parts of a value are visited, to measure it.
 const mostParts = 1 << 22
 
-// sum adds up the measures of the parts of a term. It returns infinity if there are too many parts, and stops above the limit:
+// sum adds up the measures of the parts of a term. It returns infinity if there are too many parts, and stops above mostMade:
 // values can be nested in each other so often that visiting all of them would not end.
-func sum(t *ast.Term, limit float64, each func(part *ast.Term, depth int) float64) float64 {
-	m := &measuring{limit: limit, each: each}
+func sum(t *ast.Term, each func(part *ast.Term, depth int) float64) float64 {
+	m := &measuring{each: each}
 	m.member = func(key, value *ast.Term) bool { return m.add(key) || m.add(value) }
 	m.element = m.add
 	m.add(t)
@@ -57,14 +57,14 @@ func sum(t *ast.Term, limit float64, each func(part *ast.Term, depth int) float6
 
 // measuring is the state of a sum; member and element are closures that are made once.
 type measuring struct {
-	limit, total float64
+	total        float64
 	parts, depth int
 	each         func(part *ast.Term, depth int) float64
 	member       func(key, value *ast.Term) bool
 	element      func(*ast.Term) bool
 }
 
-// add adds a term with its parts, and reports whether the sum has reached its limit.
+// add adds a term with its parts, and reports whether the sum is above mostMade.
 func (m *measuring) add(t *ast.Term) bool {
 	if m.parts++; m.parts > mostParts {
 		m.total = math.Inf(1)
@@ -73,7 +73,7 @@ func (m *measuring) add(t *ast.Term) bool {
 	m.total += m.each(t, m.depth)
 	switch v := t.Value.(type) {
 	case *ast.Array:
-		for i := 0; i < v.Len() && m.total <= m.limit; i++ {
+		for i := 0; i < v.Len() && m.total <= mostMade; i++ {
 			m.add(v.Elem(i))
 		}
 	case ast.Set:
@@ -82,12 +82,12 @@ func (m *measuring) add(t *ast.Term) bool {
 		v.Until(m.member)
 	}
 	m.depth--
-	return m.total > m.limit
+	return m.total > mostMade
 }
 
 // wholeSize returns the approximate length of a term as text, or more than mostMade.
 func wholeSize(t *ast.Term) float64 {
-	return sum(t, mostMade, func(part *ast.Term, _ int) float64 {
+	return sum(t, func(part *ast.Term, _ int) float64 {
 		switch v := part.Value.(type) {
 		case ast.String:
 			return 2 + float64(len(v))
@@ -237,7 +237,7 @@ func trimCost(operands []*ast.Term) (cost, error) {
 // subsetCost: if both operands have a list, one is searched at each position of the other.
 func subsetCost(operands []*ast.Term) (cost, error) {
 	longest := 1.0
-	sum(operands[0], mostMade, func(part *ast.Term, _ int) float64 {
+	sum(operands[0], func(part *ast.Term, _ int) float64 {
 		if list, ok := part.Value.(*ast.Array); ok {
 			longest = max(longest, float64(list.Len()))
 		}
@@ -260,7 +260,7 @@ func container(t *ast.Term, _ int) float64 {
 }
 
 // copied is the result of a builtin that copies the lists and objects in its first operand.
-func copied(operands []*ast.Term) float64 { return 2*single + sum(operands[0], mostMade, container) }
+func copied(operands []*ast.Term) float64 { return 2*single + sum(operands[0], container) }
 
 // united is the result of object.union: if both operands have an object under a key, it is made, too.
 func united(operands []*ast.Term) float64 {
@@ -318,7 +318,7 @@ func walkCost(operands []*ast.Term) (cost, error) {
 		}
 	}
 	parts := 0.0
-	made := sum(operands[0], mostMade, func(_ *ast.Term, depth int) float64 {
+	made := sum(operands[0], func(_ *ast.Term, depth int) float64 {
 		if parts++; !paths {
 			return 0
 		}

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"errors"
-
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
@@ -39,8 +37,6 @@ func builtinNamed(name string) builtin {
 			return nil
 		})
 		switch {
-		case errors.As(err, &topdown.BuiltinEmpty{}):
-			return nil, nil
 		case err != nil:
 			return nil, err
 		case declared.Relation:

@@ -58,7 +58,6 @@ type compiledCase struct {
 	query   ast.Body
 	input   *ast.Term
 	data    map[string]any
-	program *Program
 }
 
 // prepare compiles a case, or tells why policies cannot have it.
