@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -72,8 +73,10 @@ func lower(policy *ir.Policy, data *ast.Term) (*Program, error) {
 		l.functions[f.Name] = made
 	}
 	for _, f := range policy.Funcs.Funcs {
+		l.agreed = agreement(f)
 		l.lower(l.functions[f.Name], f.Blocks)
 	}
+	l.agreed = nil
 	program.main = &function{parameters: []ir.Local{ir.Input, ir.Data}, rule: -1}
 	l.lower(program.main, policy.Plans.Plans[0].Blocks)
 	l.findConstants()
@@ -87,7 +90,43 @@ type lowering struct {
 	functions map[string]*function
 	current   *function
 	data      map[ir.Local]bool // variables of the current function that are in data
+	agreed    ir.Val            // the value of all rules of the current function; nil if they may have different ones
 	err       error
+}
+
+// agreement returns the constant that all rules of a function have for their value, so that the first that applies decides: topdown looks no
+// further, either. It returns nil if there is none.
+func agreement(f *ir.Func) ir.Val {
+	found := &values{returned: f.Return}
+	_ = ir.Walk(found, f) // fails only if a visitor does
+	if len(found.all) == 0 {
+		return nil
+	}
+	first := found.all[0]
+	if _, isVariable := first.(ir.Local); isVariable || slices.ContainsFunc(found.all, func(v ir.Val) bool { return v != first }) {
+		return nil
+	}
+	return first
+}
+
+// values are those of the rules of a function, except its default.
+type values struct {
+	returned ir.Local
+	all      []ir.Val
+}
+
+// Before implements ir.Visitor.
+func (*values) Before(any) {}
+
+// After implements ir.Visitor.
+func (*values) After(any) {}
+
+// Visit implements ir.Visitor.
+func (v *values) Visit(x any) (ir.Visitor, error) {
+	if s, ok := x.(*ir.AssignVarOnceStmt); ok && s.Target != v.returned {
+		v.all = append(v.all, s.Source.Value)
+	}
+	return v, nil
 }
 
 func (l *lowering) lower(f *function, blocks []*ir.Block) {

@@ -72,10 +72,10 @@ func (l *lowering) statement(s ir.Stmt) statement {
 	case *ir.NopStmt:
 		return func(*machine, frame) flow { return next }
 	case *ir.ReturnLocalStmt:
-		source := l.read(s.Source)
-		return func(m *machine, f frame) flow {
-			m.value = source.in(f)
-			return returned
+		return give(l.read(s.Source))
+	case *ir.AssignVarOnceStmt:
+		if l.agreed != nil && s.Source.Value == l.agreed {
+			return give(l.operand(s.Source))
 		}
 	case *ir.ResultSetAddStmt:
 		value := l.read(s.Value)
@@ -109,6 +109,14 @@ func (l *lowering) statement(s ir.Stmt) statement {
 		return l.unsupported(s, "a rule whose name is only known from values")
 	}
 	return l.unsupported(s, fmt.Sprintf("a statement of type %T", s))
+}
+
+// give returns from the function with a value.
+func give(source operand) statement {
+	return func(m *machine, f frame) flow {
+		m.value = source.in(f)
+		return returned
+	}
 }
 
 // test lowers a statement that is a condition; nil for others.
