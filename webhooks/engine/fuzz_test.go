@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // decoded reads one JSON document as encoding/json does, with numbers as they are written. It gives nothing for what the engine takes for no
@@ -371,6 +373,7 @@ func readAsItIs(t *testing.T, got, want Value, decoded any) {
 			t.Errorf("member %q is %v, want %v", name, member, other)
 		}
 	}
+	readByPrograms(t, planned(got), want.orNull())
 	parts := 0
 	got.from.each(func(string, Value) { parts++ })
 	if list, ok := decoded.([]any); ok && parts != len(list) || decoded != nil && members != nil && parts != len(members) {
@@ -384,4 +387,32 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// readByPrograms compares a document with its term.
+func readByPrograms(t *testing.T, got, want *ast.Term) {
+	d, ok := got.Value.(document)
+	if !ok {
+		if !got.Equal(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		return
+	}
+	keys := []*ast.Term{ast.StringTerm("none"), ast.InternedTerm(-1), ast.InternedTerm(0), ast.InternedTerm(d.Len()), ast.NumberTerm("0.5")}
+	var order []*ast.Term
+	d.Until(func(k, v *ast.Term) bool {
+		keys, order = append(keys, k), append(order, k)
+		return false
+	})
+	for _, k := range keys {
+		is, should := got.Get(k), want.Get(k)
+		if (is == nil) != (should == nil) {
+			t.Errorf("%v is %v, want %v", k, is, should)
+		} else if is != nil {
+			readByPrograms(t, is, should)
+		}
+	}
+	if !slices.IsSortedFunc(order, ast.TermValueCompare) {
+		t.Errorf("the order is %v", order)
+	}
 }

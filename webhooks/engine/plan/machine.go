@@ -108,7 +108,6 @@ func (m *machine) call(fn *function, arguments []operand, caller frame) *ast.Ter
 	for i, a := range arguments {
 		f[fn.parameters[i]] = a.in(caller)
 	}
-	m.value = nil
 	for _, b := range fn.blocks {
 		if b.run(m, f) == returned {
 			break
