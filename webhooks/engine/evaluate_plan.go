@@ -106,9 +106,7 @@ func (p *Policy) runProgram(ctx context.Context, in Input, q *query, input Value
 	}
 	defer func() {
 		switch r := recover().(type) {
-		case nil:
-		case *Error: // see termCache
-			panic(r)
+		case nil, *Error: // see termCache; topdown stops there, too
 		default:
 			p.noteCheck(in, fmt.Sprintf("the program panics: %v\n%s", r, debug.Stack()))
 		}

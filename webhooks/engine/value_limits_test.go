@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,7 +95,15 @@ func TestPoliciesReadOnlySoMuch(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // of which the first would be checked if the request were not large
-			_, err = p.Decide(t.Context(), Input{Request: request, Now: time.Now()}, nil)
+			var inside atomic.Int64
+			enter := func(context.Context) (func(), error) {
+				inside.Add(1)
+				return func() { inside.Add(-1) }, nil
+			}
+			_, err = p.Decide(t.Context(), Input{Request: request, Now: time.Now(), Enter: enter}, nil)
+			if inside.Load() != 0 {
+				t.Errorf("%s: a place is not left", rule)
+			}
 			var mine *Error
 			if wrong == "" && err != nil || wrong != "" && (!errors.As(err, &mine) || mine.Cause != EvaluationFailed || !strings.Contains(err.Error(), wrong)) {
 				t.Fatalf("%s: got %v, want %q", rule, err, wrong)

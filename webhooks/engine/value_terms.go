@@ -7,12 +7,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// termCache has the terms of a large document, shared by all policies that read it, with a limit on their number.
+// termCache has the terms of a large document, shared by all policies that read it, with a limit on their number; and the members of its parts.
 type termCache struct {
 	mu     sync.Mutex
 	terms  map[span]*ast.Term
 	values int // in the terms
 	total  int // in the document
+	parts  map[span][]part
+	split  int // in parts
 }
 
 // span is a part of a text.
@@ -25,7 +27,7 @@ func newTermCache(json []byte) *termCache {
 	if len(json) < largeText {
 		return nil
 	}
-	return &termCache{terms: map[span]*ast.Term{}}
+	return &termCache{terms: map[span]*ast.Term{}, parts: map[span][]part{}}
 }
 
 // Values returns the number of values, including names of members, in the text that the document is a part of; 0 if it is no text,
@@ -53,6 +55,23 @@ func (b *termCache) term(part *jsonText) *ast.Term {
 		b.terms[is] = term
 	}
 	return term
+}
+
+// partsOf returns the members or elements of a part; false if there are too many parts to keep.
+func (b *termCache) partsOf(t *jsonText) ([]part, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	is := span{&t.json[0], len(t.json)}
+	parts, ok := b.parts[is]
+	if !ok && b.split < maxRead {
+		t.readParts(func(name []byte, v *jsonText) bool {
+			parts = append(parts, part{name, *v})
+			return true
+		})
+		b.split += len(parts)
+		b.parts[is], ok = parts, true
+	}
+	return parts, ok
 }
 
 // values counts values as ParseText does.

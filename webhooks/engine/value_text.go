@@ -261,17 +261,26 @@ func (t *jsonText) each(visit func(name string, v Value)) {
 
 // walk visits the members of an object, or the elements of a list, as text; elements have no name.
 func (t *jsonText) walk(visit func(name []byte, v *jsonText) (more bool)) {
-	for i := range t.parts {
-		if !visit(t.parts[i].name, &t.parts[i].value) {
-			return
-		}
-	}
-	if t.parts != nil {
-		return
-	}
 	if kind := t.kind(); kind != '{' && kind != '[' {
 		return
 	}
+	parts, known := t.parts, t.parts != nil
+	if !known && t.built != nil {
+		parts, known = t.built.partsOf(t)
+	}
+	if !known {
+		t.readParts(visit)
+		return
+	}
+	for i := range parts {
+		if !visit(parts[i].name, &parts[i].value) {
+			return
+		}
+	}
+}
+
+// readParts is walk for a text that is not split.
+func (t *jsonText) readParts(visit func(name []byte, v *jsonText) (more bool)) {
 	t.decode(func(dec *jsontext.Decoder) error {
 		opening, err := dec.ReadToken()
 		for more := true; err == nil && more && dec.PeekKind() != '}' && dec.PeekKind() != ']'; {

@@ -11,18 +11,14 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Check returns an error if policies may not change before to after, both as JSON. Only the results are compared, not the patches.
+// Check returns an error if policies may not change before to after, both as valid JSON. Only the results are compared, not the patches.
 func (p Patchable) Check(group, resource string, before, after []byte) error {
 	extent := p.Extent(group, resource)
 	if extent == "" {
 		return fmt.Errorf("it patches %s: %s", Named(group, resource), p.Refusal(group, resource))
 	}
-	was, err := engine.ParseText(before)
-	if err != nil {
-		return fmt.Errorf("reading the object: %w", err)
-	}
-	is, err := engine.ParseText(after)
-	if err != nil || !is.IsObject() {
+	was, is := engine.Text(before), engine.Text(after)
+	if !is.IsObject() {
 		return fmt.Errorf("its result is not an object: %.80s", after)
 	}
 	own := defaultedFields[Named(group, resource)]
@@ -48,13 +44,13 @@ type changedPlace struct{ part, key string }
 
 // changedPlaces returns the places at which two objects differ: fields of metadata and spec, and keys of labels and annotations.
 func changedPlaces(was, is engine.Value) (places []changedPlace) {
-	for _, field := range differingMembers(was, is) {
+	for _, field := range differingMembers(was, is, "metadata", "spec") {
 		before, after := was.Get(field), is.Get(field)
 		if field != "metadata" && field != "spec" || !areObjects(before, after) {
 			places = append(places, changedPlace{part: field})
 			continue
 		}
-		for _, name := range differingMembers(before, after) {
+		for _, name := range differingMembers(before, after, "labels", "annotations") {
 			part, old, new := field+"."+name, before.Get(name), after.Get(name)
 			if part != "metadata.labels" && part != "metadata.annotations" || !areObjects(old, new) {
 				places = append(places, changedPlace{part: part})
@@ -73,14 +69,18 @@ func areObjects(was, is engine.Value) bool {
 	return (was.IsNull() || was.IsObject()) && (is.IsNull() || is.IsObject())
 }
 
-// differingMembers returns the sorted names of the members that differ. A null member differs from none.
-func differingMembers(was, is engine.Value) []string {
+// differingMembers returns the sorted names of the members that differ. A null member differs from none. Objects of those names differ if their
+// texts do: the caller compares their members, and decoding all of a large spec would take much memory.
+func differingMembers(was, is engine.Value, objects ...string) []string {
 	before, after := map[string]engine.Value{}, map[string]engine.Value{}
 	was.Each(func(name string, v engine.Value) { before[name] = v })
 	is.Each(func(name string, v engine.Value) { after[name] = v })
 	maps.DeleteFunc(before, func(name string, old engine.Value) bool {
 		v, there := after[name]
-		same := there && (bytes.Equal(old.Raw(), v.Raw()) || old.Equal(v)) // compare the text first, to avoid decoding
+		same := there && bytes.Equal(old.Raw(), v.Raw())
+		if !same && there && !(slices.Contains(objects, name) && areObjects(old, v)) {
+			same = old.Equal(v)
+		}
 		if same {
 			delete(after, name)
 		}
