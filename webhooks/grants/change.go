@@ -78,7 +78,7 @@ func differingMembers(was, is engine.Value, objects ...string) []string {
 	maps.DeleteFunc(before, func(name string, old engine.Value) bool {
 		v, there := after[name]
 		same := there && bytes.Equal(old.Raw(), v.Raw())
-		if !same && there && !(slices.Contains(objects, name) && areObjects(old, v)) {
+		if byMembers := slices.Contains(objects, name) && areObjects(old, v); !same && there && !byMembers {
 			same = old.Equal(v)
 		}
 		if same {
