@@ -211,8 +211,8 @@ func (p *Policy) refresh(ctx context.Context, in Input, facts map[string]Fact, r
 // mostReads limits the concurrent reads of one policy.
 const mostReads = 16
 
-// answer reads the facts that have no answer yet, concurrently unless they are in a cache. Of several errors it returns that of the first name, so that the
-// message does not depend on timing.
+// answer reads the facts that have no answer yet, concurrently unless they are in a cache. Of several errors it returns that of the
+// first name, so that the message does not depend on timing.
 func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) error {
 	var names []string
 	for name, f := range facts {

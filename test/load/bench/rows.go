@@ -45,7 +45,7 @@ func (r request) check(code int, reply []byte) error {
 	return nil
 }
 
-// body gives the i-th.
+// body returns the body of the i-th request.
 func (r request) body(i int) []byte { return r.bodies[i%len(r.bodies)] }
 
 // rows are what a subject can do in process.

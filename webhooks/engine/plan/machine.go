@@ -53,7 +53,7 @@ func (p *Program) Run(ctx context.Context, input *ast.Term) (topdown.QueryResult
 	return m.found, m.err
 }
 
-// release gives the machine to a later run, without the values of this one.
+// release puts the machine, without its values, where later runs take theirs from.
 func (m *machine) release() {
 	clear(m.results)
 	clear(m.stack[:cap(m.stack)])
