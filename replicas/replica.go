@@ -97,7 +97,6 @@ type Replica struct {
 	// writing is held while the Lease is written, and protects the following fields.
 	writing  sync.Mutex
 	known    *coordinationv1.Lease // last read or written; nil if the Lease is not known to exist
-	latest   string                // highest resourceVersion of the Lease
 	held     bool                  // this process has owned the Lease
 	left     bool
 	restored error
@@ -105,6 +104,7 @@ type Replica struct {
 	// mu is never held during a request.
 	mu      sync.Mutex
 	name    string            // of the Lease
+	version string            // highest resourceVersion of the Lease
 	reports map[string]string // by annotation
 	denials func() string
 	seen    map[types.UID]Sighting
@@ -188,9 +188,13 @@ func (r *Replica) Report(ctx context.Context, hash string) error {
 
 // ReportPolicies publishes the hash of the active policies. It does not wait for the write.
 func (r *Replica) ReportPolicies(hash string) {
-	if !r.setReport(PoliciesAnnotation, hash) {
-		return
+	if r.setReport(PoliciesAnnotation, hash) {
+		r.renew()
 	}
+}
+
+// renew makes Start write the Lease now.
+func (r *Replica) renew() {
 	select {
 	case r.kick <- struct{}{}:
 	default: // a write is requested already

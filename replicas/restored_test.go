@@ -28,8 +28,12 @@ func TestEtcdIsRestored(t *testing.T) {
 				return nil
 			}})
 			f.renew(r)
-			r.latest = "9" + r.latest // as before the restore
+			f.Must(r.Confirm(f.Context()))
+			r.version = "9" + r.version // as before the restore
 			meanwhile(f, r)
+			if err := r.Confirm(f.Context()); !errors.Is(err, ErrRestored) {
+				t.Errorf("before something is done: %v", err)
+			}
 			if err := r.Report(f.Context(), "certificate"); !errors.Is(err, ErrRestored) {
 				t.Errorf("a report: %v", err)
 			}

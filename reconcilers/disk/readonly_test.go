@@ -13,7 +13,7 @@ import (
 // readOnly is a process that sends nothing to the runtime.
 func (w *world) readOnly() *process {
 	p := w.process("read-only")
-	rt := runtime.NewClient(w.machines.Client("read-only")).Halted(runtime.ReadOnly)
+	rt := runtime.NewClient(w.machines.Client("read-only")).Halted(func(context.Context) error { return runtime.ErrReadOnly })
 	p.disks.Runtimes = func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error) { return rt, nil }
 	p.vms.vms.Runtimes = func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	p.vms.vms.Halt = runtime.ReadOnly

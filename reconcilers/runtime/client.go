@@ -10,7 +10,7 @@ import (
 type Client struct {
 	runtime      Runtime
 	interceptors []Interceptor
-	halt         Halt
+	halt         func(context.Context) error
 }
 
 // Call is one call of a runtime.
@@ -38,15 +38,15 @@ func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	return &Client{runtime: rt, interceptors: interceptors}
 }
 
-// Halted returns a client of the same runtime that only observes while there is a halt, and returns its error for other calls. Its
-// interceptors see all calls.
-func (c *Client) Halted(by Halt) *Client {
+// Halted returns a client of the same runtime that asks before each call but those that only observe, after its interceptors. An error is
+// returned in place of the call.
+func (c *Client) Halted(by func(context.Context) error) *Client {
 	halted := *c
 	halted.halt = by
 	return &halted
 }
 
-// observing are the calls that change nothing. A halt stops all others.
+// observing are the calls that change nothing.
 var observing = []Verb{VerbObserve, VerbObserveDisk}
 
 // Can reports whether the runtime has an optional ability, an interface such as [Migrator].
@@ -75,8 +75,14 @@ func use[Ability any](ctx context.Context, c *Client, of *Call, call func(contex
 }
 
 func (c *Client) call(ctx context.Context, call *Call, make func(context.Context) error) error {
-	if halt := c.halt.Err(); halt != nil && !slices.Contains(observing, call.Verb) {
-		make = func(context.Context) error { return halt }
+	if c.halt != nil && !slices.Contains(observing, call.Verb) {
+		send := make
+		make = func(ctx context.Context) error {
+			if err := c.halt(ctx); err != nil {
+				return err
+			}
+			return send(ctx)
+		}
 	}
 	for _, intercept := range slices.Backward(c.interceptors) {
 		next := make

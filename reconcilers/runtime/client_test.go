@@ -69,7 +69,7 @@ func TestInterceptors(t *testing.T) {
 func TestHaltedClient(t *testing.T) {
 	w := fake.New()
 	var seen []runtime.Verb
-	c := runtime.NewClient(runtime.NewClient(w.Client("a")).Halted(runtime.ReadOnly), func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
+	c := runtime.NewClient(runtime.NewClient(w.Client("a")).Halted(func(context.Context) error { return runtime.ErrReadOnly }), func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
 		seen = append(seen, call.Verb)
 		return next(ctx)
 	})

@@ -29,7 +29,8 @@ const (
 	KindOwnedByAnother Kind = "OwnedByAnother"
 	// KindNotSupported means that the runtime of the spec does not exist here. Something may have been created there before.
 	KindNotSupported Kind = "NotSupported"
-	// KindTakingOver means that nothing was sent because another process may still be sending. It is temporary.
+	// KindTakingOver means that nothing was sent because another process may still be sending, or because it is unknown whether what this one
+	// has read is current. It is temporary.
 	KindTakingOver Kind = "TakingOver"
 	// KindInUse means that another machine uses a disk of the machine.
 	KindInUse Kind = "InUse"
@@ -158,6 +159,11 @@ func NewNotSupported(cause error, format string, args ...any) error {
 	return newError(KindNotSupported, cause, format, args...)
 }
 
+// NewTakingOver returns an error which says that nothing was sent for now.
+func NewTakingOver(cause error, format string, args ...any) error {
+	return newError(KindTakingOver, cause, format, args...)
+}
+
 // kindOf returns the kind of the outermost Error. An ended context counts as Unavailable even if a runtime forgot to
 // say so: the result of the request is unknown.
 func kindOf(err error) Kind {
@@ -199,7 +205,7 @@ func IsOwnedByAnother(err error) bool { return kindOf(err) == KindOwnedByAnother
 // IsNotSupported reports whether the runtime of the spec does not exist here.
 func IsNotSupported(err error) bool { return kindOf(err) == KindNotSupported }
 
-// IsTakingOver reports whether nothing was sent because another process may still be sending.
+// IsTakingOver reports whether nothing was sent for now.
 func IsTakingOver(err error) bool { return kindOf(err) == KindTakingOver }
 
 // ErrReadOnly is the error of [ReadOnly].

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"context"
 	"testing"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -12,7 +13,7 @@ import (
 func TestHaltedStore(t *testing.T) {
 	f := newFolders()
 	f.add(folder, "", templates.Item{Name: name})
-	s := templates.Halted(store{f, func(do func() error) error { return do() }}, runtime.ErrReadOnly)
+	s := templates.Halted(store{f, func(do func() error) error { return do() }}, func(context.Context) error { return runtime.ErrReadOnly })
 	d := templates.Domain{Owner: "owner", Domain: &v1alpha1.VSphereFailureDomain{Name: "a", Folder: folder}}
 	if v, err := s.Look(t.Context(), d); err != nil || !v.Others[name] {
 		t.Errorf("got %+v, %v", v, err)

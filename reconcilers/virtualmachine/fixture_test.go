@@ -111,7 +111,7 @@ func (f *fixture) restart() {
 	if f.readOnly {
 		halt = runtime.ReadOnly
 	}
-	rt = rt.Halted(halt)
+	rt = rt.Halted(func(context.Context) error { return halt.Err() })
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	now := func() time.Time { return time.Now().Add(f.offset) }
 	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now, Halt: halt}

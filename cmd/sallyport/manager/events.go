@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -14,10 +13,8 @@ import (
 // maxNote is the maximum length of the note of an event in bytes.
 const maxNote = 1024
 
-// brief is a manager that truncates the notes of events to maxNote, and whose live reads are [present].
+// brief is a manager that truncates the notes of events to maxNote.
 type brief struct{ ctrl.Manager }
-
-func (m brief) GetAPIReader() client.Reader { return present{m.Manager.GetAPIReader(), m.GetCache()} }
 
 func (m brief) GetEventRecorder(name string) recorder.EventRecorder {
 	return briefly{m.Manager.GetEventRecorder(name)}

@@ -86,16 +86,16 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 	})
 }
 
-// halted makes the runtimes only observe while there is a halt.
-func (r Runtimes) halted(by runtime.Halt) Runtimes {
+// halted makes the runtimes ask before everything but observing.
+func (r Runtimes) halted(by func(context.Context) error) Runtimes {
 	all := r.wrapped(func(rt *runtime.Client, _ string) *runtime.Client { return rt.Halted(by) })
 	if r.Template != nil {
 		all.Template = func(ctx context.Context, t *v1alpha1.VSphereTemplate) (templates.Store, error) {
 			store, err := r.Template(ctx, t)
-			if halt := by.Err(); err == nil && halt != nil {
-				store = templates.Halted(store, halt)
+			if err != nil {
+				return nil, err
 			}
-			return store, err
+			return templates.Halted(store, by), nil
 		}
 	}
 	return all

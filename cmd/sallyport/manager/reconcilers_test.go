@@ -46,7 +46,7 @@ sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
 		t.Error(err)
 	}
-	only, err := world.within(runtime.Limits{}, prometheus.NewRegistry()).halted(runtime.ReadOnly).Machine(t.Context(), vm)
+	only, err := world.within(runtime.Limits{}, prometheus.NewRegistry()).halted(func(context.Context) error { return runtime.ErrReadOnly }).Machine(t.Context(), vm)
 	if err != nil {
 		t.Fatal(err)
 	}

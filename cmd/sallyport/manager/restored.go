@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -63,6 +63,24 @@ func (r *restored) halts() error {
 		return runtime.ErrRestored
 	}
 	return nil
+}
+
+// before returns what is asked before each request to a runtime: whether there is a halt, and whether the Lease of this replica says that
+// etcd is still the one from which it has read what it acts on. A cache may have read a restored etcd before the Lease is renewed.
+func (r *restored) before(halt runtime.Halt, lease *replicas.Replica) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := halt.Err(); err != nil {
+			return err
+		}
+		switch err := lease.Confirm(ctx); {
+		case errors.Is(err, replicas.ErrRestored):
+			r.notice(time.Now())
+			return runtime.ErrRestored
+		case err != nil:
+			return runtime.NewTakingOver(err, "nothing is sent to runtimes until this replica can read its Lease")
+		}
+		return nil
+	}
 }
 
 // notice halts this process until its end.
@@ -118,51 +136,4 @@ func (r *restored) metric() prometheus.Collector {
 		Name: "sallyport_restored_timestamp_seconds",
 		Help: "When it was noticed that etcd was restored, as Unix time; 0 once an administrator has resumed Sallyport.",
 	}, func() float64 { return float64(r.since.Load()) })
-}
-
-// present reads from the API server, and rejects an object of Sallyport's that is older than in the cache: etcd was restored, which this
-// process is about to notice, and what the object says must not be carried out.
-type present struct {
-	client.Reader
-	cached client.Reader
-}
-
-// Get reads an object.
-func (p present) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	before := p.before(ctx, key, o)
-	if err := p.Reader.Get(ctx, key, o, opts...); err != nil {
-		return err
-	}
-	if before == nil || before.GetUID() != o.GetUID() {
-		return nil
-	}
-	if order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), before.GetResourceVersion()); err == nil && order < 0 {
-		return fmt.Errorf("resourceVersion of %T %s is %s, and was %s before: %w",
-			o, key, o.GetResourceVersion(), before.GetResourceVersion(), replicas.ErrRestored)
-	}
-	return nil
-}
-
-// before returns what the cache has of an object whose kind the reconcilers watch, or nil. It must be asked first: the cache may advance.
-func (p present) before(ctx context.Context, key client.ObjectKey, of client.Object) (before client.Object) {
-	switch of.(type) {
-	case *v1alpha1.VirtualMachine:
-		before = &v1alpha1.VirtualMachine{}
-	case *v1alpha1.VirtualMachineOperation:
-		before = &v1alpha1.VirtualMachineOperation{}
-	case *v1alpha1.VirtualMachinePool:
-		before = &v1alpha1.VirtualMachinePool{}
-	case *v1alpha1.VirtualDisk:
-		before = &v1alpha1.VirtualDisk{}
-	case *v1alpha1.VMDiskImage:
-		before = &v1alpha1.VMDiskImage{}
-	case *v1alpha1.VSphereTemplate:
-		before = &v1alpha1.VSphereTemplate{}
-	default:
-		return nil
-	}
-	if p.cached.Get(ctx, key, before) != nil {
-		return nil
-	}
-	return before
 }

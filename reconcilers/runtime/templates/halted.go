@@ -2,32 +2,47 @@ package templates
 
 import "context"
 
-// Halted returns a store that reads folders, and returns the error for changes.
-func Halted(of Store, by error) Store { return halted{of, by} }
+// Halted returns a store that asks before each change. An error is returned in place of the change.
+func Halted(of Store, by func(context.Context) error) Store { return halted{of, by} }
 
 type halted struct {
-	looks interface {
-		Look(ctx context.Context, d Domain) (View, error)
+	of Store
+	by func(context.Context) error
+}
+
+func (h halted) Look(ctx context.Context, d Domain) (View, error) { return h.of.Look(ctx, d) }
+
+func (h halted) Import(ctx context.Context, d Domain, i Import, progress func(int32)) (Item, error) {
+	if err := h.by(ctx); err != nil {
+		return Item{}, err
 	}
-	by error
+	return h.of.Import(ctx, d, i, progress)
 }
 
-func (h halted) Look(ctx context.Context, d Domain) (View, error) { return h.looks.Look(ctx, d) }
-
-func (h halted) Import(context.Context, Domain, Import, func(int32)) (Item, error) {
-	return Item{}, h.by
+func (h halted) Finish(ctx context.Context, d Domain, item Item) (Item, error) {
+	if err := h.by(ctx); err != nil {
+		return Item{}, err
+	}
+	return h.of.Finish(ctx, d, item)
 }
 
-func (h halted) Finish(context.Context, Domain, Item) (Item, error) {
-	return Item{}, h.by
+func (h halted) Rename(ctx context.Context, d Domain, item Item, name string) (Item, error) {
+	if err := h.by(ctx); err != nil {
+		return Item{}, err
+	}
+	return h.of.Rename(ctx, d, item, name)
 }
 
-func (h halted) Rename(context.Context, Domain, Item, string) (Item, error) {
-	return Item{}, h.by
+func (h halted) Replace(ctx context.Context, d Domain, item Item, name string, by Item) error {
+	if err := h.by(ctx); err != nil {
+		return err
+	}
+	return h.of.Replace(ctx, d, item, name, by)
 }
 
-func (h halted) Replace(context.Context, Domain, Item, string, Item) error {
-	return h.by
+func (h halted) Destroy(ctx context.Context, d Domain, item Item) error {
+	if err := h.by(ctx); err != nil {
+		return err
+	}
+	return h.of.Destroy(ctx, d, item)
 }
-
-func (h halted) Destroy(context.Context, Domain, Item) error { return h.by }
