@@ -89,6 +89,7 @@ test-race: control-plane ## Run the tests of the packages whose goroutines share
 test-all: test-rego control-plane ## Run all tests: whole tables, every fault at every request, random histories, loads (an hour)
 	$(gotest) -count=1 $$($(GO) list ./... | grep -v /test/walks/)
 	$(gotest) -p 1 -count=1 ./test/walks/...
+	$(GO) run ./test/load/bench
 	$(MAKE) test-race
 
 # Its API server has the dependencies that it was released with, and shares nothing with other programs: it is compiled for some minutes.
@@ -185,9 +186,9 @@ demo-binary: ## Build the demo as bin/sallyport-demo, one static program that ne
 
 # What it compares with is built from a module of its own. The race detector and other work on the machine make it worthless.
 .PHONY: bench
-bench: ## Measure what a decision costs, against a webhook that does nothing, OPA, CEL and Gatekeeper's framework
+bench: ## Measure what a decision costs, against a webhook that does nothing, OPA, CEL and Gatekeeper's framework; fail over test/load/bench/budgets (DOCS=1: write the table into docs/architecture.md)
 	cd test/load/bench/gatekeeper && $(GO) build -o ../../../../bin/bench-gatekeeper .
-	$(GO) run ./test/load/bench --gatekeeper bin/bench-gatekeeper
+	$(GO) run ./test/load/bench --gatekeeper bin/bench-gatekeeper $(if $(filter 1,$(DOCS)),--docs docs/architecture.md)
 
 .PHONY: build
 build: ## Build bin/sallyport without symbol tables, and link it as the plugin bin/kubectl-sallyport and what completes its command lines

@@ -147,6 +147,16 @@ func (s *sallyport) overTLS(row string) *way {
 	}}
 }
 
+// ways are those of all rows.
+func ways(rows []*row) (all []*way) {
+	for _, r := range rows {
+		if all = append(all, r.direct); r.served != nil {
+			all = append(all, r.served)
+		}
+	}
+	return all
+}
+
 func (w *way) batch(n int) (time.Duration, error) {
 	before, err := w.of.cpu()
 	if err != nil {
@@ -170,7 +180,7 @@ func measure(ways []*way, rounds int, batch time.Duration) error {
 		if err != nil {
 			return err
 		}
-		w.n = max(3, int(batch/max(cost, time.Microsecond)))
+		w.n, w.took = max(3, int(batch/max(cost, time.Microsecond))), nil
 	}
 	for round := range rounds {
 		for i := range ways {

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ func main() {
 	flag.IntVar(&o.windows, "windows", 80, "quarter seconds of load, in every other one of which a policy is swapped")
 	flag.StringVar(&o.gatekeeper, "gatekeeper", "", "`program` that is built of test/load/bench/gatekeeper, to compare with")
 	flag.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of each row, in place of a table")
+	flag.StringVar(&o.docs, "docs", "", "`page` whose table is to be replaced by this one")
 	flag.Parse()
 	if err := o.run(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -34,7 +36,7 @@ func main() {
 type options struct {
 	rounds, operations, windows int
 	batch                       time.Duration
-	gatekeeper, profiles        string
+	gatekeeper, profiles, docs  string
 }
 
 func (o *options) run(out io.Writer) error {
@@ -51,19 +53,20 @@ func (o *options) run(out io.Writer) error {
 	if o.profiles != "" {
 		return b.profile(o.profiles)
 	}
-	rows := b.rows(o.gatekeeper != "")
-	var ways []*way
-	for _, r := range rows {
-		ways = append(ways, r.direct)
-		if r.served != nil {
-			ways = append(ways, r.served)
-		}
+	rows, err := b.rows()
+	if err != nil {
+		return err
 	}
-	if err := measure(ways, o.rounds, o.batch); err != nil {
+	remark, verdict, err := settle(rows, o)
+	if err != nil {
 		return err
 	}
 	if err := write(out, rows); err != nil {
 		return err
 	}
-	return b.more(out, o)
+	fmt.Fprint(out, remark)
+	if err := b.more(out, o); err != nil || verdict != nil || o.docs == "" {
+		return cmp.Or(err, verdict)
+	}
+	return writeDocs(o.docs, rows)
 }

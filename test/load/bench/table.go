@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -11,10 +14,9 @@ import (
 // row is a line of the table: what it costs, in units.
 type row struct {
 	what           string
-	direct, served *way // nil: not measured so
-	budget         string
-	// over is what the row is a multiple of, in place of the units; nil for the units.
-	over *row
+	direct, served *way    // nil: not measured so
+	budget         *budget // nil: none
+	over           *row    // what it is a multiple of
 }
 
 // ratio is the median of the rounds' ratios: each is of two batches that ran after each other.
@@ -32,28 +34,55 @@ func median(w *way) time.Duration {
 	return took[len(took)/2]
 }
 
-func (r *row) cell(w, unit *way) string {
-	if w == nil {
-		return "–"
+// price is what the row costs, measured in the same run.
+func (r *row) price() (p price) {
+	p.direct = ratio(r.direct, r.over.direct)
+	if r.served != nil {
+		p.served = ratio(r.served, r.over.served)
 	}
-	return fmt.Sprintf("%.2f", ratio(w, unit))
+	return p
 }
 
-// write writes the rows, of which the first is the unit.
+// write writes the rows as a table.
 func write(out io.Writer, rows []*row) error {
-	unit := rows[0]
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "what\tin process\tover TLS\tbudget\tCPU time")
+	fmt.Fprintln(t, "what\tin process / over TLS\tbudget\tasked\tCPU time")
 	for _, r := range rows {
-		over := r.over
-		if over == nil {
-			over = unit
+		held, asked := "", ""
+		if r.budget != nil {
+			held, asked = r.budget.may.String(), r.budget.asked.String()
 		}
 		took := fmt.Sprint(median(r.direct).Round(time.Microsecond))
 		if r.served != nil {
 			took += fmt.Sprint(", ", median(r.served).Round(time.Microsecond))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.what, r.cell(r.direct, over.direct), r.cell(r.served, over.served), r.budget, took)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.what, r.price(), held, asked, took)
 	}
 	return t.Flush()
+}
+
+// marked is where a page has the table.
+var marked = regexp.MustCompile(`(?s)(<!-- the table of make bench -->\n).*(<!-- its end -->\n)`)
+
+// writeDocs writes the table into a page.
+func writeDocs(page string, rows []*row) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	if !marked.Match(text) {
+		return fmt.Errorf("%s has no place for the table", page)
+	}
+	var table bytes.Buffer
+	fmt.Fprintln(&table, "| what | in process / over TLS | asked |\n| --- | --- | --- |")
+	for _, r := range rows {
+		asked := ""
+		if r.budget != nil {
+			asked = r.budget.asked.String()
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", r.what, r.price(), asked)
+	}
+	fmt.Fprintf(&table, "\nThe first row took %v of CPU time in process, and %v over TLS.\n",
+		median(rows[0].direct).Round(time.Microsecond), median(rows[0].served).Round(time.Microsecond))
+	return os.WriteFile(page, marked.ReplaceAll(text, append(append([]byte("${1}"), table.Bytes()...), "${2}"...)), 0o600)
 }

@@ -1,17 +1,10 @@
-// Package denials_test measures what a denial costs that names another object, by how many objects there are beside that.
-package denials_test
+package requests_test
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -20,14 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/support/env/install"
 	"sallyport.dev/sallyport/test/support/site"
 	"sallyport.dev/sallyport/test/support/step"
 )
 
 var most = flag.Int("objects", 20_000, "objects beside those that are measured")
-
-func TestMain(m *testing.M) { install.Main(m) }
 
 // modules have the two rules that are measured: of two ConfigMaps with one host, of which there is one, and of more ConfigMaps of a team
 // than a quota allows, which are few: what denies rests on an object, and on a count.
@@ -62,12 +52,17 @@ test_denied if {
 }
 `
 
-func policy(name, index string) *v1alpha1.RegoPolicy {
-	head := "# METADATA\n# title: T\n# description: D\npackage example." + name + "\n\nvalid_input if is_object(input.request)\n"
+// head is that of a module.
+func head(name string) string {
+	return "# METADATA\n# title: T\n# description: D\npackage example." + name + "\n\nvalid_input if is_object(input.request)\n"
+}
+
+// policy returns a policy with a rule about ConfigMaps in the namespaces that have its name as a label, and the fields by which it reads others.
+func policy(name, rule string, indexes ...string) *v1alpha1.RegoPolicy {
 	return &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.RegoPolicySpec{
-		Package: "example." + name, Modules: []v1alpha1.PolicyModule{{Name: name + ".rego", Source: head + modules[name]}},
+		Package: "example." + name, Modules: []v1alpha1.PolicyModule{{Name: name + ".rego", Source: head(name) + rule}},
 		Tests: []v1alpha1.PolicyTest{{Name: name + "_test.rego", Source: fmt.Sprintf(tests, name)}},
-		Reads: []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "ConfigMap", Indexes: []string{index}}},
+		Reads: []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "ConfigMap", Indexes: indexes}},
 		Match: &v1alpha1.PolicyMatch{
 			Resources: []v1alpha1.PolicyResources{{
 				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}, Operations: []v1alpha1.MatchOperation{"CREATE"},
@@ -77,23 +72,16 @@ func policy(name, index string) *v1alpha1.RegoPolicy {
 	}}
 }
 
-// bench is a site with ConfigMaps.
-type bench struct {
-	*testing.T
-	*site.Site
-	made int
-}
-
 // A denial that names an object costs about the same whatever else the list holds, in the API server and in the replica together.
 func TestDenialsCostWhatTheyRestOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-all")
 	}
 	s := site.Start(t, site.Options{Values: []string{"rbac.reads.configmaps=true"}})
-	b := &bench{T: t, Site: s}
+	b := newBench(t, s)
 	for name, index := range map[string]string{"hosts": "data.host", "teams": "data.team"} {
 		b.must(s.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"measured": name}}}))
-		b.must(s.Client.Create(t.Context(), policy(name, index)))
+		b.must(s.Client.Create(t.Context(), policy(name, modules[name], index)))
 	}
 	b.must(s.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "crowd"}}))
 	few := b.measure(100)
@@ -104,13 +92,6 @@ func TestDenialsCostWhatTheyRestOn(t *testing.T) {
 	}
 	if of := many["hosts denied"] / many["hosts admitted"]; of > 3 {
 		t.Errorf("a denial costs %.1f times as much as an admission", of)
-	}
-}
-
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
 	}
 }
 
@@ -139,14 +120,14 @@ func (b *bench) measure(objects int) map[string]float64 {
 	for range 5 {
 		for _, namespace := range []string{"hosts", "teams"} {
 			for what, i := range map[string]int{"admitted": -1000, "denied": objects - 4} {
-				cost := b.cost(func() {
+				cost := b.cost(1, func() {
 					if err := b.ask(namespace, i); (err == nil) != (i < 0) || err != nil && !apierrors.IsForbidden(err) {
 						b.Errorf("%s, %s: got %v", namespace, what, err)
 					}
 				})
 				key := namespace + " " + what
-				if known, ok := costs[key]; !ok || cost < known {
-					costs[key] = cost
+				if known, ok := costs[key]; !ok || cost.total() < known {
+					costs[key] = cost.total()
 				}
 			}
 		}
@@ -157,42 +138,4 @@ func (b *bench) measure(objects int) map[string]float64 {
 // ask asks for a ConfigMap with the host and team of the i-th one.
 func (b *bench) ask(namespace string, i int) error {
 	return b.Client.Create(b.Context(), configMap(namespace, "new", i), client.DryRunAll)
-}
-
-// cost returns the CPU time of the API server and the manager for a call, in milliseconds. The kernel counts in hundredths of a second.
-func (b *bench) cost(do func()) float64 {
-	b.Helper()
-	calls, before := 0, b.cpu()
-	for used := time.Duration(0); used < 300*time.Millisecond; used = b.cpu() - before {
-		for range 5 {
-			do()
-			calls++
-		}
-	}
-	return float64((b.cpu() - before).Microseconds()) / 1000 / float64(calls)
-}
-
-// cpu returns the CPU time that the processes of this test have used.
-func (b *bench) cpu() (total time.Duration) {
-	b.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	b.must(err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		_, after, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(after) // from the third on: man proc_pid_stat
-		name := strings.TrimPrefix(strings.Split(string(text), ")")[0], strings.Split(string(text), "(")[0]+"(")
-		if fields[1] != strconv.Itoa(os.Getpid()) || !slices.Contains([]string{"kube-apiserver", "sallyport"}, name) {
-			continue
-		}
-		for _, field := range fields[11:13] {
-			ticks, err := strconv.Atoi(field)
-			b.must(err)
-			total += time.Duration(ticks) * 10 * time.Millisecond
-		}
-	}
-	return total
 }
