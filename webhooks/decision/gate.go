@@ -150,25 +150,46 @@ func (g *Gate) reader(review *Review) engine.Reader {
 	return g.facts.For(review.Request, review.Subject())
 }
 
-// evaluateAll evaluates the policies concurrently, so that a slow or broken one does not delay the others. All are from the set that was
-// current when the evaluation began.
+// patience is how long the policies of a request are evaluated one after the other. Most take less than it takes to wake another thread.
+const patience = time.Millisecond
+
+// evaluateAll evaluates the policies, concurrently once it takes longer, so that a slow or broken one does not delay the others. All are
+// from the set that was current when the evaluation began.
 func (d evaluation) evaluateAll(ctx context.Context, in engine.Input, readerFor func(policy string) engine.Reader) {
 	var selected []catalog.Selected
+	var readers []engine.Reader
 	for _, s := range d.set.Select(ctx, d.Review.Request, d.recording(d.reader)) {
 		if d.selects(s.Policy) {
-			selected = append(selected, s)
+			selected, readers = append(selected, s), append(readers, readerFor(s.Name()))
 		}
 	}
 	d.verdicts = make([]Verdict, len(selected))
-	var all sync.WaitGroup
-	for i, s := range selected {
-		reader := readerFor(s.Name())
-		decide := func() { d.verdicts[i] = d.verdictOf(ctx, s, in, reader) }
-		if i < len(selected)-1 {
-			all.Go(decide)
-		} else { // this goroutine would only wait
-			decide()
+	shared(len(selected), func(i int) { d.verdicts[i] = d.verdictOf(ctx, selected[i], in, readers[i]) })
+}
+
+// shared calls do for each number below n, in this goroutine, and after a while in one for each of those that have not begun.
+func shared(n int, do func(i int)) {
+	var next atomic.Int64
+	work := func() {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			do(i)
 		}
+	}
+	if n < 2 {
+		work()
+		return
+	}
+	var all sync.WaitGroup
+	all.Add(1)
+	more := time.AfterFunc(patience, func() {
+		defer all.Done()
+		for range n - 1 {
+			all.Go(work)
+		}
+	})
+	work()
+	if more.Stop() {
+		all.Done()
 	}
 	all.Wait()
 }

@@ -53,8 +53,10 @@ func newWorld(ctx context.Context, at site) (*world, error) {
 	if w.policies, err = policies.Shipped(); err != nil {
 		return nil, err
 	}
-	// The table compares what two policies on operations cost. The third is about moves.
-	w.policies = slices.DeleteFunc(without(w.policies, "placement-migration"), func(p v1alpha1.RegoPolicy) bool { return p.Annotations[policies.OptIn] == "true" })
+	// The table says what two policies cost, whatever else is shipped.
+	w.policies = slices.DeleteFunc(w.policies, func(p v1alpha1.RegoPolicy) bool {
+		return !p.Spec.Library && p.Name != "operations-applicability" && p.Name != "operations-supersede"
+	})
 	if err := w.fillCaches(ctx, at); err != nil {
 		return nil, err
 	}
