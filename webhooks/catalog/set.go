@@ -329,13 +329,14 @@ func compileError(kind, name string, err error) error {
 	return fmt.Errorf("%s %s does not compile:\n%w", kind, name, err)
 }
 
-// Slower returns what makes decisions of a policy slower than they could be: the places of [engine.Policy.Interpreted], and those of
-// [engine.Policy.Compared] for kinds that are not Sallyport's, which have selectableFields. Both are nil for a library or a policy that does
-// not compile.
-func (s Source) Slower() (interpreted, compared engine.CompileErrors) {
+// Slower returns what makes decisions of a policy slower than they could be: the places of [engine.Policy.Interpreted], those of
+// [engine.Policy.Compared] for kinds that are not Sallyport's, which have selectableFields, and those of [engine.Policy.Unindexed]. All are nil
+// for a library or a policy that does not compile.
+func (s Source) Slower() (interpreted, compared, unindexed engine.CompileErrors) {
 	policy, err := s.compile()
 	if err != nil || policy == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return policy.Interpreted(), policy.Compared(func(apiVersion string) bool { return strings.HasPrefix(apiVersion, v1alpha1.GroupName+"/") })
+	compared = policy.Compared(func(apiVersion string) bool { return strings.HasPrefix(apiVersion, v1alpha1.GroupName+"/") })
+	return policy.Interpreted(), compared, policy.Unindexed()
 }

@@ -44,6 +44,7 @@ type Policy struct {
 	outcomeShape shape
 
 	existential map[string]bool // facts of which a denial needs only the objects that it is based on
+	unindexed   CompileErrors   // see Unindexed
 	compared    []comparedFact  // others that are looked up by fields
 
 	types      *typeChecks // nil if types are not known
@@ -232,6 +233,7 @@ func (p *Policy) link(src Source, c *contract, modules, all []*ast.Module) error
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
 	p.followFacts(modules)
+	p.findUnindexed(modules)
 	p.types = newTypeChecks(src, p)
 	p.parts = follow(p.compiler, p.outputs()...).parts(p.facts)
 	return err

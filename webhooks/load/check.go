@@ -47,7 +47,7 @@ func (c *Collection) Remarks() (lines []string) {
 			lines = append(lines, c.Place(source.Name)+": note: policy "+source.Name+" is not evaluated for debug containers (kubectl debug): "+
 				"spec.match has pods, but not pods/ephemeralcontainers with UPDATE")
 		}
-		interpreted, compared := source.Slower()
+		interpreted, compared, unindexed := source.Slower()
 		for i := range interpreted {
 			interpreted[i].Message = fmt.Sprintf("note: policy %s is not compiled because of %s: its decisions take longer", source.Name, interpreted[i].Message)
 		}
@@ -55,7 +55,12 @@ func (c *Collection) Remarks() (lines []string) {
 			compared[i].Message = "note: " + compared[i].Message + " is not only iterated over here, so a denial compares the metadata of all its objects " +
 				"with the cache, which takes longer the more there are"
 		}
-		if places := slices.Concat(interpreted, compared); len(places) > 0 {
+		for i, place := range unindexed {
+			fact, field, _ := strings.Cut(place.Message, " ")
+			unindexed[i].Message = fmt.Sprintf("note: %s reads all objects, of which %s is compared here: if the query has \"fields\": {%q: ...}, and the kind in "+
+				"spec.reads has indexes: [%s], only those with the value are read", fact, field, field, field)
+		}
+		if places := slices.Concat(interpreted, compared, unindexed); len(places) > 0 {
 			lines = append(lines, c.Explain(source, places)...)
 		}
 	}

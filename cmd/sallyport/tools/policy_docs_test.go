@@ -124,6 +124,19 @@ func TestPolicyCheckNotes(t *testing.T) {
 			t.Errorf("%s: exit %d\n%s%s", rule, code, out, errs)
 		}
 	}
+	folder(t, map[string]string{
+		"hosts/hosts.rego": "# METADATA\n# title: T\n# description: D\npackage hosts\n\nfacts.others := {\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\"}\n\n" +
+			"valid_input := true\n\nwarn contains \"w\" if {\n\tsome other in input.facts.others\n\tother.data.host == input.request.object.data.host\n}\n",
+		"hosts/hosts_test.rego": "package hosts_test\n\nimport data.hosts\n\ntest_t if count(hosts.warn) == 0 with input as {\"facts\": {\"others\": []}}\n",
+		"hosts/policy.yaml": "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: hosts}\nspec:\n  package: hosts\n" +
+			"  match: {resources: [{apiGroups: [''], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}\n" +
+			"  reads: [{apiVersion: v1, kind: ConfigMap}]\n",
+	})
+	const note = `hosts/hosts.rego:12:2: note: facts.others reads all objects, of which data.host is compared here: if the query has "fields": {"data.host": ...}, ` +
+		"and the kind in spec.reads has indexes: [data.host], only those with the value are read"
+	if out, errs, code := execute(t, "policy", "check", "hosts"); code != 0 || !strings.Contains(out, note) {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
 	if out, errs, code := execute(t, "policy", "check"); code != 0 || strings.Contains(out, "note:") {
 		t.Errorf("the shipped policies are not all followed: exit %d\n%s%s", code, out, errs)
 	}
