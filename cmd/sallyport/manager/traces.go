@@ -19,11 +19,16 @@ import (
 // tracesPatience is how long the end of the manager waits for a collector.
 const tracesPatience = 2 * time.Second
 
+// traces reports whether the environment has an endpoint for traces.
+func traces() bool {
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+}
+
 // startTraces exports spans by OTLP if the environment has an endpoint. OpenTelemetry defines the variables:
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/. A collector that does not answer delays nothing: its
 // spans are dropped.
 func startTraces(ctx context.Context, replica string) (stop func(), err error) {
-	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+	if !traces() {
 		return func() {}, nil
 	}
 	exporter, err := otlptracegrpc.New(ctx)
@@ -44,8 +49,11 @@ func startTraces(ctx context.Context, replica string) (stop func(), err error) {
 }
 
 // traced adds a span for each request to a handler. Everybody who reaches the port can send a traceparent: the span has a trace and a
-// sampling decision of its own, with a link to what was sent.
+// sampling decision of its own, with a link to what was sent. Without an endpoint it adds nothing: even a span that nobody records has a price.
 func traced(handle func(path string, handler http.Handler)) func(path string, handler http.Handler) {
+	if !traces() {
+		return handle
+	}
 	return func(path string, handler http.Handler) {
 		handle(path, otelhttp.NewHandler(handler, "review", otelhttp.WithPropagators(propagation.TraceContext{}),
 			otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
