@@ -123,6 +123,9 @@ func (b *bench) more(out io.Writer, o *options) error {
 			return err
 		}
 	}
+	if err := b.garbage(out); err != nil {
+		return err
+	}
 	objects := b.operations - smallWorld
 	fmt.Fprintf(out, "\na cached operation of %d bytes of JSON takes %d bytes of memory (budget: 1 KB more than its useful fields)\n",
 		len(of(operationFor, operated(0, 0))), (b.large.cached-b.small.cached)/max(objects, 1))
@@ -131,6 +134,28 @@ func (b *bench) more(out io.Writer, o *options) error {
 		return err
 	}
 	fmt.Fprintln(out, u)
+	return nil
+}
+
+// garbage is what decisions allocate.
+func (b *bench) garbage(out io.Writer) error {
+	const requests = 1_000
+	fmt.Fprint(out, "\nallocated by a decision:")
+	for _, row := range []struct{ name, what string }{{rowUnit, "that allows everything"}, {rowOne, "one policy"}, {rowTwo, "two policies"}, {rowRecorded, "with a record"}} {
+		before, err := b.small.number("allocated")
+		if err == nil {
+			err = b.small.order("run %s %d", row.name, requests)
+		}
+		if err != nil {
+			return err
+		}
+		after, err := b.small.number("allocated")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, " %s %.1f KB;", row.what, float64(after-before)/requests/1000)
+	}
+	fmt.Fprintln(out)
 	return nil
 }
 

@@ -56,12 +56,17 @@ func (p *process) order(format string, args ...any) error {
 	return err
 }
 
-func (p *process) cpu() (time.Duration, error) {
-	answer, err := p.ask("cpu")
+// number asks for one.
+func (p *process) number(what string) (int64, error) {
+	answer, err := p.ask("%s", what)
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseInt(answer, 10, 64)
+	return strconv.ParseInt(answer, 10, 64)
+}
+
+func (p *process) cpu() (time.Duration, error) {
+	n, err := p.number("cpu")
 	return time.Duration(n), err
 }
 

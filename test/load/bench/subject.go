@@ -31,6 +31,7 @@ const siteVariable = "SALLYPORT_BENCH_SITE"
 //
 //	run ROW N      decide N requests
 //	cpu            how much CPU time the process has used, in nanoseconds
+//	allocated      how much memory the process has allocated, in bytes
 //	swap           compile a changed policy and decide by it from then on
 //	programs       check that decisions were compared with those of topdown, and were the same
 //	profile FILE   write a CPU profile until the next such line
@@ -87,6 +88,8 @@ func (w *world) obey(rows map[string]func(n int) error) error {
 			}
 		case "cpu":
 			answer = fmt.Sprint(cpuTime().Nanoseconds())
+		case "allocated":
+			answer = fmt.Sprint(allocated())
 		case "swap":
 			err = w.swap()
 		case "programs":
@@ -128,6 +131,13 @@ func cpuTime() time.Duration {
 		panic(err) // it has no reason to
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// allocated is how much memory was allocated since the start.
+func allocated() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
 }
 
 // heap is how much memory is in use.
