@@ -34,7 +34,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, q *query, input Value) 
 	}
 	cancel := topdown.NewCancel()
 	done := make(chan outcome, 1)
-	spawn(func() {
+	go func() {
 		var o outcome
 		metered, release := builtins.Metered(ctx)
 		defer func() {
@@ -45,7 +45,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, q *query, input Value) 
 		defer recoverPanic(&o.err)
 		o.result, o.err = topdown.NewQuery(q.body).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
 			WithInput(input.orNull()).WithVirtualCache(newResults()).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
-	})
+	}()
 	select {
 	case o := <-done:
 		return o.result, evaluationError(o.err)

@@ -41,7 +41,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	}
 	input := document.orNull()
 	done := make(chan []string, 1)
-	spawn(func() {
+	go func() {
 		var named []string
 		defer func() { done <- named }()
 		defer recoverPanic(new(error))
@@ -50,7 +50,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 		if _, err := s.eval(asked); err == nil {
 			named = s.fields(stopped)
 		}
-	})
+	}()
 	select {
 	case named := <-done:
 		if len(named) > 0 {
