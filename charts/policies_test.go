@@ -160,7 +160,7 @@ policies:
     onError: Allow
     timeoutMilliseconds: 300
     parameters:
-      yieldsTo: {Stop: [Start], Restart: [], Migrate: 0, Evict: false, Migrate force: {a: b}, Evict force: null}
+      supersededBy: {Stop: [Start], Restart: [], Migrate: 0, Evict: false, Migrate force: {a: b}, Evict force: null}
       added: {deep: {a: 1}}
       digits: 1234567890
       version: "1.10"
@@ -196,13 +196,13 @@ policies:
 		{"a list by a map", "operations-applicability", "parameters/phases/Running/deep", list("a")},
 		{"onError", "operations-supersede", "onError", "Allow"},
 		{"timeout", "operations-supersede", "timeoutMilliseconds", 300.0},
-		{"what is beside it stays", "operations-supersede", "parameters/yieldsTo/Start", list("Stop", "Stop force")},
-		{"a list by a list", "operations-supersede", "parameters/yieldsTo/Stop", list("Start")},
-		{"by an empty one", "operations-supersede", "parameters/yieldsTo/Restart", list()},
-		{"by zero", "operations-supersede", "parameters/yieldsTo/Migrate", 0.0},
-		{"by false", "operations-supersede", "parameters/yieldsTo/Evict", false},
-		{"by a map", "operations-supersede", "parameters/yieldsTo/Migrate force/a", "b"},
-		{"null removes", "operations-supersede", "parameters/yieldsTo/Evict force", nil},
+		{"what is beside it stays", "operations-supersede", "parameters/supersededBy/Start", list("Stop", "Stop force")},
+		{"a list by a list", "operations-supersede", "parameters/supersededBy/Stop", list("Start")},
+		{"by an empty one", "operations-supersede", "parameters/supersededBy/Restart", list()},
+		{"by zero", "operations-supersede", "parameters/supersededBy/Migrate", 0.0},
+		{"by false", "operations-supersede", "parameters/supersededBy/Evict", false},
+		{"by a map", "operations-supersede", "parameters/supersededBy/Migrate force/a", "b"},
+		{"null removes", "operations-supersede", "parameters/supersededBy/Evict force", nil},
 		{"a map is added", "operations-supersede", "parameters/added/deep/a", 1.0},
 		{"a number with many digits", "operations-supersede", "parameters/digits", 1234567890.0},
 		{"a text that looks like a number", "operations-supersede", "parameters/version", "1.10"},

@@ -53,7 +53,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"patchable: {clusterroles.rbac.authorization.k8s.io: Metadata}":                  "invalid propertyName 'clusterroles.rbac.authorization.k8s.io'",
 		"patchable: {serviceaccounts/token: All}":                                        "invalid propertyName 'serviceaccounts/token'",
 		`patchable: {"*": Metadata}`:                                                     "invalid propertyName '*'",
-		"rehearsals: {memory: 256}":                                                      "/rehearsals/memory",
+		"testRuns: {memory: 256}":                                                        "/testRuns/memory",
 		"decisionRecords: {to: stderr}":                                                  "/decisionRecords/to",
 		"extraArgs: [manager]":                                                           "/extraArgs/0",
 		"rbac: {extraRules: [{verbs: [get]}]}":                                           "/rbac/extraRules/0",

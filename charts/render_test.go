@@ -32,7 +32,7 @@ shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
 runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, kubevirt: {enabled: true}, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry, tokenHosts: [auth.example.com, "sso.example.com:8443"]}}}
 decisionRecords: {to: /var/log/records, all: true}
-rehearsals: {memory: 512Mi}
+testRuns: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
 readOnly: true
 diskImages: {enabled: true, secretHosts: [s3.example.org, "*.images.example.org:9000", "[2001:db8::1]"], networkPolicy: {namespaces: [default], except: [169.254.0.0/16, "fe80::/10"]}}

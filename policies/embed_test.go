@@ -86,7 +86,7 @@ func TestShippedParameters(t *testing.T) {
 	moves := []string{"Migrate", "Migrate force", "Evict", "Evict force"}
 	all := append(append([]string{"Start"}, gentle...), moves...)
 	want := map[string]map[string]map[string][]string{
-		"operations-supersede": {"yieldsTo": {
+		"operations-supersede": {"supersededBy": {
 			"Start": {"Stop", "Stop force"},
 			"Stop":  {"Stop force", "Restart force"}, "Stop force": {},
 			"Restart": {"Stop force", "Restart force"}, "Restart force": {},

@@ -70,7 +70,7 @@ func TestEventsOfReviewsThatAnybodyCanHaveMadeUp(t *testing.T) {
 			if diff := cmp.Diff(tc.want, e.events); diff != "" || r.looked != tc.looked {
 				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
 			}
-			if n := f.count(t, "sallyport_untold_events_total", "unproven"); (n == 1) != (tc.want == nil) {
+			if n := f.count(t, "sallyport_events_dropped_total", "unproven"); (n == 1) != (tc.want == nil) {
 				t.Errorf("counted %v times", n)
 			}
 			if f.only(t).Verified {
@@ -135,7 +135,7 @@ func TestEventsThatAreTooMany(t *testing.T) {
 		f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("bob"), versioned))
 	}
 	f.await(t, r, most)
-	dropped := int(f.count(t, "sallyport_untold_events_total", "busy"))
+	dropped := int(f.count(t, "sallyport_events_dropped_total", "busy"))
 	if len(e.events) != most || dropped != asked-most {
 		t.Errorf("%d are told and %d dropped, of %d", len(e.events), dropped, asked)
 	}

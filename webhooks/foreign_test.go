@@ -98,7 +98,7 @@ func TestNoPolicyIsLoaded(t *testing.T) {
 func TestPathsAreBounded(t *testing.T) {
 	f := newFixture(t, world{})
 	var paths []string
-	server.Register(f.Gate, prometheus.NewRegistry(), func(path string, _ http.Handler) { paths = append(paths, path) }, logr.Discard())
+	server.Register(f.Decider, prometheus.NewRegistry(), func(path string, _ http.Handler) { paths = append(paths, path) }, logr.Discard())
 	if len(paths) != 4 {
 		t.Errorf("registered are %q", paths)
 	}

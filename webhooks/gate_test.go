@@ -61,7 +61,7 @@ func (w world) Read(context.Context, engine.Query) (engine.Answer, error) {
 
 // fixture is a gate with its recorder. Its facts and its clock can be replaced.
 type fixture struct {
-	*decision.Gate
+	*decision.Decider
 	set      *catalog.Set
 	facts    decision.FactSource
 	now      func() time.Time
@@ -82,7 +82,7 @@ func (f *fixture) For(request *admissionv1.AdmissionRequest, subject facts.Subje
 
 // Validate asks every policy that the request meets whether it is admitted.
 func (f *fixture) Validate(ctx context.Context, review *decision.Review) *admissionv1.AdmissionResponse {
-	return validate(ctx, f.Gate, review)
+	return validate(ctx, f.Decider, review)
 }
 
 // Mutate asks every policy that the request meets what to change in the object.
@@ -90,7 +90,7 @@ func (f *fixture) Mutate(ctx context.Context, review *decision.Review) *admissio
 	return f.Answer(ctx, &decision.Question{Endpoint: decision.Mutating, Review: review})
 }
 
-func validate(ctx context.Context, gate *decision.Gate, review *decision.Review) *admissionv1.AdmissionResponse {
+func validate(ctx context.Context, gate *decision.Decider, review *decision.Review) *admissionv1.AdmissionResponse {
 	return gate.Answer(ctx, &decision.Question{Endpoint: decision.Validating, Review: review})
 }
 
@@ -101,7 +101,7 @@ var atOnce = events.Limits{Rate: rate.Inf, Burst: 1, Pending: 128}
 func (f *fixture) handler() *http.ServeMux {
 	f.once.Do(func() {
 		f.mux = http.NewServeMux()
-		server.Register(f.Gate, f.registry, f.mux.Handle, logr.Discard())
+		server.Register(f.Decider, f.registry, f.mux.Handle, logr.Discard())
 	})
 	return f.mux
 }
@@ -160,7 +160,7 @@ func fixtureOf(t *testing.T, sets *catalog.Sets, w world, policies []v1alpha1.Re
 	f := &fixture{set: set, facts: w, registry: prometheus.NewRegistry(), unwritten: prometheus.NewRegistry()}
 	f.now = func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
 	f.recorder = record.NewRecorder(f.registry, &f.records, false)
-	f.Gate = decision.NewGate(set, f, f.recorder, func() time.Time { return f.now() })
+	f.Decider = decision.NewDecider(set, f, f.recorder, func() time.Time { return f.now() })
 	return f
 }
 
@@ -414,7 +414,7 @@ func TestNotableDecisionsAreRecorded(t *testing.T) {
 			f := newFixture(t, world{}, p)
 			var records bytes.Buffer
 			recorder := record.NewRecorder(prometheus.NewRegistry(), &records, true)
-			validate(t.Context(), decision.NewGate(f.set, world{}, recorder, time.Now), reviewOf(t, admissionv1.Create, fmt.Sprintf(`{"name": "n", %q: true}`, tc.spec)))
+			validate(t.Context(), decision.NewDecider(f.set, world{}, recorder, time.Now), reviewOf(t, admissionv1.Create, fmt.Sprintf(`{"name": "n", %q: true}`, tc.spec)))
 			recorder.Close(time.Minute)
 			if got := strings.Count(records.String(), "\n"); got != tc.records {
 				t.Errorf("%d records", got)

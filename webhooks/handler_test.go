@@ -37,7 +37,7 @@ func TestHandlerAnswersReviews(t *testing.T) {
 // By whatever path a request reaches the endpoint of all policies, all are asked: none would admit everything.
 func TestHandlerAsksAllByAnyPath(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	server.Register(f.Gate, f.registry, func(path string, h http.Handler) {
+	server.Register(f.Decider, f.registry, func(path string, h http.Handler) {
 		if path != server.ValidatePath {
 			return
 		}

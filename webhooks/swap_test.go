@@ -50,7 +50,7 @@ func lastRecord(t *testing.T, f *fixture) record.Record {
 // A gate without policies judges nothing: neither does it admit.
 func TestNothingIsJudgedWithoutASet(t *testing.T) {
 	f := &fixture{registry: prometheus.NewRegistry(), unwritten: prometheus.NewRegistry()}
-	f.Gate = decision.NewGate(nil, world{}, record.NewRecorder(f.registry, &f.records, false), time.Now)
+	f.Decider = decision.NewDecider(nil, world{}, record.NewRecorder(f.registry, &f.records, false), time.Now)
 	for _, path := range []string{server.ValidatePath, server.MutatePath} {
 		if w := serve(f, path, goodReview); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "not loaded") {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
@@ -216,7 +216,7 @@ func TestRequestsUnderSwaps(t *testing.T) {
 // Without a recorder, decisions are made and answered like with one.
 func TestGateWithoutRecorder(t *testing.T) {
 	set, _ := setOf(t, &catalog.Catalog{}, policyOf("p", denies("red", "TooRed", 403)))
-	g := decision.NewGate(set, world{}, nil, time.Now)
+	g := decision.NewDecider(set, world{}, nil, time.Now)
 	q := &decision.Question{Endpoint: decision.Validating, Review: reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)}
 	if got := g.Answer(t.Context(), q); got == nil || got.Allowed {
 		t.Errorf("got %+v, want a denial", got)

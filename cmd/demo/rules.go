@@ -42,13 +42,13 @@ func (s *show) keeps() {
 	s.keepAsking(forced, barred)
 	s.tell("An upgrade of the release keeps edited fields and updates the other fields of the policy. New replicas check the shipped policies\n" +
 		"before they become ready, and --wait waits for them:")
-	s.helm("upgrade sallyport charts/sallyport"+namespace+" --wait --reuse-values --set policies."+edited+".parameters.yieldsTo.Evict={Stop}", "deployed")
+	s.helm("upgrade sallyport charts/sallyport"+namespace+" --wait --reuse-values --set policies."+edited+".parameters.supersededBy.Evict={Stop}", "deployed")
 	s.notedWhen("the release is applied", func(p *v1alpha1.RegoPolicy) bool {
-		var parameters struct{ YieldsTo map[string][]string }
+		var parameters struct{ SupersededBy map[string][]string }
 		return p.Spec.Parameters != nil && json.Unmarshal(p.Spec.Parameters.Raw, &parameters) == nil &&
-			slices.Equal(parameters.YieldsTo["Evict"], []string{"Stop"})
+			slices.Equal(parameters.SupersededBy["Evict"], []string{"Stop"})
 	})
-	s.kubectl("sallyport policies", "yieldsTo.Start")
+	s.kubectl("sallyport policies", "supersededBy.Start")
 	s.meanwhile()
 	s.tell("A broken edit is denied. The message contains file, line and column of the error:")
 	s.deniedEdit("rego "+edited, slip, "[policies-self/CompileFailed]", "supersede.rego:")

@@ -199,7 +199,7 @@ func asks(question *ast.Term) string {
 	switch kind := text(get("kind")); {
 	case get("parent") != nil:
 		said = "the object that the subresource belongs to"
-	case get("rehearsal") != nil:
+	case get("testRun") != nil:
 		said = "the effect of a change of a RegoPolicy"
 	case get("access") != nil:
 		said = "an access right of the requester"

@@ -31,7 +31,7 @@ type Placement struct {
 //
 // Only policies that read VSphereServers are evaluated: other rules about creation do not apply to a machine that exists. An
 // error means that the policies could not be evaluated; the caller retries.
-func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p Placement, err error) {
+func (g *Decider) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p Placement, err error) {
 	review, err := reviewOfMachine(machine)
 	if err != nil {
 		return p, fmt.Errorf("building the request for VirtualMachine %s: %w", machine.Name, err)
@@ -51,14 +51,14 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p 
 }
 
 // AdmitsDisk is Admits for a disk, with the place that its spec names.
-func (g *Gate) AdmitsDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) (Admission, error) {
+func (g *Decider) AdmitsDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) (Admission, error) {
 	d := disk.DeepCopy()
 	d.Status, d.ManagedFields = v1alpha1.VirtualDiskStatus{}, nil
 	return g.admitsNew(ctx, d)
 }
 
 // AdmitsTemplate is Admits for a template, with the places that the failure domains of its spec name.
-func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTemplate) (Admission, error) {
+func (g *Decider) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTemplate) (Admission, error) {
 	t := template.DeepCopy()
 	t.Status, t.ManagedFields = v1alpha1.VSphereTemplateStatus{}, nil
 	return g.admitsNew(ctx, t)
@@ -70,7 +70,7 @@ func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTem
 //
 // Only policies that read objects are evaluated: any other would give the result that it gave at admission, for the user who
 // made the request.
-func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine, node string) (Admission, error) {
+func (g *Decider) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine, node string) (Admission, error) {
 	before := machine.DeepCopy()
 	before.Spec.NodeName = machine.Status.NodeName
 	after := before.DeepCopy()
@@ -85,7 +85,7 @@ func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine,
 // AdmitsSize evaluates the policies for the size that the spec of a machine requests, with live facts, as if Sallyport changed the
 // spec now from the size in status.allocated. Admission evaluated the change without knowing of concurrent ones. An error means
 // that the policies could not be evaluated; the caller retries.
-func (g *Gate) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine) (Admission, error) {
+func (g *Decider) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine) (Admission, error) {
 	before := machine.DeepCopy()
 	was := before.Status.Allocated
 	if was == nil {
@@ -100,7 +100,7 @@ func (g *Gate) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine)
 }
 
 // admitsNew evaluates the creation of o by Sallyport.
-func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Admission, error) {
+func (g *Decider) admitsNew(ctx context.Context, o client.Object) (Admission, error) {
 	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: sallyportUser})
 	if err != nil {
 		return Admission{}, fmt.Errorf("building the request for %s %s: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)

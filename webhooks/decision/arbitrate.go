@@ -28,7 +28,7 @@ type Admission struct {
 // concurrently with other requests, so it is evaluated again. The reconciler has just read the machine (nil if it is gone) and its
 // unfinished operations and is about to write them: facts about them come from these arguments, all others are read live. An error
 // means that the policies could not be evaluated; the caller retries.
-func (g *Gate) Arbitrate(
+func (g *Decider) Arbitrate(
 	ctx context.Context, operation *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
 ) (Admission, error) {
@@ -44,7 +44,7 @@ func (g *Gate) Arbitrate(
 }
 
 // arbitrate evaluates review and records the decision, because the caller acts on it.
-func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Reader) (Admission, error) {
+func (g *Decider) arbitrate(ctx context.Context, review *Review, reader engine.Reader) (Admission, error) {
 	d, err := g.decided(ctx, review, reader)
 	if err != nil {
 		return Admission{}, err
@@ -52,7 +52,7 @@ func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Read
 	return d.admission()
 }
 
-func (g *Gate) decided(ctx context.Context, review *Review, reader engine.Reader) (*Decision, error) {
+func (g *Decider) decided(ctx context.Context, review *Review, reader engine.Reader) (*Decision, error) {
 	d, err := g.Decide(ctx, &Question{Endpoint: Arbitrating, Review: review, Facts: func(string) engine.Reader { return reader }})
 	if err == nil {
 		g.record(ctx, d)

@@ -24,7 +24,7 @@ type Audited struct {
 
 // Audit evaluates one policy for an existing object, as if Sallyport created it now. Nothing is recorded or counted, because no
 // request is answered. An error means that the policy could not be evaluated.
-func (g *Gate) Audit(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Audited, error) {
+func (g *Decider) Audit(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Audited, error) {
 	o := object.DeepCopy()
 	o.SetManagedFields(nil)
 	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: sallyportUser})

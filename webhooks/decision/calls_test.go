@@ -14,7 +14,7 @@ import (
 // order is that in which the files of the package may use each other: each its own line and those below it.
 var order = [][]string{
 	{"arbitrate.go", "admits.go", "audit.go"},
-	{"gate.go"},
+	{"decider.go"},
 	{"response.go", "trace.go"},
 	{"override_command.go", "opening.go", "override.go", "patch.go", "secrets.go"},
 	{"reads.go"},

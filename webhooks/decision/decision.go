@@ -17,7 +17,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Decision is a question with the results of all policies. [Gate.Decide] makes it, and nothing changes it afterwards: response, record,
+// Decision is a question with the results of all policies. [Decider.Decide] makes it, and nothing changes it afterwards: response, record,
 // metrics and events are made from it.
 type Decision struct {
 	Question

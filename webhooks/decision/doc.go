@@ -1,6 +1,6 @@
 // Package decision answers what the policies say about a request.
 //
-// A [Question] has the endpoint, the [Review], the policies and the time. [Gate.Decide] evaluates every policy that matches and
+// A [Question] has the endpoint, the [Review], the policies and the time. [Decider.Decide] evaluates every policy that matches and
 // returns a [Decision], which nothing changes afterwards: responses, admissions, records and events are made from it. Policies decide,
 // and say what happens if they fail.
 //

@@ -32,11 +32,11 @@ var (
 	}{
 		{"access", queryShape([]string{"access"}, map[string]shape{"access": anyAccess, "freshness": freshness})},
 		{"parent", queryShape([]string{"parent"}, map[string]shape{"parent": {kind: aTrue}, "freshness": freshness})},
-		{"rehearsal", queryShape([]string{"rehearsal"}, map[string]shape{"rehearsal": {kind: something}, "freshness": freshness})},
+		{"testRun", queryShape([]string{"testRun"}, map[string]shape{"testRun": {kind: something}, "freshness": freshness})},
 		{"name", queryShape([]string{"apiVersion", "kind"}, ofKind, ofOne)},
 	}
 	// anyQuery is the shape of a list query. It also has the keys of the other kinds, because one of them may have been meant.
-	anyQuery = queryShape([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "rehearsal": {}})
+	anyQuery = queryShape([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "testRun": {}})
 )
 
 func queryShape(needs []string, keys ...map[string]shape) shape {

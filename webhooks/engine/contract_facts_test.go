@@ -12,7 +12,7 @@ import (
 func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 	const kind = `"apiVersion": "toy/v1", "kind": "Loan"`
 	for name, tc := range map[string]struct{ fact, want string }{
-		"a misspelt key":           {`{"apiVerison": "toy/v1", "kind": "Loan"}`, `p.rego:6:13: facts.x has no key "apiVerison": did you mean "apiVersion"? allowed are access, apiVersion, except, fields, freshness, kind, labels, name, namespace, namespaces, parent and rehearsal`},
+		"a misspelt key":           {`{"apiVerison": "toy/v1", "kind": "Loan"}`, `p.rego:6:13: facts.x has no key "apiVerison": did you mean "apiVersion"? allowed are access, apiVersion, except, fields, freshness, kind, labels, name, namespace, namespaces, parent and testRun`},
 		"another":                  {`{` + kind + `, "freshnes": "live"}`, `p.rego:6:53: facts.x has no key "freshnes": did you mean "freshness"?`},
 		"a form that is misspelt":  {`{"acces": {"verb": "get", "resource": "books"}}`, `facts.x has no key "acces": did you mean "access"?`},
 		"an unknown freshness":     {`{` + kind + `, "freshness": "Live"}`, `p.rego:6:66: facts.x.freshness is "Live", not live`},
@@ -35,7 +35,7 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 		"a misspelt verb":          {`{"access": {"verbs": "get", "resource": "books"}}`, `facts.x.access has no key "verbs": did you mean "verb"?`},
 		"no verb":                  {`{"access": {"resource": "books"}}`, `facts.x.access has no verb`},
 		"a group that is null":     {`{"access": {"verb": "get", "resource": "books", "group": null}}`, `facts.x.access.group must be a string, not null`},
-		"a rehearsal of nothing":   {`{"rehearsal": null}`, `facts.x.rehearsal must be something, not null`},
+		"a test run of nothing":    {`{"testRun": null}`, `facts.x.testRun must be something, not null`},
 		"a text":                   {`"Loan"`, `facts.x must be an object, not string`},
 		"a list":                   {`[]`, `facts.x must be an object, not array`},
 		"behind a function":        {`_loan(input.request.book)`, `p.rego:10:57: facts.x has no key "nam": did you mean "name"?`},
@@ -55,7 +55,7 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 	for _, fact := range []string{
 		`null`, `{` + kind + `}`, `{` + kind + `, "fields": {"book": input.request.book}, "labels": {"a": $"{input.request.b}"}, "except": {"phase": ["Done", input.request.phase]}, "freshness": "live"}`,
 		`{` + kind + `, "namespace": input.request.branch, "name": "b", "freshness": "live"}`, `{"parent": true, "freshness": "live"}`,
-		`{"access": {"verb": "get", "resource": "books", "group": "", "name": input.request.book}}`, `{"rehearsal": false}`, `{"rehearsal": input.request}`,
+		`{"access": {"verb": "get", "resource": "books", "group": "", "name": input.request.book}}`, `{"testRun": false}`, `{"testRun": input.request}`,
 		`{` + kind + `, "fields": {"reader": "r", "pages[].number": input.request.page}, "except": {"pages[].word": ["a"]}}`,
 		`object.union({` + kind + `}, input.request.more)`, `input.request.question`, `{"apiVersion": input.request.version, "kind": "Lone"}`,
 	} {

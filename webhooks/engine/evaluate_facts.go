@@ -37,7 +37,7 @@ type Query struct {
 	// Access queries whether the requester has a right; the answer is a boolean.
 	Access *Access `json:"access,omitempty"`
 	// TestRun queries the test results of Document, which the engine does not interpret; the answer is the Reader's.
-	TestRun bool `json:"rehearsal,omitempty"`
+	TestRun bool `json:"testRun,omitempty"`
 	// Document is not encoded with the query: records have it in the request.
 	Document Value `json:"-"`
 	// Live queries the API server instead of a cache.
@@ -204,7 +204,7 @@ func queryIn(name string, said Value) *Query {
 	if in, ok := said.member("namespaces"); ok {
 		q.Namespaces = append([]string{}, in.Texts()...)
 	}
-	q.Document, q.TestRun = said.member("rehearsal")
+	q.Document, q.TestRun = said.member("testRun")
 	if to, ok := said.member("access"); ok {
 		q.Access = &Access{
 			Verb: to.Get("verb").Text(), Group: to.Get("group").Text(), Resource: to.Get("resource").Text(),

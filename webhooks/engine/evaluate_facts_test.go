@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// testRunAnswers answers rehearsals with what it was given.
+// testRunAnswers answers test runs with what it was given.
 type testRunAnswers struct{ asked []Query }
 
 func (s *testRunAnswers) Read(_ context.Context, q Query) (Answer, error) {
@@ -17,7 +17,7 @@ func (s *testRunAnswers) Read(_ context.Context, q Query) (Answer, error) {
 	return Answer{Value: q.Document, Live: true}, nil
 }
 
-const testRunFact = `facts.trial := {"rehearsal": input.request.object} if input.request.wanted
+const testRunFact = `facts.trial := {"testRun": input.request.object} if input.request.wanted
 
 facts.trial := null if not input.request.wanted
 
@@ -41,7 +41,7 @@ func TestRunIsAskedWithWhateverTheRequestHas(t *testing.T) {
 	if len(s.asked) != 1 || !q.TestRun || err != nil || string(text) != `{"deep":[{"n":1.50}],"text":"x"}` {
 		t.Errorf("asked %+v for %s, %v", s.asked, text, err)
 	}
-	if text, err := json.Marshal(q); err != nil || string(text) != `{"rehearsal":true}` {
+	if text, err := json.Marshal(q); err != nil || string(text) != `{"testRun":true}` {
 		t.Errorf("the record has %s, %v", text, err)
 	}
 	if d, err = p.Decide(t.Context(), input(t, `{"object": {"text": "x"}}`), s); err != nil || len(d.Denials) != 0 || len(s.asked) != 1 {
@@ -55,10 +55,10 @@ func TestRunsThatCannotBeAsked(t *testing.T) {
 		cause Cause
 		text  string
 	}{
-		"of nothing":     {`{"rehearsal": input.request.object}`, InputNotUnderstood, "facts.x.rehearsal must be something, not null"},
-		"of a kind, too": {`{"rehearsal": 1, "apiVersion": "toy/v1", "kind": "Loan"}`, ContractViolated, `facts.x has no key "apiVersion": allowed are freshness and rehearsal`},
-		"and of access":  {`{"rehearsal": 1, "access": {"verb": "get", "resource": "books"}}`, ContractViolated, `facts.x has no key "rehearsal": allowed are access and freshness`},
-		"with a name":    {`{"rehearsal": 1, "name": "x"}`, ContractViolated, `facts.x has no key "name"`},
+		"of nothing":     {`{"testRun": input.request.object}`, InputNotUnderstood, "facts.x.testRun must be something, not null"},
+		"of a kind, too": {`{"testRun": 1, "apiVersion": "toy/v1", "kind": "Loan"}`, ContractViolated, `facts.x has no key "apiVersion": allowed are freshness and testRun`},
+		"and of access":  {`{"testRun": 1, "access": {"verb": "get", "resource": "books"}}`, ContractViolated, `facts.x has no key "testRun": allowed are access and freshness`},
+		"with a name":    {`{"testRun": 1, "name": "x"}`, ContractViolated, `facts.x has no key "name"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := mustCompile(t, policy("facts.x := object.union({}, "+tc.fact+")\n\nvalid_input if true\n\nwarn contains \"w\" if true\n"))

@@ -15,7 +15,7 @@ func (q *Query) String() string {
 	case q.Parent:
 		return "the object that the subresource belongs to"
 	case q.TestRun:
-		return "the result of rehearsing the policy"
+		return "the result of testing the policy"
 	case q.Access != nil:
 		resource := strings.TrimSuffix(q.Access.Resource+"."+q.Access.Group, ".")
 		return strings.TrimSuffix("may the requester "+q.Access.Verb+" "+resource+" "+q.Access.Name, " ") + inNamespace(q.Access.Namespace)

@@ -218,7 +218,7 @@ func FuzzFacts(f *testing.F) {
 		`{"apiVersion": "toy/v1", "kind": "Loan", "namespace": "n", "fields": {"book": "b"}, "labels": {"a": "b", "c": "d"}, "except": {"state": ["x", "y"]}, "freshness": "live"}`,
 		`{"apiVersion": "v1", "kind": "Secret", "name": "x"}`, `{"apiVersion": "toy/v1", "kind": "Loan", "fields": {"secret": "b"}}`, `{"parent": true}`, `{"parent": false}`,
 		`{"access": {"verb": "get", "group": "", "resource": "books", "namespace": "n", "name": "x"}}`, `{"access": {"verb": "get", "resource": "books", "user": "root"}}`,
-		`{"rehearsal": {"a": [1, 2.50]}}`, `{"rehearsal": null}`, `{"parent": true, "access": {"verb": "get", "resource": "books"}}`, `{"kind": "Loan"}`,
+		`{"testRun": {"a": [1, 2.50]}}`, `{"testRun": null}`, `{"parent": true, "access": {"verb": "get", "resource": "books"}}`, `{"kind": "Loan"}`,
 		`{"apiVersion": "toy/v1", "kind": "Loan", "namespaces": ["b", "a", "b"], "fields": {"book": "b"}}`, `{"apiVersion": "toy/v1", "kind": "Loan", "namespaces": []}`,
 		`{"apiVersion": "toy/v1", "kind": "Loan", "namespaces": null}`, `{"apiVersion": "toy/v1", "kind": "Loan", "namespace": "a", "namespaces": ["b", ""]}`,
 		`{"apiVersion": "toy/v1", "kind": "Loan", "name": "x", "namespaces": ["b"]}`, `{"apiVersion": "toy/v1", "kind": "Loan", "part": {"a": true}}`,
@@ -293,7 +293,7 @@ func asWritten(t *testing.T, q *Query) Value {
 		document["freshness"] = "live"
 	}
 	if q.TestRun {
-		document["rehearsal"], err = q.Document.Decode()
+		document["testRun"], err = q.Document.Decode()
 		if err != nil {
 			t.Fatal(err)
 		}

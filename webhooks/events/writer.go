@@ -91,7 +91,7 @@ type Writer struct {
 func NewWriter(to Recorder, registry prometheus.Registerer, limits Limits) *Writer {
 	w := &Writer{to: to, limits: limits, closing: make(chan struct{}), queue: make(chan *pendingEvents, limits.Pending), pace: rate.NewLimiter(limits.Rate, limits.Burst)}
 	w.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sallyport_untold_events_total",
+		Name: "sallyport_events_dropped_total",
 		Help: "Requests whose denials or overrides were not written as events, by reason: unproven (the object differs from the review) or busy.",
 	}, []string{"reason"})
 	for _, reason := range []string{unproven, busy} { // a counter that appears with 1 has not increased for Prometheus

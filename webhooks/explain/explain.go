@@ -119,7 +119,7 @@ const (
 // Explain explains every policy that has rules for the endpoint. On an error nothing is explained.
 func (x *Explainer) Explain(ctx context.Context, q *decision.Question) ([]*Policy, error) {
 	source := newCachingSource(x.Facts)
-	decided, err := decision.NewGate(x.Set, source, nil, nil).Decide(ctx, q)
+	decided, err := decision.NewDecider(x.Set, source, nil, nil).Decide(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func TestTestRunsAreAnswered(t *testing.T) {
 	store := NewStore(nil, nil)
 	q := engine.Query{TestRun: true, Document: document}
 	if _, err := store.For(&admissionv1.AdmissionRequest{}, Subject{}).Read(t.Context(), q); err == nil {
-		t.Error("a rehearsal without a testRunner is answered")
+		t.Error("a test run without a testRunner is answered")
 	}
 	store.RunTestsWith(testRunner{})
 	if answer, err := store.For(&admissionv1.AdmissionRequest{}, Subject{}).Read(t.Context(), q); err != nil || answer.Value.Text() != "document" || !answer.Live {

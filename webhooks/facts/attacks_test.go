@@ -109,7 +109,7 @@ func (f *fixture) ask(t *testing.T, set *catalog.Set, node string) *admissionv1.
 	})
 	recorder := record.NewRecorder(prometheus.NewRegistry(), io.Discard, false)
 	defer recorder.Close(time.Minute)
-	return decision.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
+	return decision.NewDecider(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 }
 
 // "Stale replicated state", CVE-2021-43979: a copy that is behind admits nothing that a policy refuses as soon as the policy asks past it; and a
@@ -266,7 +266,7 @@ deny contains {"reason": "Seen", "message": json.marshal(input.facts.it)} if tru
 	})
 	var records bytes.Buffer
 	recorder := record.NewRecorder(prometheus.NewRegistry(), &records, false)
-	answer := decision.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
+	answer := decision.NewDecider(set, f.Store, recorder, time.Now).Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
 	recorder.Close(time.Minute)
 	return answer.Result.String() + strings.Join(answer.Warnings, "\n"), records.String()
 }

@@ -124,7 +124,7 @@ func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, err
 // testRun runs the tests of a document. The result is live.
 func (r *reader) testRun(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	if r.store.testRunner == nil {
-		return engine.Answer{}, errors.New("rehearsals are not available here")
+		return engine.Answer{}, errors.New("test runs are not available here")
 	}
 	v, err := r.store.testRunner.RunTests(ctx, q.Document)
 	return engine.Answer{Value: v, Live: true}, err

@@ -203,7 +203,7 @@ func (r *Reviewer) evaluate(ctx context.Context, p *pending, endpoint string, by
 	if err != nil {
 		return nil, err
 	}
-	d, err := decision.NewGate(r.set, r.facts, nil, r.now).Decide(ctx, &decision.Question{Endpoint: endpoint, Only: by.policy, Review: review})
+	d, err := decision.NewDecider(r.set, r.facts, nil, r.now).Decide(ctx, &decision.Question{Endpoint: endpoint, Only: by.policy, Review: review})
 	if err != nil {
 		return nil, err
 	}

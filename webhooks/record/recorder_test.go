@@ -21,17 +21,17 @@ import (
 )
 
 // gateTo returns a gate that denies red objects.
-func gateTo(t *testing.T, recorder *Recorder) *decision.Gate {
+func gateTo(t *testing.T, recorder *Recorder) *decision.Decider {
 	t.Helper()
 	set, err := catalog.Compile([]v1alpha1.RegoPolicy{toys.PolicyOf("p", toys.Denies("red", "TooRed", 403))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return decision.NewGate(set, toys.World{}, recorder, time.Now)
+	return decision.NewDecider(set, toys.World{}, recorder, time.Now)
 }
 
 // ask reports whether the gate admits a review with replaced texts.
-func ask(t *testing.T, gate *decision.Gate, replaced ...string) bool {
+func ask(t *testing.T, gate *decision.Decider, replaced ...string) bool {
 	t.Helper()
 	review, err := decision.Decode([]byte(strings.NewReplacer(replaced...).Replace(toys.GoodReview)))
 	if err != nil {

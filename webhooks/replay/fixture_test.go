@@ -72,7 +72,7 @@ func (w world) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	key := q.Kind
 	switch {
 	case q.TestRun:
-		key = "rehearsal"
+		key = "testRun"
 	case q.Parent:
 		key = "parent"
 	case q.Access != nil:
@@ -104,7 +104,7 @@ func request(t testing.TB, name, content string, change ...func(*admissionv1.Adm
 // recorded has a gate with these policies decide, on both endpoints, and gives the records.
 func recorded(t testing.TB, w world, policies []v1alpha1.RegoPolicy, reviews ...*decision.Review) string {
 	t.Helper()
-	return taken(t, w, policies, func(gate *decision.Gate) {
+	return taken(t, w, policies, func(gate *decision.Decider) {
 		for _, review := range reviews {
 			gate.Answer(t.Context(), &decision.Question{Endpoint: decision.Mutating, Review: review})
 			gate.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Review: review})
@@ -113,12 +113,12 @@ func recorded(t testing.TB, w world, policies []v1alpha1.RegoPolicy, reviews ...
 }
 
 // taken gives the records of what a gate with these policies is asked.
-func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*decision.Gate)) string {
+func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*decision.Decider)) string {
 	t.Helper()
 	var text bytes.Buffer
 	recorder := record.NewRecorder(prometheus.NewRegistry(), &text, false)
 	now := func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC) }
-	ask(decision.NewGate(compiled(t, policies...), w, recorder, now))
+	ask(decision.NewDecider(compiled(t, policies...), w, recorder, now))
 	recorder.Close(time.Minute)
 	return text.String()
 }

@@ -95,7 +95,7 @@ func TestOverrides(t *testing.T) {
 // A webhook of one policy asked that policy and no other, and so does a replay.
 func TestPoliciesThatWereAskedAlone(t *testing.T) {
 	red, big := policy("p", deny("Red", "true")), policy("q", deny("Big", "true"))
-	text := taken(t, world{}, list(red, big), func(g *decision.Gate) {
+	text := taken(t, world{}, list(red, big), func(g *decision.Decider) {
 		g.Answer(t.Context(), &decision.Question{Endpoint: decision.Validating, Only: "p", Review: request(t, "cm", `{}`)})
 		g.Answer(t.Context(), &decision.Question{Endpoint: decision.Mutating, Only: "p", Review: request(t, "cm", `{}`)})
 	})
@@ -128,7 +128,7 @@ func TestMachinesAreAskedAboutAgain(t *testing.T) {
 		ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: "/dc/vm/a/web", InstanceUUID: "50120a8b-7a3c-4bde-9f00-0123456789ab",
 	}
 	for folder, want := range map[string]string{"/dc/vm/a": "", "/dc/vm/b": "1 denied>admitted servers-tenancy verdict denied -> audited"} {
-		text := taken(t, inventory(folder), append(shipped, never), func(g *decision.Gate) {
+		text := taken(t, inventory(folder), append(shipped, never), func(g *decision.Decider) {
 			if _, err := g.Admits(t.Context(), vm); err != nil {
 				t.Error(err)
 			}
@@ -158,8 +158,8 @@ func TestOutcomesOfArbitration(t *testing.T) {
 	takes := func(name, condition string) v1alpha1.RegoPolicy {
 		return policy("p", fmt.Sprintf("outcome.supersedes contains %q if %s\n\n", name, condition)+deny("Starts", `input.request.object.spec.type == "Start"`), onOperations)
 	}
-	operation := func(kind v1alpha1.OperationType) func(g *decision.Gate) {
-		return func(g *decision.Gate) {
+	operation := func(kind v1alpha1.OperationType) func(g *decision.Decider) {
+		return func(g *decision.Decider) {
 			o := &v1alpha1.VirtualMachineOperation{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "ns", UID: "u"}}
 			o.Spec.VirtualMachineName, o.Spec.Type = "web", kind
 			if _, err := g.Arbitrate(t.Context(), o, nil, nil); err != nil {

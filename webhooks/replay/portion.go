@@ -62,7 +62,7 @@ func (r *Replayer) reevaluate(ctx context.Context, recorded *record.Record, q de
 		}
 		return readers[policy]
 	}
-	decided, err := decision.NewGate(r.set, nil, nil, nil).Decide(ctx, &q)
+	decided, err := decision.NewDecider(r.set, nil, nil, nil).Decide(ctx, &q)
 	if err != nil {
 		return nil, nil, err
 	}

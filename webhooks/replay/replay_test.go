@@ -299,11 +299,11 @@ func TestTestRuns(t *testing.T) {
 	applied := func(r *admissionv1.AdmissionRequest) {
 		r.Object.Raw = []byte(`{"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x", "a": "b"}}, "data": {}}`)
 	}
-	w := world{answers: map[string]any{"rehearsal": map[string]any{"problems": []any{}}}}
-	text := recorded(t, w, list(names("p", `{"rehearsal": input.request.object}`)), request(t, "cm", `{}`, applied))
+	w := world{answers: map[string]any{"testRun": map[string]any{"problems": []any{}}}}
+	text := recorded(t, w, list(names("p", `{"testRun": input.request.object}`)), request(t, "cm", `{}`, applied))
 	for query, want := range map[string]string{
-		`{"rehearsal": input.request.object}`:      "",
-		`{"rehearsal": input.request.object.data}`: "1? p FactNotRecorded thing",
+		`{"testRun": input.request.object}`:      "",
+		`{"testRun": input.request.object.data}`: "1? p FactNotRecorded thing",
 	} {
 		if _, s := replayed(t, text, names("p", query)); told(s) != want {
 			t.Errorf("%s: got %q", query, told(s))

@@ -78,7 +78,7 @@ func usual(body []byte) error {
 }
 
 // nosy are policies that look at requests in many ways, and whose match covers everything.
-func nosy(f *testing.F) *decision.Gate {
+func nosy(f *testing.F) *decision.Decider {
 	f.Helper()
 	all := func(s *v1alpha1.RegoPolicySpec) {
 		s.TimeoutMilliseconds = 60_000
@@ -104,10 +104,10 @@ func nosy(f *testing.F) *decision.Gate {
 		f.Fatal(err)
 	}
 	now := func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
-	return decision.NewGate(set, toys.World{}, record.NewRecorder(prometheus.NewRegistry(), io.Discard, false), now)
+	return decision.NewDecider(set, toys.World{}, record.NewRecorder(prometheus.NewRegistry(), io.Discard, false), now)
 }
 
-func answerOf(t *testing.T, gate *decision.Gate, endpoint string, review *decision.Review) *admissionv1.AdmissionResponse {
+func answerOf(t *testing.T, gate *decision.Decider, endpoint string, review *decision.Review) *admissionv1.AdmissionResponse {
 	t.Helper()
 	return gate.Answer(t.Context(), &decision.Question{Endpoint: endpoint, Review: review})
 }

@@ -30,7 +30,7 @@ const (
 )
 
 // Register adds the endpoints of the gate to a server's mux, and their metric to the registry.
-func Register(gate *decision.Gate, registry prometheus.Registerer, handle func(path string, handler http.Handler), log logr.Logger) {
+func Register(gate *decision.Decider, registry prometheus.Registerer, handle func(path string, handler http.Handler), log logr.Logger) {
 	in, rejected, logged := newIntake(), newRejected(registry), newLogged()
 	for path, endpoint := range map[string]string{
 		ValidatePath: decision.Validating, MutatePath: decision.Mutating,

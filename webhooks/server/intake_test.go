@@ -29,7 +29,7 @@ func served(t *testing.T) (registry *prometheus.Registry, begin func(url string,
 	t.Helper()
 	registry = prometheus.NewRegistry()
 	mux := http.NewServeMux()
-	Register(decision.NewGate(nil, toys.World{}, nil, time.Now), registry, mux.Handle, logr.Discard())
+	Register(decision.NewDecider(nil, toys.World{}, nil, time.Now), registry, mux.Handle, logr.Discard())
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return registry, func(query string, length int) net.Conn {

@@ -68,7 +68,7 @@ func TestHandlerDeniesLargeObjects(t *testing.T) {
 			}
 			var answer admissionv1.AdmissionReview // as the API server gets it
 			mux, w := http.NewServeMux(), httptest.NewRecorder()
-			Register(decision.NewGate(&catalog.Set{}, toys.World{}, nil, time.Now), prometheus.NewRegistry(), mux.Handle, logr.Discard())
+			Register(decision.NewDecider(&catalog.Set{}, toys.World{}, nil, time.Now), prometheus.NewRegistry(), mux.Handle, logr.Discard())
 			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath, strings.NewReader(body)))
 			if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Response.Allowed {
 				t.Errorf("got %+v, %v", answer.Response, err)

@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Finding is the result of a test run. It is the value of a policy's rehearsal fact.
+// Finding is the result of a test run. It is the value of a policy's testRun fact.
 type Finding struct {
 	// Problems are errors of the candidate.
 	Problems []Problem `json:"problems"`

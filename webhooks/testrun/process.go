@@ -86,26 +86,26 @@ func conclude(ctx context.Context, name string, within time.Duration, memory int
 	var exit *exec.ExitError
 	switch {
 	case heard.wrong != nil:
-		return nil, fmt.Errorf("reading the output of the rehearsal: %w", heard.wrong)
+		return nil, fmt.Errorf("reading the output of the test run: %w", heard.wrong)
 	case ended == nil && heard.last.Finding != nil:
 		return heard.last.Finding, nil
 	case errors.Is(context.Cause(ctx), errOverdue):
-		return exceeded(fmt.Sprintf("its rehearsal did not finish within %v; last step: %s", within.Round(time.Millisecond), where))
+		return exceeded(fmt.Sprintf("its test run did not finish within %v; last step: %s", within.Round(time.Millisecond), where))
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the rehearsal was canceled: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("the test run was canceled: %w", context.Cause(ctx))
 	case ended != nil && strings.Contains(complaint, outOfTime):
-		return exceeded("its rehearsal used all of its CPU time; last step: " + where)
+		return exceeded("its test run used all of its CPU time; last step: " + where)
 	case ended != nil && outOfMemory.MatchString(complaint):
-		return exceeded(fmt.Sprintf("its rehearsal needs more than %d MiB of memory; last step: %s", memory>>20, where))
+		return exceeded(fmt.Sprintf("its test run needs more than %d MiB of memory; last step: %s", memory>>20, where))
 	case ended != nil && strings.Contains(complaint, "stack overflow"):
-		return exceeded("its rehearsal nests too deeply; last step: " + where)
+		return exceeded("its test run nests too deeply; last step: " + where)
 	case ended == nil:
-		return nil, errors.New("the rehearsal ended without a result")
+		return nil, errors.New("the test run ended without a result")
 	case !errors.As(ended, &exit):
-		return nil, fmt.Errorf("the rehearsal could not be started: %w", ended)
+		return nil, fmt.Errorf("the test run could not be started: %w", ended)
 	}
 	complaint, _, _ = strings.Cut(strings.TrimSpace(complaint), "\n")
-	return nil, fmt.Errorf("the rehearsal failed: %w: %s; last step: %s", ended, complaint, where)
+	return nil, fmt.Errorf("the test run failed: %w: %s; last step: %s", ended, complaint, where)
 }
 
 // outOfTime is what a child prints when its processor time is used up.

@@ -80,13 +80,13 @@ func TestChildIsEndedAtItsLimits(t *testing.T) {
 		want      string
 	}{
 		"a test that never ends": {tested(toy("a"), "test_x if true\n\n"+endlessTest), 3 * time.Second,
-			"LimitExceeded a: its rehearsal did not finish within 3s; last step: running test toy.a_test.test_endless (a/a_test.rego:7)"},
+			"LimitExceeded a: its test run did not finish within 3s; last step: running test toy.a_test.test_endless (a/a_test.rego:7)"},
 		"valid_parameters that never end": {toy("a", strings.Replace(endlessTest, "test_endless", "valid_parameters", 1)), 3 * time.Second,
-			"LimitExceeded a: its rehearsal did not finish within 3s; last step: compiling"},
+			"LimitExceeded a: its test run did not finish within 3s; last step: compiling"},
 		"a text with an error at each place, each with a copy of its line": {toy("a", "x := "+strings.Repeat(`$"{`, 40<<10)), long,
-			"LimitExceeded a: its rehearsal needs more than 256 MiB of memory; last step: compiling"},
+			"LimitExceeded a: its test run needs more than 256 MiB of memory; last step: compiling"},
 		"a test that wants all memory": {tested(toy("a"), greedy), long,
-			"LimitExceeded a: its rehearsal needs more than 256 MiB of memory; last step: running test toy.a_test.test_greedy (a/a_test.rego:7)"},
+			"LimitExceeded a: its test run needs more than 256 MiB of memory; last step: running test toy.a_test.test_greedy (a/a_test.rego:7)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func TestChildIsEndedByTheSystem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "LimitExceeded a: its rehearsal used all of its CPU time; last step: running test toy.a_test.test_endless (a/a_test.rego:5)"
+	want := "LimitExceeded a: its test run used all of its CPU time; last step: running test toy.a_test.test_endless (a/a_test.rego:5)"
 	if diff := cmp.Diff(want, told(f)); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
@@ -140,13 +140,13 @@ func TestChildTakesWhatNestsDeeply(t *testing.T) {
 
 func TestChildThatDoesNotDoItsDuty(t *testing.T) {
 	for act, want := range map[string]string{
-		"garbage": `reading the output of the rehearsal: "{\"finding\": {\"problems\": \"none\"}}": json: cannot unmarshal`,
-		"flood":   "reading the output of the rehearsal: more than 4194304 bytes",
-		"line":    "reading the output of the rehearsal: more than 4194304 bytes",
-		"silent":  "the rehearsal ended without a result",
-		"half":    "the rehearsal ended without a result",
-		"crash":   "the rehearsal failed: exit status 2: panic: no child of mine; last step: running test toy_test.test_x (x_test.rego:3)",
-		"lie":     "the rehearsal failed: exit status 3: ; last step: starting",
+		"garbage": `reading the output of the test run: "{\"finding\": {\"problems\": \"none\"}}": json: cannot unmarshal`,
+		"flood":   "reading the output of the test run: more than 4194304 bytes",
+		"line":    "reading the output of the test run: more than 4194304 bytes",
+		"silent":  "the test run ended without a result",
+		"half":    "the test run ended without a result",
+		"crash":   "the test run failed: exit status 2: panic: no child of mine; last step: running test toy_test.test_x (x_test.rego:3)",
+		"lie":     "the test run failed: exit status 3: ; last step: starting",
 	} {
 		t.Run(act, func(t *testing.T) {
 			f, err := process(t, act).carryOut(t.Context(), t, &Run{Candidate: toy("a")}, long)

@@ -55,7 +55,7 @@ type Options struct {
 	Registry prometheus.Registerer
 }
 
-// Runner compiles and tests policies, a few at a time. It answers the rehearsal facts of policies.
+// Runner compiles and tests policies, a few at a time. It answers the testRun facts of policies.
 type Runner struct {
 	Options
 	metrics    *metrics
@@ -96,7 +96,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	}
 	wanted, deleted, err := decodeDocument(document)
 	if err != nil {
-		return nil, fmt.Errorf("reading the RegoPolicy to rehearse: %w", err)
+		return nil, fmt.Errorf("reading the RegoPolicy to test: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
@@ -216,7 +216,7 @@ func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, name string, unhurri
 	return finding, err
 }
 
-var errBusy = errors.New("too many RegoPolicies are being rehearsed at the same time; try again")
+var errBusy = errors.New("too many RegoPolicies are being tested at the same time; try again")
 
 // start waits for a slot, and runs the test run in a child.
 func (r *Runner) start(ctx context.Context, text []byte, name string) (*Finding, error) {

@@ -164,7 +164,7 @@ func TestRunnerCachesNoLimits(t *testing.T) {
 	endless := tested(toy("a"), endlessTest)
 	for range 2 {
 		got, err := s.asks(t.Context(), t, endless)
-		if err != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not finish within ") {
+		if err != nil || !strings.HasPrefix(got, "LimitExceeded a: its test run did not finish within ") {
 			t.Fatalf("got %q, %v", got, err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestRunnerKeepsTheDeadlineOfTheRequest(t *testing.T) {
 	s := newFixture(t, "sleep", long)
 	const after = 2 * time.Second
 	got, err := s.asks(declared{t.Context(), time.Now().Add(after)}, t, toy("a"))
-	rest, limited := strings.CutPrefix(got, "LimitExceeded a: its rehearsal did not finish within ")
+	rest, limited := strings.CutPrefix(got, "LimitExceeded a: its test run did not finish within ")
 	limit, _, _ := strings.Cut(rest, ";")
 	within, parseErr := time.ParseDuration(limit)
 	if err != nil || !limited || parseErr != nil || within > after-margin {
@@ -233,11 +233,11 @@ func TestRunsAreLimitedInNumber(t *testing.T) {
 
 func TestRunsThatCannotBeMade(t *testing.T) {
 	s := newFixture(t, "silent", long)
-	if got, err := s.asks(t.Context(), t, toy("a")); err == nil || err.Error() != "the rehearsal ended without a result; ask somebody else" {
+	if got, err := s.asks(t.Context(), t, toy("a")); err == nil || err.Error() != "the test run ended without a result; ask somebody else" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, nonsense := range []any{"text", map[string]any{"spec": []any{1}}} {
-		if got, err := s.asks(t.Context(), t, nonsense); err == nil || !strings.HasPrefix(err.Error(), "reading the RegoPolicy to rehearse: ") {
+		if got, err := s.asks(t.Context(), t, nonsense); err == nil || !strings.HasPrefix(err.Error(), "reading the RegoPolicy to test: ") {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}

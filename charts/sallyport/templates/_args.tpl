@@ -45,8 +45,8 @@
 {{- end }}
 {{- end }}
 - --patchable={{ join "," $patchable }}
-- --rehearsal-timeout={{ mul .Values.webhook.timeoutSeconds 700 }}ms
-- --rehearsal-memory={{ .Values.rehearsals.memory }}
+- --test-run-timeout={{ mul .Values.webhook.timeoutSeconds 700 }}ms
+- --test-run-memory={{ .Values.testRuns.memory }}
 - --decision-records={{ .Values.decisionRecords.to }}
 - --decision-records-all={{ .Values.decisionRecords.all }}
 {{- if .Values.audits.reports }}

@@ -39,7 +39,7 @@ keeps the answer beside the values for the others.
 {{- if and $enabled (or $.Values.diskImages.enabled (ne $name "images-children")) -}}
 {{- $exclusions := has $name (list (include "sallyport.policy.stamping" $) (include "sallyport.policy.self" $)) | ternary dict $.Values.exclusions -}}
 {{- if eq $name (include "sallyport.policy.self" $) -}}
-{{- /* It waits for a rehearsal, which takes as long as the API server lets it. */ -}}
+{{- /* It waits for a test run, which takes as long as the API server lets it. */ -}}
 {{- $_ := set $policy.spec "timeoutMilliseconds" (mul $.Values.webhook.timeoutSeconds 800) -}}
 {{- end -}}
 {{- include "sallyport.policy.merge" (dict "policy" $policy "values" $values "exclusions" $exclusions) -}}

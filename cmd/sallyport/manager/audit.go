@@ -21,7 +21,7 @@ const reportsLook = 10 * time.Second
 
 // addAudit adds the audit of existing objects, which runs in the leader.
 func (o *Options) addAudit(
-	mgr ctrl.Manager, gate *decision.Gate, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
+	mgr ctrl.Manager, gate *decision.Decider, kept *keeper.Keeper, reads *policyReads, namespace string, found func(policy string),
 ) (*audit.Reconciler, error) {
 	r := &audit.Reconciler{
 		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Evaluator: evaluator{gate, kept},
@@ -40,7 +40,7 @@ func (o *Options) addAudit(
 
 // evaluator adapts the gate to the audit, which does not depend on the webhooks.
 type evaluator struct {
-	gate *decision.Gate
+	gate *decision.Decider
 	kept *keeper.Keeper
 }
 

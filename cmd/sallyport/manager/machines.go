@@ -30,7 +30,7 @@ type machines struct {
 }
 
 // machines returns the runtimes that the flags enable, and adds the reconciler of VSphereServers.
-func (o *Options) machines(mgr ctrl.Manager, gate *decision.Gate, namespace string, changed changes) (all machines, err error) {
+func (o *Options) machines(mgr ctrl.Manager, gate *decision.Decider, namespace string, changed changes) (all machines, err error) {
 	if all.pods, err = o.podRuntime(mgr); err != nil {
 		return all, err
 	}

@@ -119,7 +119,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	if err := o.addDrains(mgr, recorder); err != nil {
 		return err
 	}
-	gate := decision.NewGate(nil, store, recorder, time.Now)
+	gate := decision.NewDecider(nil, store, recorder, time.Now)
 	webhookserver.Register(gate, ctrlmetrics.Registry, traced(mgr.GetWebhookServer().Register), mgr.GetLogger().WithName("webhooks"))
 	if err := addOpening(mgr, gate, restored, ctrlmetrics.Registry); err != nil {
 		return err

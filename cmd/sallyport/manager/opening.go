@@ -32,7 +32,7 @@ func (o *Options) cachedOpening() cache.ByObject {
 }
 
 // addOpening makes the gate follow the annotations of the configuration, and adds the metrics.
-func addOpening(mgr ctrl.Manager, gate *decision.Gate, restored *restored, registry prometheus.Registerer) error {
+func addOpening(mgr ctrl.Manager, gate *decision.Decider, restored *restored, registry prometheus.Registerer) error {
 	o := &opening{cached: mgr.GetClient(), restored: restored}
 	gate.OpenBy(o.at)
 	for _, metric := range []prometheus.Collector{o.metric(time.Now), restored.metric()} {

@@ -96,9 +96,9 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`destination` of decision records (one JSON object on each line): stdout, off, or a file to append to")
 	flags.BoolVar(&o.AllRecords, "decision-records-all", false,
 		"also record the requests that all policies allow without a warning, for replaying them; this costs a quarter of a replica's CPU time")
-	flags.DurationVar(&o.TestRunTimeout, "rehearsal-timeout", TestRunTimeout, "timeout for the test run of a RegoPolicy at admission; must be shorter than the timeout of the webhooks")
+	flags.DurationVar(&o.TestRunTimeout, "test-run-timeout", TestRunTimeout, "timeout for the test run of a RegoPolicy at admission; must be shorter than the timeout of the webhooks")
 	o.TestRunMemory.Quantity = *resource.NewQuantity(testrun.DefaultMemory, resource.BinarySI)
-	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
+	flags.Var(&o.TestRunMemory, "test-run-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
 	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, used in commands that messages suggest")
 	flags.StringVar(&o.HelmValues, "helm-values", "", "`prefix` of the chart's values in commands that messages suggest, such as \"sallyport.\" if the chart is a subchart of that name")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())
@@ -163,7 +163,7 @@ func (o *Options) validate() error {
 	if err := longerThanNothing(
 		duration{"--runtime-call-timeout", o.CallTimeout}, duration{"--certificate-settle", o.CertificateSettle},
 		duration{"--certificate-duration", o.CertificateDuration},
-		duration{"--certificate-poll", o.CertificatePoll}, duration{"--rehearsal-timeout", o.TestRunTimeout},
+		duration{"--certificate-poll", o.CertificatePoll}, duration{"--test-run-timeout", o.TestRunTimeout},
 	); err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 // addPolicies connects the gate to the policies of the cluster in every replica. The leader applies the shipped policies and writes
 // the status of all policies.
 func (o *Options) addPolicies(
-	mgr ctrl.Manager, gate *decision.Gate, store *facts.Store, reads *policyReads, namespace string, replica *replicas.Replica,
+	mgr ctrl.Manager, gate *decision.Decider, store *facts.Store, reads *policyReads, namespace string, replica *replicas.Replica,
 ) error {
 	if err := reads.setupWithManager(mgr); err != nil {
 		return fmt.Errorf("following what policies may read: %w", err)

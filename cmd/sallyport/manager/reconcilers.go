@@ -102,7 +102,7 @@ func (r Runtimes) halted(by func(context.Context) error) Runtimes {
 }
 
 // arbiter adapts the gate to the operation reconciler, which does not depend on the webhooks.
-type arbiter struct{ gate *decision.Gate }
+type arbiter struct{ gate *decision.Decider }
 
 func (a arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation,
@@ -165,7 +165,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 
 // addReconcilers adds the reconcilers of operations, machines, disks, images, templates and pools to the manager. Operations and machines share
 // a driver and its locks.
-func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Gate, runtimes Runtimes, changed changes, locks *claim.Locks, halt runtime.Halt) error {
+func (o *Options) addReconcilers(mgr ctrl.Manager, gate *decision.Decider, runtimes Runtimes, changed changes, locks *claim.Locks, halt runtime.Halt) error {
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,

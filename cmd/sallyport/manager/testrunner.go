@@ -28,7 +28,7 @@ var leastTestRunMemory = resource.MustParse("64Mi")
 // validateTestRuns checks the limits of test runs.
 func (o *Options) validateTestRuns() error {
 	if o.TestRunMemory.Cmp(leastTestRunMemory) < 0 {
-		return fmt.Errorf("invalid --rehearsal-memory %s: must be at least %s", &o.TestRunMemory.Quantity, &leastTestRunMemory)
+		return fmt.Errorf("invalid --test-run-memory %s: must be at least %s", &o.TestRunMemory.Quantity, &leastTestRunMemory)
 	}
 	return nil
 }

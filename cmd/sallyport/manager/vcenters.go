@@ -41,7 +41,7 @@ func (c changes) send(ctx context.Context, of runtime.Change) {
 	}
 }
 
-func tenants(gate *decision.Gate) vsphere.Tenants {
+func tenants(gate *decision.Decider) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error) {
 		placement, err := gate.Admits(ctx, vm)
 		for _, path := range placement.Datastores {
@@ -51,14 +51,14 @@ func tenants(gate *decision.Gate) vsphere.Tenants {
 	}
 }
 
-func diskTenants(gate *decision.Gate) vsphere.DiskTenants {
+func diskTenants(gate *decision.Decider) vsphere.DiskTenants {
 	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
 		admission, err := gate.AdmitsDisk(ctx, d)
 		return locationError("disk", admission, err)
 	}
 }
 
-func templateTenants(gate *decision.Gate) template.Tenants {
+func templateTenants(gate *decision.Decider) template.Tenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 		admission, err := gate.AdmitsTemplate(ctx, t)
 		return locationError("template", admission, err)

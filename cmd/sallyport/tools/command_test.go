@@ -121,7 +121,7 @@ func TestMatrixRefusesATableItDoesNotUnderstand(t *testing.T) {
 	if out, errs, code := execute(t, "matrix", "--policies", dir); code != 2 || !strings.Contains(errs, "parameters") || out != "" {
 		t.Errorf("exit %d, %s %s", code, out, errs)
 	}
-	if out, errs, code := execute(t, "policy", "check", dir); code != 1 || !strings.Contains(out+errs, `spec.parameters.yieldsTo.Start[0]: Unsupported value: "Stopp"`) {
+	if out, errs, code := execute(t, "policy", "check", dir); code != 1 || !strings.Contains(out+errs, `spec.parameters.supersededBy.Start[0]: Unsupported value: "Stopp"`) {
 		t.Errorf("policy check: exit %d, %s %s", code, out, errs)
 	}
 }

@@ -86,7 +86,7 @@ func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
 func TestPolicyCheckNotes(t *testing.T) {
 	source := shippedCopy(t)
 	rego := source + "/operations/supersede/supersede.rego"
-	edit(t, rego, "	some op in _unfinished\n	not _yields(op)\n", "	some op in _unfinished\n	_unfinished != 1 with input.request.uid as \"\"\n	not _yields(op)\n")
+	edit(t, rego, "	some op in _unfinished\n	not _may_supersede(op)\n", "	some op in _unfinished\n	_unfinished != 1 with input.request.uid as \"\"\n	not _may_supersede(op)\n")
 	out, errs, code := execute(t, "policy", "check", source)
 	want := rego + ":54:2: note: policy operations-supersede is not compiled because of `with`: its decisions take longer\n2 policies are valid\n"
 	if code != 0 || out != want || errs != "" {

@@ -56,7 +56,7 @@ func recordedDay(t *testing.T) string {
 	var day bytes.Buffer
 	recorder := record.NewRecorder(prometheus.NewRegistry(), &day, false)
 	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
-	gate := decision.NewGate(set, stopping{}, recorder, func() time.Time { return at })
+	gate := decision.NewDecider(set, stopping{}, recorder, func() time.Time { return at })
 	for _, r := range []struct{ user, name, spec string }{
 		{"alice", "start-1", `"type": "Start"`}, {"bob", "stop-2", `"type": "Stop", "force": true`}, {"alice", "restart-1", `"type": "Restart", "force": true`},
 	} {

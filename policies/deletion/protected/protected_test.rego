@@ -98,7 +98,7 @@ test_creation[note] if {
 	_verdict == tc.verdict with input as _asked(_create(tc.object)) with data.parameters as _parameters
 }
 
-test_dry_run_is_judged_as_what_it_rehearses if {
+test_dry_run_is_judged_as_what_it_tries if {
 	request := object.union(_delete(_enabled), {"dryRun": true})
 	_verdict == "DeletionProtected" with input as _asked(request) with data.parameters as _parameters
 }

@@ -2,7 +2,7 @@
 # title: One operation at a time
 # description: >-
 #   A VirtualMachine carries out one operation at a time. A new operation is admitted only if it can supersede every unfinished
-#   one, as the table data.parameters.yieldsTo says. While the machine is between two nodes, no operation can supersede the move.
+#   one, as the table data.parameters.supersededBy says. While the machine is between two nodes, no operation can supersede the move.
 package sallyport.operations.supersede
 
 import data.sallyport.lib.operations
@@ -51,7 +51,7 @@ deny contains {
 	"details": {"kind": "VirtualMachineOperation", "name": op.metadata.name},
 } if {
 	some op in _unfinished
-	not _yields(op)
+	not _may_supersede(op)
 	not _travels
 }
 
@@ -70,7 +70,7 @@ deny contains {
 	"details": {"kind": "VirtualMachine", "name": _name},
 } if {
 	_holder
-	not _holder_yields
+	not _may_supersede_holder
 	not _travels
 }
 
@@ -127,7 +127,7 @@ _holder := holder if {
 
 # The argument is the whole operation, because `not` of a call with an undefined argument is undefined instead of true, and
 # the denial would be lost.
-_yields(op) if _new in data.parameters.yieldsTo[operations.key(op.spec)]
+_may_supersede(op) if _new in data.parameters.supersededBy[operations.key(op.spec)]
 
 _travels if {
 	operations.travels(input.facts.vm.status.migration)
@@ -151,7 +151,7 @@ _destination := $"node {_to}" if _to != ""
 _destination := "another node" if _to == ""
 
 # The holder counts as an operation without force. There is no row for Delete: a deletion cannot be superseded.
-_holder_yields if _new in data.parameters.yieldsTo[_holder.type]
+_may_supersede_holder if _new in data.parameters.supersededBy[_holder.type]
 
 _running contains operations.key(op.spec) if some op in _unfinished
 
@@ -159,7 +159,7 @@ _running contains _holder.type
 
 _allowed := [operations.commands[key] |
 	some key in operations.keys
-	every running in _running { key in data.parameters.yieldsTo[running] }
+	every running in _running { key in data.parameters.supersededBy[running] }
 ]
 
 _way_out := $"allowed now: {concat(", ", _allowed)}" if count(_allowed) > 0
@@ -189,10 +189,10 @@ _phase(op) := object.get(op, ["status", "phase"], "Pending")
 
 # METADATA
 # title: The table is valid
-# description: yieldsTo has a row for each operation and no other, and rows name operations.
+# description: supersededBy has a row for each operation and no other, and rows name operations.
 valid_parameters if {
-	operations.known_table(data.parameters.yieldsTo)
-	object.keys(data.parameters.yieldsTo) == object.keys(operations.names)
+	operations.known_table(data.parameters.supersededBy)
+	object.keys(data.parameters.supersededBy) == object.keys(operations.names)
 }
 
 _known_operation(op) if {

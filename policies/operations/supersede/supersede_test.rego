@@ -30,7 +30,7 @@ _matrix := {
 	"Evict force": "- y y y y - - - -",
 }
 
-_parameters := {"yieldsTo": {
+_parameters := {"supersededBy": {
 	"Start": ["Stop", "Stop force"],
 	"Stop": ["Stop force", "Restart force"],
 	"Stop force": [],
@@ -258,9 +258,9 @@ test_matrix_of_a_move[note] if {
 	some new in _columns
 	note := $"{new} in {step}"
 	_verdict == "allow" with input as _input(new, [_operation("Migrate")], _travelling(step, _mover))
-		with data.parameters as {"yieldsTo": object.union(_parameters.yieldsTo, {"Migrate": _columns})}
+		with data.parameters as {"supersededBy": object.union(_parameters.supersededBy, {"Migrate": _columns})}
 	_verdict == "deny" with input as _input(new, [_operation("Migrate")], _travelling(step, _mover))
-		with data.parameters as {"yieldsTo": object.union(_parameters.yieldsTo, {"Migrate": []})}
+		with data.parameters as {"supersededBy": object.union(_parameters.supersededBy, {"Migrate": []})}
 }
 
 # The snapshot is lost too: every operation on a lost machine is possible.
@@ -432,16 +432,16 @@ test_not_understood_facts[note] if {
 test_not_understood_parameters[note] if {
 	some note, parameters in object.union_n([
 		{"no table": {}},
-		{$"table {what}": {"yieldsTo": value} | some what, value in _wrong},
-		{$"no row {row}": {"yieldsTo": object.remove(_parameters.yieldsTo, [row])} | some row, _ in _matrix},
-		{$"row {what}": object.union(_parameters, {"yieldsTo": {"Start": value}}) |
+		{$"table {what}": {"supersededBy": value} | some what, value in _wrong},
+		{$"no row {row}": {"supersededBy": object.remove(_parameters.supersededBy, [row])} | some row, _ in _matrix},
+		{$"row {what}": object.union(_parameters, {"supersededBy": {"Start": value}}) |
 			some what, value in _wrong
 			what != "a list"
 		},
-		{$"entry {what}": object.union(_parameters, {"yieldsTo": {"Start": ["Stop", value]}}) | some what, value in _wrong},
+		{$"entry {what}": object.union(_parameters, {"supersededBy": {"Start": ["Stop", value]}}) | some what, value in _wrong},
 		{
-			"a row for Delete": object.union(_parameters, {"yieldsTo": {"Delete": ["Stop"]}}),
-			"a row misspelled": object.union(_parameters, {"yieldsTo": {"Stop forced": []}}),
+			"a row for Delete": object.union(_parameters, {"supersededBy": {"Delete": ["Stop"]}}),
+			"a row misspelled": object.union(_parameters, {"supersededBy": {"Stop forced": []}}),
 		},
 	])
 	_verdict == "not understood" with input as _input("Stop", [], null) with data.parameters as parameters

@@ -13,9 +13,9 @@ import data.sallyport.lib.shell
 # description: >-
 #   If the Rego changes, Sallyport compiles the policy together with the others and runs its tests. Otherwise it checks only what
 #   the change affects.
-facts["rehearsal"] := {"rehearsal": _document} if _document
+facts.testRun := {"testRun": _document} if _document
 
-facts["rehearsal"] := null if not _document
+facts.testRun := null if not _document
 
 # METADATA
 # title: Whether the requester holds the verb override on the RegoPolicy
@@ -32,7 +32,7 @@ facts["override"] := null if not _answerable_for
 
 valid_input if {
 	_known_objects
-	_known_rehearsal
+	_known_test_run
 	_known_override
 }
 
@@ -138,7 +138,7 @@ deny contains {
 	"details": _about(_name, "spec.tests"),
 } if {
 	_tested
-	count(input.facts.rehearsal.tests.failed) > 0
+	count(input.facts.testRun.tests.failed) > 0
 }
 
 # METADATA
@@ -165,10 +165,10 @@ deny contains {
 #     Ask an administrator to run the command in the message, or move the patch rules to a policy that matches only granted resources.
 deny contains {
 	"reason": "PatchNotGranted",
-	"message": $"RegoPolicy {_name} has patch rules, and matches resources that it may not patch: {concat("; ", input.facts.rehearsal.unpatchable)}",
+	"message": $"RegoPolicy {_name} has patch rules, and matches resources that it may not patch: {concat("; ", input.facts.testRun.unpatchable)}",
 	"details": _about(_name, "spec.match.resources"),
 } if {
-	count(input.facts.rehearsal.unpatchable) > 0
+	count(input.facts.testRun.unpatchable) > 0
 	_patches_anew
 }
 
@@ -183,7 +183,7 @@ deny contains {
 	"message": $"RegoPolicy {broken.policy} imports {_name} and would break: {broken.message}",
 	"details": _about(broken.policy, "spec.modules"),
 } if {
-	some broken in input.facts.rehearsal.breaks
+	some broken in input.facts.testRun.breaks
 }
 
 # METADATA
@@ -252,14 +252,14 @@ warn contains concat("", [
 	$"RegoPolicy {_name} has unresolved library references: {_missing}; ",
 	"the policy is not used, and its tests do not run, until a library provides them",
 ]) if {
-	count(input.facts.rehearsal.missing) > 0
+	count(input.facts.testRun.missing) > 0
 }
 
 # METADATA
 # title: The cluster does not serve a resource that the policy matches
 # description: The policy is stored. It is evaluated for the resource as soon as the API server serves it.
 warn contains $"RegoPolicy {_name} is not evaluated for every resource that it matches: {unserved}" if {
-	some unserved in input.facts.rehearsal.unserved
+	some unserved in input.facts.testRun.unserved
 }
 
 # METADATA
@@ -268,7 +268,7 @@ warn contains $"RegoPolicy {_name} is not evaluated for every resource that it m
 #   The policy is stored. Until access is granted, the previous version of the policy stays active; a new policy follows its onError.
 warn contains concat("", [
 	$"RegoPolicy {_name} is not used in this version until Sallyport is allowed to {concat(" and ", _ungranted)}; ",
-	$"to grant access, run: {input.facts.rehearsal.grant}",
+	$"to grant access, run: {input.facts.testRun.grant}",
 ]) if {
 	count(_ungranted) > 0
 }
@@ -276,10 +276,10 @@ warn contains concat("", [
 # METADATA
 # title: Not all tests of policies that import the library finished in time
 warn contains $"tests did not finish in time for policies that import {_name}: {_untested}; their condition TestsPassed will show the result" if {
-	count(input.facts.rehearsal.untested) > 0
+	count(input.facts.testRun.untested) > 0
 }
 
-_ungranted := [$"{concat(", ", right.verbs)} {right.resource}" | some right in input.facts.rehearsal.ungranted]
+_ungranted := [$"{concat(", ", right.verbs)} {right.resource}" | some right in input.facts.testRun.ungranted]
 
 _patches_anew if _tested
 
@@ -344,10 +344,10 @@ _package := _new["package"]
 
 # Findings.
 
-_kinds contains problem.kind if some problem in input.facts.rehearsal.problems
+_kinds contains problem.kind if some problem in input.facts.testRun.problems
 
 _listed(kind) := concat("\n", [_line(problem) |
-	some problem in input.facts.rehearsal.problems
+	some problem in input.facts.testRun.problems
 	problem.kind == kind
 ])
 
@@ -369,14 +369,14 @@ _line(problem) := problem.message if {
 	problem.file == _name
 }
 
-_failures := $"1 test of RegoPolicy {_name} failed" if input.facts.rehearsal.tests.failures == 1
+_failures := $"1 test of RegoPolicy {_name} failed" if input.facts.testRun.tests.failures == 1
 
-_failures := $"{input.facts.rehearsal.tests.failures} tests of RegoPolicy {_name} failed" if input.facts.rehearsal.tests.failures != 1
+_failures := $"{input.facts.testRun.tests.failures} tests of RegoPolicy {_name} failed" if input.facts.testRun.tests.failures != 1
 
 _failed := concat("\n", array.concat(
-	[_failure(test) | some test in input.facts.rehearsal.tests.failed],
+	[_failure(test) | some test in input.facts.testRun.tests.failed],
 	[$"and {more} more" |
-		more := input.facts.rehearsal.tests.failures - count(input.facts.rehearsal.tests.failed)
+		more := input.facts.testRun.tests.failures - count(input.facts.testRun.tests.failed)
 		more > 0
 	],
 ))
@@ -391,9 +391,9 @@ _output(test) := "" if trim_space(test.output) == ""
 
 _output(test) := $"\n    {concat("\n    ", split(trim_space(test.output), "\n"))}" if trim_space(test.output) != ""
 
-_missing := concat(", ", input.facts.rehearsal.missing)
+_missing := concat(", ", input.facts.testRun.missing)
 
-_untested := concat(", ", input.facts.rehearsal.untested)
+_untested := concat(", ", input.facts.testRun.untested)
 
 _about(name, field) := {"group": "sallyport.dev", "kind": "RegoPolicy", "name": name, "field": field}
 
@@ -461,14 +461,14 @@ _list(of, field) := list if {
 }
 
 # No schema describes the answer.
-_known_rehearsal if {
+_known_test_run if {
 	not _document
-	input.facts.rehearsal == null
+	input.facts.testRun == null
 }
 
-_known_rehearsal if {
+_known_test_run if {
 	_document
-	found := input.facts.rehearsal
+	found := input.facts.testRun
 	every problem in _list(found, "problems") { _text(problem.kind) }
 	every broken in _list(found, "breaks") { _text(broken.policy) }
 	every missing in _list(found, "missing") { _text(missing) }

@@ -35,7 +35,7 @@ _found(more) := object.union(
 
 _wrong(problems) := _found({"problems": problems, "tests": {"passed": 0}})
 
-_facts(rehearsal, override) := {"rehearsal": rehearsal, "override": override}
+_facts(test_run, override) := {"testRun": test_run, "override": override}
 
 # The verdict about a request. An invalid input is never allowed.
 _verdict := "not understood" if not policy.valid_input
@@ -54,72 +54,72 @@ _messages := concat("; ", [_text(denial) | some denial in policy.deny])
 
 # The facts that are asked for, by what the request changes.
 _questions := {
-	"a new policy": {"request": _create(_spec), "rehearsal": {"rehearsal": _object(_spec)}},
-	"a new library": {"request": _create(_library), "rehearsal": {"rehearsal": _object(_library)}},
+	"a new policy": {"request": _create(_spec), "testRun": {"testRun": _object(_spec)}},
+	"a new library": {"request": _create(_library), "testRun": {"testRun": _object(_library)}},
 	"other modules": {
 		"request": _edit({"modules": []}),
-		"rehearsal": {"rehearsal": _object(object.union(_spec, {"modules": []}))},
+		"testRun": {"testRun": _object(object.union(_spec, {"modules": []}))},
 	},
 	"other tests": {
 		"request": _edit({"tests": []}),
-		"rehearsal": {"rehearsal": _object(object.union(_spec, {"tests": []}))},
+		"testRun": {"testRun": _object(object.union(_spec, {"tests": []}))},
 	},
 	"another package, and parameters": {
 		"request": _edit({"package": "team.limit", "parameters": {"most": 6}}),
-		"rehearsal": {"rehearsal": _object(object.union(_spec, {"package": "team.limit", "parameters": {"most": 6}}))},
+		"testRun": {"testRun": _object(object.union(_spec, {"package": "team.limit", "parameters": {"most": 6}}))},
 	},
 	"no tests any more": {
 		"request": _update(_object(_spec), _object(object.remove(_spec, ["tests"]))),
-		"rehearsal": {"rehearsal": _object(object.remove(_spec, ["tests"]))},
+		"testRun": {"testRun": _object(object.remove(_spec, ["tests"]))},
 	},
 	"a library that becomes a policy": {
 		"request": _update(_object(_library), _object(_spec)),
-		"rehearsal": {"rehearsal": _object(_spec)},
+		"testRun": {"testRun": _object(_spec)},
 	},
 	"other parameters: tests do not see them": {
 		"request": _edit({"parameters": {"most": 6}}),
-		"rehearsal": {"rehearsal": _object(object.remove(object.union(_spec, {"parameters": {"most": 6}}), ["tests"]))},
+		"testRun": {"testRun": _object(object.remove(object.union(_spec, {"parameters": {"most": 6}}), ["tests"]))},
 	},
 	"a schema": {
 		"request": _edit({"parametersSchema": {"type": "object"}}),
-		"rehearsal": {"rehearsal": _object(object.remove(object.union(_spec, {"parametersSchema": {"type": "object"}}), ["tests"]))},
+		"testRun": {"testRun": _object(object.remove(object.union(_spec, {"parametersSchema": {"type": "object"}}), ["tests"]))},
 	},
 	"other reads, and namespaces": {
 		"request": _edit({"reads": [{"apiVersion": "v1", "kind": "Pod"}], "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
-		"rehearsal": {"rehearsal": _object(object.remove(
+		"testRun": {"testRun": _object(object.remove(
 			object.union(_spec, {"reads": [{"apiVersion": "v1", "kind": "Pod"}], "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
 			["tests"],
 		))},
 	},
 	"other namespaces: what else is wrong does not matter": {
 		"request": _edit({"match": {"excludeNamespaces": ["x"]}, "mode": "Audit"}),
-		"rehearsal": {"rehearsal": {"metadata": {"name": "team-quota"}, "spec": {"match": object.union(_spec.match, {"excludeNamespaces": ["x"]})}}},
+		"testRun": {"testRun": {"metadata": {"name": "team-quota"}, "spec": {"match": object.union(_spec.match, {"excludeNamespaces": ["x"]})}}},
 	},
 	"modes by namespace": {
 		"request": _edit({"namespaceModes": [{"namespaceSelector": {}, "mode": "Warn"}]}),
-		"rehearsal": {"rehearsal": {
+		"testRun": {"testRun": {
 			"metadata": {"name": "team-quota"},
 			"spec": {"match": _spec.match, "namespaceModes": [{"namespaceSelector": {}, "mode": "Warn"}]},
 		}},
 	},
-	"a library that goes": {"request": _delete(_object(_library)), "rehearsal": {"rehearsal": {"deleted": "team-quota"}}},
-	"another mode": {"request": _edit({"mode": "Audit"}), "rehearsal": null},
-	"another answer to errors": {"request": _edit({"onError": "Allow", "timeoutMilliseconds": 7, "backgroundAudit": "Enabled"}), "rehearsal": null},
-	"labels only": {"request": _update(_object(_spec), _shipped(_spec)), "rehearsal": null},
-	"nothing": {"request": _update(_object(_library), _object(_library)), "rehearsal": null},
-	"a policy that goes": {"request": _delete(_object(_spec)), "rehearsal": null},
+	"a library that goes": {"request": _delete(_object(_library)), "testRun": {"testRun": {"deleted": "team-quota"}}},
+	"another mode": {"request": _edit({"mode": "Audit"}), "testRun": null},
+	"another answer to errors": {"request": _edit({"onError": "Allow", "timeoutMilliseconds": 7, "backgroundAudit": "Enabled"}), "testRun": null},
+	"labels only": {"request": _update(_object(_spec), _shipped(_spec)), "testRun": null},
+	"nothing": {"request": _update(_object(_library), _object(_library)), "testRun": null},
+	"a policy that goes": {"request": _delete(_object(_spec)), "testRun": null},
 }
 
-test_what_is_rehearsed[note] if {
+test_what_is_tested[note] if {
 	some note, question in _questions
-	policy.facts == _facts(question.rehearsal, null) with input.request as question.request
+	policy.facts == _facts(question.testRun, null) with input.request as question.request
 }
 
 _access := {"access": {"verb": "override", "group": "sallyport.dev", "resource": "regopolicies", "name": "team-quota"}}
 
 test_the_right_is_asked_about_when_it_is_needed if {
 	policy.facts == _facts(null, _access) with input.request as _delete(_shipped(_spec))
-	policy.facts == _facts({"rehearsal": {"deleted": "team-quota"}}, _access) with input.request as _delete(_shipped(_library))
+	policy.facts == _facts({"testRun": {"deleted": "team-quota"}}, _access) with input.request as _delete(_shipped(_library))
 	policy.facts == _facts(null, _access) with input.request as _update(_shipped(_spec), _shipped(object.union(_spec, {"mode": "Warn"})))
 	policy.facts == _facts(null, null) with input.request as _update(_shipped(_spec), _shipped(_spec))
 }
@@ -168,8 +168,8 @@ _findings := {
 		"message": "RegoPolicy team-quota cannot be registered with the API server: spec.match.excludeNamespaces[0]: no name",
 	},
 	"a limit": {
-		"found": _wrong([_whole("LimitExceeded", "its rehearsal did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
-		"message": "RegoPolicy team-quota: its rehearsal did not end within 3.5s",
+		"found": _wrong([_whole("LimitExceeded", "its test run did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
+		"message": "RegoPolicy team-quota: its test run did not end within 3.5s",
 	},
 	"a test that fails": {
 		"found": _failing([_test({})], 1), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
@@ -366,17 +366,17 @@ _replaced(document, path, value) := object.union(document, json.unmarshal(concat
 
 # Each path, and which of the values are valid there.
 _places := {
-	"facts/rehearsal": ["an object"],
-	"facts/rehearsal/problems": ["a list"],
-	"facts/rehearsal/breaks": ["a list"],
-	"facts/rehearsal/missing": ["a list"],
-	"facts/rehearsal/untested": ["a list"],
-	"facts/rehearsal/unserved": ["a list"],
-	"facts/rehearsal/unpatchable": ["a list"],
-	"facts/rehearsal/ungranted": ["a list"],
-	"facts/rehearsal/tests": ["an object"],
-	"facts/rehearsal/tests/failures": ["a number"],
-	"facts/rehearsal/tests/failed": ["a list"],
+	"facts/testRun": ["an object"],
+	"facts/testRun/problems": ["a list"],
+	"facts/testRun/breaks": ["a list"],
+	"facts/testRun/missing": ["a list"],
+	"facts/testRun/untested": ["a list"],
+	"facts/testRun/unserved": ["a list"],
+	"facts/testRun/unpatchable": ["a list"],
+	"facts/testRun/ungranted": ["a list"],
+	"facts/testRun/tests": ["an object"],
+	"facts/testRun/tests/failures": ["a number"],
+	"facts/testRun/tests/failed": ["a list"],
 }
 
 test_a_good_edit_of_many_fields_is_understood if _verdict == "allow" with input as _edited
@@ -404,21 +404,21 @@ test_not_understood_without[path] if {
 	some path in [
 		"request/operation", "request/object", "request/object/metadata", "request/object/metadata/name", "request/object/spec",
 		"request/object/spec/package", "request/object/spec/match/resources", "request/oldObject", "request/oldObject/spec",
-		"facts/rehearsal", "facts/rehearsal/tests", "facts/rehearsal/tests/failures", "facts/override", "facts",
+		"facts/testRun", "facts/testRun/tests", "facts/testRun/tests/failures", "facts/override", "facts",
 	]
 	_verdict == "not understood" with input as json.remove(_edited, [path])
 }
 
 # Elements of lists, with each wrong type, and which of the values are valid there.
 _elements := {
-	"facts/rehearsal/problems": [],
-	"facts/rehearsal/breaks": [],
-	"facts/rehearsal/missing": ["unknown"],
-	"facts/rehearsal/untested": ["unknown"],
-	"facts/rehearsal/unserved": ["unknown"],
-	"facts/rehearsal/unpatchable": ["unknown"],
-	"facts/rehearsal/ungranted": [],
-	"facts/rehearsal/tests/failed": [],
+	"facts/testRun/problems": [],
+	"facts/testRun/breaks": [],
+	"facts/testRun/missing": ["unknown"],
+	"facts/testRun/untested": ["unknown"],
+	"facts/testRun/unserved": ["unknown"],
+	"facts/testRun/unpatchable": ["unknown"],
+	"facts/testRun/ungranted": [],
+	"facts/testRun/tests/failed": [],
 }
 
 test_not_understood_elements[note] if {
@@ -433,11 +433,11 @@ _members := {
 	"a mode that is none": {"path": "request/object/spec/namespaceModes", "value": {"namespaceSelector": {}, "mode": "Bogus"}},
 	"a mode without a selector": {"path": "request/object/spec/namespaceModes", "value": {"mode": "Warn"}},
 	"a condition without a name": {"path": "request/object/spec/match/conditions", "value": {"expression": "true"}},
-	"a problem of no kind": {"path": "facts/rehearsal/problems", "value": {"message": "m"}},
-	"a break of nobody": {"path": "facts/rehearsal/breaks", "value": {"message": "m"}},
-	"a test without a problem": {"path": "facts/rehearsal/tests/failed", "value": object.remove(_test({}), ["problem"])},
-	"a test with a number for output": {"path": "facts/rehearsal/tests/failed", "value": _test({"output": 7})},
-	"a test with a text for rows": {"path": "facts/rehearsal/tests/failed", "value": _test({"cases": "x"})},
+	"a problem of no kind": {"path": "facts/testRun/problems", "value": {"message": "m"}},
+	"a break of nobody": {"path": "facts/testRun/breaks", "value": {"message": "m"}},
+	"a test without a problem": {"path": "facts/testRun/tests/failed", "value": object.remove(_test({}), ["problem"])},
+	"a test with a number for output": {"path": "facts/testRun/tests/failed", "value": _test({"output": 7})},
+	"a test with a text for rows": {"path": "facts/testRun/tests/failed", "value": _test({"cases": "x"})},
 }
 
 test_not_understood_members[note] if {
@@ -447,9 +447,9 @@ test_not_understood_members[note] if {
 
 # Facts that were not asked for, or missing facts.
 _answers := {
-	"a rehearsal that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(_found({}), null)},
+	"a test run that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(_found({}), null)},
 	"a right that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(null, true)},
-	"no rehearsal": {"request": _edit({"modules": []}), "facts": _facts(null, null)},
+	"no test run": {"request": _edit({"modules": []}), "facts": _facts(null, null)},
 	"no right": {"request": _delete(_shipped(_spec)), "facts": _facts(null, null)},
 	"no right, but a text": {"request": _delete(_shipped(_spec)), "facts": _facts(null, "true")},
 	"an object that is gone and was none": {"request": _delete(null), "facts": _facts(null, null)},

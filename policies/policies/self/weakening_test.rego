@@ -206,9 +206,9 @@ _plain := object.remove(_spec, ["mode", "onError", "override"])
 test_weakening[note] if {
 	some note, edit in _edits
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
-	{_text(denial) | some denial in policy.deny} == _weakened(edit.said) with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+	{_text(denial) | some denial in policy.deny} == _weakened(edit.said) with input as {"request": request, "facts": _facts(_tested(request), _asked(edit.said))}
 		with data.parameters as _reserving
-	policy.valid_input with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+	policy.valid_input with input as {"request": request, "facts": _facts(_tested(request), _asked(edit.said))}
 		with data.parameters as _reserving
 }
 
@@ -216,13 +216,13 @@ _asked(said) := false if count(said) > 0
 
 _asked([]) := null
 
-_rehearsed(request) := null if {
-	question := policy.facts.rehearsal with input.request as request
+_tested(request) := null if {
+	question := policy.facts.testRun with input.request as request
 	question == null
 }
 
-_rehearsed(request) := _found({}) if {
-	question := policy.facts.rehearsal with input.request as request
+_tested(request) := _found({}) if {
+	question := policy.facts.testRun with input.request as request
 	question != null
 }
 
@@ -230,7 +230,7 @@ _rehearsed(request) := _found({}) if {
 test_what_is_not_shipped_is_not_judged[note] if {
 	some note, edit in _edits
 	request := _update(_object(object.union(_plain, edit.old)), _object(object.union(_plain, edit.new)))
-	_verdict == "allow" with input as {"request": request, "facts": _facts(_rehearsed(request), null)}
+	_verdict == "allow" with input as {"request": request, "facts": _facts(_tested(request), null)}
 }
 
 test_a_shipped_policy_stays_one if {
@@ -276,7 +276,7 @@ test_what_is_relied_on_is_not_weakened[note] if {
 	some note, edit in _weaker
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
 	every right in [true, false] {
-		policy.deny == _relied_on("this change", _weakens(edit.said)) with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
+		policy.deny == _relied_on("this change", _weakens(edit.said)) with input as {"request": request, "facts": _facts(_tested(request), right)}
 			with data.parameters as object.union(_reserving, {"indispensable": ["other", "team-quota"]})
 	}
 }
@@ -284,7 +284,7 @@ test_what_is_relied_on_is_not_weakened[note] if {
 test_what_is_relied_on_can_be_edited[note] if {
 	some note, edit in object.remove(_edits, object.keys(_weaker))
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
-	_verdict == "allow" with input as {"request": request, "facts": _facts(_rehearsed(request), null)}
+	_verdict == "allow" with input as {"request": request, "facts": _facts(_tested(request), null)}
 		with data.parameters as {"indispensable": ["team-quota"]}
 }
 

@@ -164,7 +164,7 @@ func parameters(spec *v1alpha1.RegoPolicySpec, how func(map[string]any)) {
 
 // rows changes the table in the parameters.
 func rows(spec *v1alpha1.RegoPolicySpec, how func(map[string]any)) {
-	parameters(spec, func(all map[string]any) { how(all["yieldsTo"].(map[string]any)) })
+	parameters(spec, func(all map[string]any) { how(all["supersededBy"].(map[string]any)) })
 }
 
 func module(spec *v1alpha1.RegoPolicySpec, name string) *v1alpha1.PolicyModule {

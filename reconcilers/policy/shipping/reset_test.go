@@ -49,7 +49,7 @@ func TestResetOfOddities(t *testing.T) {
 	})
 	f.ship(shipped)
 	f.edited(shipped)
-	patched("json", `[{"op":"add","path":"/spec/parameters/yieldsTo/Start","value":null},{"op":"add","path":"/spec/parameters/x","value":{"y":null,"z":[]}},
+	patched("json", `[{"op":"add","path":"/spec/parameters/supersededBy/Start","value":null},{"op":"add","path":"/spec/parameters/x","value":{"y":null,"z":[]}},
 		{"op":"add","path":"/spec/match/namespaceSelector","value":{}},
 		{"op":"add","path":"/spec/parameters/empty/not","value":"any more"},{"op":"replace","path":"/spec/parameters/limit","value":2}]`)(f)
 	f.ship(f.release("2.0.0", second))
@@ -77,7 +77,7 @@ func TestResetThatIsInterrupted(t *testing.T) {
 	f := newFixture(t)
 	shipped := f.release("1.0.0")
 	f.ship(shipped)
-	patched("merge", `{"spec":{"mode":"Audit","parameters":{"yieldsTo":{"Start":null,"Mine":[]}}}}`)(f)
+	patched("merge", `{"spec":{"mode":"Audit","parameters":{"supersededBy":{"Start":null,"Mine":[]}}}}`)(f)
 	before := f.policy()
 	interrupted := interceptor.NewClient(f.api, interceptor.Funcs{
 		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
@@ -104,7 +104,7 @@ func TestEditDuringReset(t *testing.T) {
 	busy := interceptor.NewClient(f.api, interceptor.Funcs{
 		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			if applied++; applied == 1 {
-				patched("merge", `{"spec":{"mode":"Warn","parameters":{"yieldsTo":{"Mine":["Stop"]}}}}`)(f)
+				patched("merge", `{"spec":{"mode":"Warn","parameters":{"supersededBy":{"Mine":["Stop"]}}}}`)(f)
 			}
 			return c.Apply(ctx, o, opts...)
 		},
@@ -183,14 +183,14 @@ func TestConflictsThatAreNotForeseen(t *testing.T) {
 	f := newFixture(t)
 	one, two := f.release("1.0.0"), f.release("2.0.0", second)
 	f.ship(one)
-	patched("merge", `{"spec":{"mode":"Audit","timeoutMilliseconds":100,"parameters":{"yieldsTo":{"Start":["Restart"]}}}}`)(f)
+	patched("merge", `{"spec":{"mode":"Audit","timeoutMilliseconds":100,"parameters":{"supersededBy":{"Start":["Restart"]}}}}`)(f)
 	live := f.live()
 	step, err := Next(live, two)
 	f.Must(err)
 	step.set = step.plan.configuration(live, f.name, step.plan.shipped.set)
 	_, err = step.Do(t.Context(), f.api)
 	f.Must(err)
-	f.edited(two, "spec.mode", "spec.parameters.yieldsTo.Start", "spec.timeoutMilliseconds")
+	f.edited(two, "spec.mode", "spec.parameters.supersededBy.Start", "spec.timeoutMilliseconds")
 	f.is(two, func(s *v1alpha1.RegoPolicySpec) {
 		s.Mode, s.TimeoutMilliseconds = "Audit", 100
 		rows(s, func(t map[string]any) { t["Start"] = []any{"Restart"} })
@@ -222,12 +222,12 @@ func TestRecords(t *testing.T) {
 			f := newFixture(t)
 			one, two := f.release("1.0.0"), f.release("2.0.0", second)
 			f.ship(one)
-			patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Stop":null}}}}`)(f)
+			patched("merge", `{"spec":{"parameters":{"supersededBy":{"Stop":null}}}}`)(f)
 			_, key, err := recorded(one)
 			f.Must(err)
 			tc.do(f, key)
 			f.ship(one)
-			f.edited(one, "spec.parameters.yieldsTo.Stop")
+			f.edited(one, "spec.parameters.supersededBy.Stop")
 			if tc.do(f, key); name == "removed, and found so" {
 				f.ship(one)
 			}

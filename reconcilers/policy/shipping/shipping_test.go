@@ -15,7 +15,7 @@ func TestFieldsAreTheServers(t *testing.T) {
 	shipped := f.release("1.0.0", func(spec *v1alpha1.RegoPolicySpec) {
 		some := metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}
 		spec.NamespaceModes = []v1alpha1.NamespaceMode{{NamespaceSelector: some, Mode: v1alpha1.ModeWarn}}
-		spec.ParametersSchema = &runtime.RawExtension{Raw: []byte(`{"type": "object", "required": ["yieldsTo"]}`)}
+		spec.ParametersSchema = &runtime.RawExtension{Raw: []byte(`{"type": "object", "required": ["supersededBy"]}`)}
 	})
 	f.ship(shipped)
 	live := f.live()

@@ -84,54 +84,54 @@ var edits = []edit{
 		func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Audit" },
 	},
 	{
-		"a changing row is patched", patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Start":["Restart"]}}}}`),
-		[]string{"spec.parameters.yieldsTo.Start"}, []string{"spec.parameters.yieldsTo.Start"},
+		"a changing row is patched", patched("merge", `{"spec":{"parameters":{"supersededBy":{"Start":["Restart"]}}}}`),
+		[]string{"spec.parameters.supersededBy.Start"}, []string{"spec.parameters.supersededBy.Start"},
 		func(s *v1alpha1.RegoPolicySpec) { rows(s, func(t map[string]any) { t["Start"] = []any{"Restart"} }) },
 	},
 	{
-		"rows are removed", patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Start":null,"Stop force":null}}}}`),
-		[]string{"spec.parameters.yieldsTo.Start", "spec.parameters.yieldsTo[Stop force]"},
-		[]string{"spec.parameters.yieldsTo.Start", "spec.parameters.yieldsTo[Stop force]"},
+		"rows are removed", patched("merge", `{"spec":{"parameters":{"supersededBy":{"Start":null,"Stop force":null}}}}`),
+		[]string{"spec.parameters.supersededBy.Start", "spec.parameters.supersededBy[Stop force]"},
+		[]string{"spec.parameters.supersededBy.Start", "spec.parameters.supersededBy[Stop force]"},
 		func(s *v1alpha1.RegoPolicySpec) {
 			rows(s, func(t map[string]any) { delete(t, "Start"); delete(t, "Stop force") })
 		},
 	},
 	{
-		"a row that the release drops is changed", patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Evict force":["Stop"]}}}}`),
-		[]string{"spec.parameters.yieldsTo[Evict force]"}, []string{"spec.parameters.yieldsTo[Evict force]"},
+		"a row that the release drops is changed", patched("merge", `{"spec":{"parameters":{"supersededBy":{"Evict force":["Stop"]}}}}`),
+		[]string{"spec.parameters.supersededBy[Evict force]"}, []string{"spec.parameters.supersededBy[Evict force]"},
 		func(s *v1alpha1.RegoPolicySpec) {
 			rows(s, func(t map[string]any) { t["Evict force"] = []any{"Stop"} })
 		},
 	},
 	{
-		"a row is added that the release adds otherwise", patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Pause":["Start"]}}}}`),
-		[]string{"spec.parameters.yieldsTo.Pause"}, []string{"spec.parameters.yieldsTo.Pause"},
+		"a row is added that the release adds otherwise", patched("merge", `{"spec":{"parameters":{"supersededBy":{"Pause":["Start"]}}}}`),
+		[]string{"spec.parameters.supersededBy.Pause"}, []string{"spec.parameters.supersededBy.Pause"},
 		func(s *v1alpha1.RegoPolicySpec) {
 			rows(s, func(t map[string]any) { t["Pause"] = []any{"Start"} })
 		},
 	},
 	{
-		"a row is added that the release adds too", patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Pause":["Stop"]}}}}`),
-		[]string{"spec.parameters.yieldsTo.Pause"}, nil, nothing,
+		"a row is added that the release adds too", patched("merge", `{"spec":{"parameters":{"supersededBy":{"Pause":["Stop"]}}}}`),
+		[]string{"spec.parameters.supersededBy.Pause"}, nil, nothing,
 	},
 	{
 		"a list becomes a map that the release changes as a list",
-		patched("json", `[{"op":"replace","path":"/spec/parameters/yieldsTo/Start","value":{"Stop":true}}]`),
-		[]string{"spec.parameters.yieldsTo.Start"}, []string{"spec.parameters.yieldsTo.Start"},
+		patched("json", `[{"op":"replace","path":"/spec/parameters/supersededBy/Start","value":{"Stop":true}}]`),
+		[]string{"spec.parameters.supersededBy.Start"}, []string{"spec.parameters.supersededBy.Start"},
 		func(s *v1alpha1.RegoPolicySpec) {
 			rows(s, func(t map[string]any) { t["Start"] = map[string]any{"Stop": true} })
 		},
 	},
 	{
-		"the table becomes a text", patched("json", `[{"op":"replace","path":"/spec/parameters/yieldsTo","value":"none"}]`),
-		[]string{"spec.parameters.yieldsTo"}, []string{"spec.parameters.yieldsTo"},
-		func(s *v1alpha1.RegoPolicySpec) { parameters(s, func(p map[string]any) { p["yieldsTo"] = "none" }) },
+		"the table becomes a text", patched("json", `[{"op":"replace","path":"/spec/parameters/supersededBy","value":"none"}]`),
+		[]string{"spec.parameters.supersededBy"}, []string{"spec.parameters.supersededBy"},
+		func(s *v1alpha1.RegoPolicySpec) { parameters(s, func(p map[string]any) { p["supersededBy"] = "none" }) },
 	},
 	{
-		"the table is emptied", patched("json", `[{"op":"replace","path":"/spec/parameters/yieldsTo","value":{}}]`),
-		[]string{"spec.parameters.yieldsTo"}, []string{"spec.parameters.yieldsTo"},
+		"the table is emptied", patched("json", `[{"op":"replace","path":"/spec/parameters/supersededBy","value":{}}]`),
+		[]string{"spec.parameters.supersededBy"}, []string{"spec.parameters.supersededBy"},
 		func(s *v1alpha1.RegoPolicySpec) {
-			parameters(s, func(p map[string]any) { p["yieldsTo"] = map[string]any{} })
+			parameters(s, func(p map[string]any) { p["supersededBy"] = map[string]any{} })
 		},
 	},
 	{
@@ -195,7 +195,7 @@ var edits = []edit{
 				rows(s, func(t map[string]any) { delete(t, "Start") })
 			}), "replace", "-f", "FILE")
 		},
-		[]string{"spec.mode", "spec.parameters.yieldsTo.Start"}, []string{"spec.mode", "spec.parameters.yieldsTo.Start"},
+		[]string{"spec.mode", "spec.parameters.supersededBy.Start"}, []string{"spec.mode", "spec.parameters.supersededBy.Start"},
 		func(s *v1alpha1.RegoPolicySpec) {
 			s.Mode = "Warn"
 			rows(s, func(t map[string]any) { delete(t, "Start") })
@@ -208,8 +208,8 @@ var edits = []edit{
 				rows(s, func(t map[string]any) { delete(t, "Start") })
 			}, "metadata"), "replace", "-f", "FILE")
 		},
-		[]string{"spec.mode", "spec.parameters.yieldsTo.Start"},
-		[]string{"spec.mode", "spec.parameters.yieldsTo.Start"},
+		[]string{"spec.mode", "spec.parameters.supersededBy.Start"},
+		[]string{"spec.mode", "spec.parameters.supersededBy.Start"},
 		func(s *v1alpha1.RegoPolicySpec) {
 			s.Mode = "Warn"
 			rows(s, func(t map[string]any) { delete(t, "Start") })
@@ -228,8 +228,8 @@ var edits = []edit{
 			f.kubectl(f.exported(nothing, "version"), "apply", "--server-side", "--field-manager=gitops", "-f", "FILE")
 		},
 		nil, []string{
-			"spec.modules[helper.rego].source", "spec.modules[supersede.rego].source", "spec.parameters.yieldsTo.Start",
-			"spec.parameters.yieldsTo[Evict force]", "spec.reads[sallyport.dev/v1alpha1 VirtualMachine]", "spec.timeoutMilliseconds",
+			"spec.modules[helper.rego].source", "spec.modules[supersede.rego].source", "spec.parameters.supersededBy.Start",
+			"spec.parameters.supersededBy[Evict force]", "spec.reads[sallyport.dev/v1alpha1 VirtualMachine]", "spec.timeoutMilliseconds",
 		},
 		func(s *v1alpha1.RegoPolicySpec) {
 			// What is new comes, what is changed and dropped stays.

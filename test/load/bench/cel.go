@@ -9,11 +9,11 @@ import (
 
 // supersedeInCEL is the rule of one policy, without asking whether its input can be understood, and without a message.
 const supersedeInCEL = `cel.bind(new, object.spec.type + (has(object.spec.force) && object.spec.force ? " force" : ""),
-	unfinished.all(op, new in yieldsTo[op.spec.type + (has(op.spec.force) && op.spec.force ? " force" : "")]))`
+	unfinished.all(op, new in supersededBy[op.spec.type + (has(op.spec.force) && op.spec.force ? " force" : "")]))`
 
 func (w *world) cel() (judge, error) {
 	env, err := cel.NewEnv(ext.Bindings(), cel.Variable("object", cel.DynType),
-		cel.Variable("unfinished", cel.ListType(cel.DynType)), cel.Variable("yieldsTo", cel.DynType))
+		cel.Variable("unfinished", cel.ListType(cel.DynType)), cel.Variable("supersededBy", cel.DynType))
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (w *world) cel() (judge, error) {
 	}
 	return func(request map[string]any, _ any, unfinished []any) (bool, error) {
 		result, _, err := program.Eval(map[string]any{
-			"object": request["object"], "unfinished": unfinished, "yieldsTo": table["yieldsTo"],
+			"object": request["object"], "unfinished": unfinished, "supersededBy": table["supersededBy"],
 		})
 		if err != nil {
 			return false, err

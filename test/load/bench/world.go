@@ -38,7 +38,7 @@ type world struct {
 	cache      cache.Cache
 	store      *facts.Store
 	cached     int64 // memory that the caches take, in bytes; less than nothing in a small world, if the collector found more meanwhile
-	gates      map[string]*decision.Gate
+	gates      map[string]*decision.Decider
 	registries map[string]*prometheus.Registry
 	handlers   map[string]http.Handler
 	swaps      int
@@ -47,7 +47,7 @@ type world struct {
 
 func newWorld(ctx context.Context, at site) (*world, error) {
 	w := &world{
-		gates: map[string]*decision.Gate{}, registries: map[string]*prometheus.Registry{}, handlers: map[string]http.Handler{},
+		gates: map[string]*decision.Decider{}, registries: map[string]*prometheus.Registry{}, handlers: map[string]http.Handler{},
 	}
 	var err error
 	if w.policies, err = policies.Shipped(); err != nil {
@@ -90,7 +90,7 @@ func (w *world) gate(row string, asked []v1alpha1.RegoPolicy, records io.Writer)
 		return err
 	}
 	w.registries[row] = prometheus.NewRegistry()
-	w.gates[row] = decision.NewGate(set, w.store, record.NewRecorder(w.registries[row], records, false), time.Now)
+	w.gates[row] = decision.NewDecider(set, w.store, record.NewRecorder(w.registries[row], records, false), time.Now)
 	server.Register(w.gates[row], w.registries[row], func(endpoint string, h http.Handler) {
 		if endpoint == server.ValidatePath {
 			w.handlers["/"+row] = h

@@ -157,7 +157,7 @@ func setOf(t testing.TB, policy string) *catalog.Set {
 }
 
 // gate returns a policy in front of the API server, and how many bytes its caches take. Its facts are cached if caches are wanted.
-func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *decision.Gate, bytes uint64) {
+func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *decision.Decider, bytes uint64) {
 	t.Helper()
 	set := setOf(t, policy)
 	scheme := kuberuntime.NewScheme()
@@ -194,7 +194,7 @@ func (s *apiServer) gate(t testing.TB, policy string, cached bool) (gate *decisi
 		}
 		bytes = heap() - before
 	}
-	return decision.NewGate(set, store, record.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now), bytes
+	return decision.NewDecider(set, store, record.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now), bytes
 }
 
 func heap() uint64 {
@@ -218,7 +218,7 @@ func newMachine(t testing.TB) *v1alpha1.VirtualMachine {
 }
 
 // cloned reports whether the machine may be cloned, by facts that are read live.
-func cloned(t testing.TB, gate *decision.Gate) bool {
+func cloned(t testing.TB, gate *decision.Decider) bool {
 	t.Helper()
 	placement, err := gate.Admits(t.Context(), newMachine(t))
 	if err != nil {
@@ -228,7 +228,7 @@ func cloned(t testing.TB, gate *decision.Gate) bool {
 }
 
 // handlerOf returns the validating endpoint of a gate.
-func handlerOf(gate *decision.Gate) (validating http.Handler) {
+func handlerOf(gate *decision.Decider) (validating http.Handler) {
 	server.Register(gate, prometheus.NewRegistry(), func(endpoint string, h http.Handler) {
 		if endpoint == server.ValidatePath {
 			validating = h
@@ -310,7 +310,7 @@ func TestCountingReadsNoAnnotations(t *testing.T) {
 	source := partly{parts: map[string]*engine.Part{}, facts: map[string]any{
 		"server": decoded(s.server(0)), "namespaces": []any{decoded(`{"metadata":{"name":"team-0"}}`)}, "machines": []any{},
 	}}
-	gate := decision.NewGate(setOf(t, "servers-quota"), source, record.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now)
+	gate := decision.NewDecider(setOf(t, "servers-quota"), source, record.NewRecorder(prometheus.NewRegistry(), nil, false), time.Now)
 	if !cloned(t, gate) {
 		t.Error("denied")
 	}

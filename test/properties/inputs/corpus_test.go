@@ -115,7 +115,7 @@ func corpus(o *oracle) []*base {
 	others := []object{   // on every world: what must not matter
 		operationOf("finished", "Stop force", "Completed"), operationOf("failed", "Restart force", "Failed"), nodeOf(),
 	}
-	for _, form := range slices.Sorted(maps.Keys(o.YieldsTo)) {
+	for _, form := range slices.Sorted(maps.Keys(o.SupersededBy)) {
 		ready := o.phaseFor(form)
 		with := func(vm object, more ...object) []object { return slices.Concat(others, more, []object{vm}) }
 		add(allowed, form, form+" on an idle machine", with(machineOf(free, ready, nil))...)
@@ -123,7 +123,7 @@ func corpus(o *oracle) []*base {
 			machineOf(free, ready, undoingOf("uid-lost", "lost")), operationOf("lost", "Stop force", "InProgress"))...)
 		add(busyNamesake, form, form+" beside a namesake of what is undone", with(
 			machineOf(free, ready, undoingOf("uid-of-an-earlier-one", "stop")), operationOf("stop", "Stop force", "Pending"))...)
-		for running, yields := range o.YieldsTo {
+		for running, yields := range o.SupersededBy {
 			class := busyOperation
 			if slices.Contains(yields, form) {
 				class = allowed
@@ -141,7 +141,7 @@ func corpus(o *oracle) []*base {
 			switch {
 			case holder.origin == "Deletion":
 				class = busyDeletion
-			case slices.Contains(o.YieldsTo[holder.kind], form):
+			case slices.Contains(o.SupersededBy[holder.kind], form):
 				class = allowed
 			}
 			name := fmt.Sprintf("%s during %s by %s", form, holder.kind, holder.origin)

@@ -125,7 +125,7 @@ func (nobodyAnswers) Read(_ context.Context, q engine.Query) (engine.Answer, err
 	return engine.Answer{Value: v, Live: q.Live}, err
 }
 
-func guarded(tb testing.TB) *decision.Gate {
+func guarded(tb testing.TB) *decision.Decider {
 	tb.Helper()
 	shipped, err := policies.Shipped()
 	if err != nil {
@@ -135,7 +135,7 @@ func guarded(tb testing.TB) *decision.Gate {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return decision.NewGate(set, nobodyAnswers{}, recorder, time.Now)
+	return decision.NewDecider(set, nobodyAnswers{}, recorder, time.Now)
 }
 
 // spent is what the process has used of processor and memory so far.
@@ -150,7 +150,7 @@ func spent() (processor time.Duration, allocated uint64) {
 }
 
 // judged puts a review to the gate, as the API server does twice, and says what is wrong with what a decision cost.
-func judged(ctx context.Context, gate *decision.Gate, body []byte) string {
+func judged(ctx context.Context, gate *decision.Decider, body []byte) string {
 	for _, endpoint := range []string{decision.Validating, decision.Mutating} {
 		processor, allocated := spent()
 		review, err := decision.Decode(body)

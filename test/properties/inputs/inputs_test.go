@@ -226,11 +226,11 @@ func TestCorpus(t *testing.T) {
 		}
 	}
 	for _, class := range []string{allowed, busyOperation, busyNamesake, busyDeletion, missing, terminating, badPolicy, observed, badPhase} {
-		if len(forms[class]) != len(o.YieldsTo) {
+		if len(forms[class]) != len(o.SupersededBy) {
 			t.Errorf("%s: only the operations %v", class, slices.Sorted(maps.Keys(forms[class])))
 		}
 	}
-	if len(forms[busyHolder]) < len(o.YieldsTo)-1 { // a forced Stop takes the place of everything that is not forced
+	if len(forms[busyHolder]) < len(o.SupersededBy)-1 { // a forced Stop takes the place of everything that is not forced
 		t.Errorf("%s: only the operations %v", busyHolder, slices.Sorted(maps.Keys(forms[busyHolder])))
 	}
 	t.Logf("%d bases", len(all))

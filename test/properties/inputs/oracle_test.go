@@ -151,7 +151,7 @@ func (o *oracle) form(spec any) (string, string) {
 			form += " force"
 		}
 	}
-	if _, known := o.YieldsTo[form]; !known {
+	if _, known := o.SupersededBy[form]; !known {
 		return "", "no such operation: " + form
 	}
 	return form, ""
@@ -275,7 +275,7 @@ func (o *oracle) supersedes(wanted string, vm, operations any) opinion {
 	}
 	var want opinion
 	for _, form := range running { // Delete has no row: a deletion yields to nothing
-		if !slices.Contains(o.YieldsTo[form], wanted) {
+		if !slices.Contains(o.SupersededBy[form], wanted) {
 			want.reason = busy
 		}
 	}
@@ -348,7 +348,7 @@ func (o *oracle) holder(status any) (holder, problem string) {
 	}
 	origin, _ := text(status, "activeOperation", "origin")
 	doing, _ := text(status, "activeOperation", "type")
-	_, known := o.YieldsTo[doing]
+	_, known := o.SupersededBy[doing]
 	switch {
 	case origin == "Operation":
 		return "", ""

@@ -73,8 +73,8 @@ func oracleOf(t *testing.T) *oracle {
 // recorder that keeps nothing.
 var recorder = record.NewRecorder(prometheus.NewRegistry(), nil, false)
 
-func gateOver(set *catalog.Set, source decision.FactSource) *decision.Gate {
-	return decision.NewGate(set, source, recorder, func() time.Time { return decidedAt })
+func gateOver(set *catalog.Set, source decision.FactSource) *decision.Decider {
+	return decision.NewDecider(set, source, recorder, func() time.Time { return decidedAt })
 }
 
 func decode(request any) (*decision.Review, error) {

@@ -81,7 +81,7 @@ func TestTablesAreThoseOfThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := decision.NewGate(set, nothingElse{}, record.NewRecorder(prometheus.NewRegistry(), io.Discard, false), time.Now)
+	gate := decision.NewDecider(set, nothingElse{}, record.NewRecorder(prometheus.NewRegistry(), io.Discard, false), time.Now)
 	compare := func(o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished ...v1alpha1.VirtualMachineOperation) {
 		t.Helper()
 		ours, _ := judge.Arbitrate(t.Context(), o, vm, unfinished)

@@ -37,7 +37,9 @@ func keyOf(t v1alpha1.OperationType, force bool) string {
 }
 
 // yields tells whether one operation takes the place of another.
-func (t *tables) yields(holder, next string) bool { return slices.Contains(t.YieldsTo[holder], next) }
+func (t *tables) yields(holder, next string) bool {
+	return slices.Contains(t.SupersededBy[holder], next)
+}
 
 // Arbitrate judges an operation.
 func (t *tables) Arbitrate(

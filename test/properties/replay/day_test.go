@@ -77,7 +77,7 @@ func requests() []request {
 // site is a gate whose facts are those of an API server.
 type site struct {
 	client.Client
-	gate    *decision.Gate
+	gate    *decision.Decider
 	records *ledger
 }
 
@@ -132,7 +132,7 @@ func newSite(t *testing.T) *site {
 	if err := step.Await(t.Context(), synced); err != nil {
 		t.Fatalf("waiting for the caches: %v", err)
 	}
-	s.gate = decision.NewGate(set, store, record.NewRecorder(prometheus.NewRegistry(), s.records, false), time.Now)
+	s.gate = decision.NewDecider(set, store, record.NewRecorder(prometheus.NewRegistry(), s.records, false), time.Now)
 	return s
 }
 

@@ -26,7 +26,7 @@ func edited(t *testing.T, change func(*shipped.Tables)) ([]v1alpha1.RegoPolicy, 
 		t.Fatal(err)
 	}
 	change(&all)
-	raw, err := json.Marshal(map[string]any{"yieldsTo": all.YieldsTo})
+	raw, err := json.Marshal(map[string]any{"supersededBy": all.SupersededBy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ type flip struct {
 func wanted(before, after shipped.Tables) map[flip]int {
 	all := map[flip]int{}
 	for _, r := range requests() {
-		yielded, yields := slices.Contains(before.YieldsTo[r.running], r.new), slices.Contains(after.YieldsTo[r.running], r.new)
+		yielded, yields := slices.Contains(before.SupersededBy[r.running], r.new), slices.Contains(after.SupersededBy[r.running], r.new)
 		if yielded == yields {
 			continue
 		}
@@ -126,9 +126,9 @@ func TestReplayOfADay(t *testing.T) {
 	})
 	t.Run("another table decides as it says", func(t *testing.T) {
 		changed, after := edited(t, func(t *shipped.Tables) {
-			t.YieldsTo = maps.Clone(t.YieldsTo)
-			t.YieldsTo["Start"], t.YieldsTo["Stop"], t.YieldsTo["Stop force"] = []string{}, []string{"Restart"}, []string{"Start"}
-			t.YieldsTo["Migrate"], t.YieldsTo["Evict force"] = []string{"Evict", "Stop"}, []string{}
+			t.SupersededBy = maps.Clone(t.SupersededBy)
+			t.SupersededBy["Start"], t.SupersededBy["Stop"], t.SupersededBy["Stop force"] = []string{}, []string{"Restart"}, []string{"Start"}
+			t.SupersededBy["Migrate"], t.SupersededBy["Evict force"] = []string{"Evict", "Stop"}, []string{}
 		})
 		want := wanted(before, after)
 		got, s := replayed(t, day, changed)

@@ -65,7 +65,7 @@ func newCluster(t *testing.T) *cluster {
 	mux := http.NewServeMux()
 	store := facts.NewStore(nil, c.WithWatch)
 	store.RunTestsWith(testRunner(t)(c.stored))
-	server.Register(decision.NewGate(c.set, store, c.recorder, time.Now), prometheus.NewRegistry(), mux.Handle, logr.Discard())
+	server.Register(decision.NewDecider(c.set, store, c.recorder, time.Now), prometheus.NewRegistry(), mux.Handle, logr.Discard())
 	served := httptest.NewTLSServer(mux)
 	t.Cleanup(served.Close)
 	c.register(t, served)

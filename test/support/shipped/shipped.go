@@ -53,9 +53,9 @@ func Default(t testing.TB) []v1alpha1.RegoPolicy {
 // Tables are the parameters of the policies that judge operations, in which much of what they decide can be looked up. An operation is called
 // as in "Stop force".
 type Tables struct {
-	YieldsTo    map[string][]string // by the operation that holds the machine: those that take its place
-	RunPolicies map[string][]string // by run policy: the operations that it allows
-	Phases      map[string][]string // by phase of the machine: the operations that it allows
+	SupersededBy map[string][]string // by the operation that holds the machine: those that take its place
+	RunPolicies  map[string][]string // by run policy: the operations that it allows
+	Phases       map[string][]string // by phase of the machine: the operations that it allows
 }
 
 // TablesOf reads the tables from policies.
@@ -68,7 +68,7 @@ func TablesOf(objects []v1alpha1.RegoPolicy) (t Tables, err error) {
 			return t, fmt.Errorf("reading the parameters of policy %s: %w", p.Name, err)
 		}
 	}
-	if len(t.YieldsTo) == 0 || len(t.RunPolicies) == 0 || len(t.Phases) == 0 {
+	if len(t.SupersededBy) == 0 || len(t.RunPolicies) == 0 || len(t.Phases) == 0 {
 		return t, fmt.Errorf("the policies have other parameters than these tables: %+v", t)
 	}
 	return t, nil
@@ -91,10 +91,10 @@ func Arbiter(t *testing.T) operation.Arbiter {
 	policies := Set(t)
 	recorder := record.NewRecorder(prometheus.NewRegistry(), nil, false)
 	t.Cleanup(func() { recorder.Close(time.Second) })
-	return arbiter{decision.NewGate(policies, calm{}, recorder, time.Now)}
+	return arbiter{decision.NewDecider(policies, calm{}, recorder, time.Now)}
 }
 
-type arbiter struct{ gate *decision.Gate }
+type arbiter struct{ gate *decision.Decider }
 
 // Arbitrate judges an operation.
 func (a arbiter) Arbitrate(

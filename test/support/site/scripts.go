@@ -251,7 +251,7 @@ type printer func(ctx context.Context, ts *testscript.TestScript, args []string)
 var printers = map[string]printer{"kubectl": kubectl, "records": records, "audit": audit, "metrics": metrics, "kstatus": kstatus}
 
 // again is what a user does about an error: the same once more. A status was written between the read and the write, or the machine is busy.
-var again = regexp.MustCompile("the object has been modified|its rehearsal did not finish within")
+var again = regexp.MustCompile("the object has been modified|its test run did not finish within")
 
 func kubectl(ctx context.Context, ts *testscript.TestScript, args []string) (stdout, stderr string, err error) {
 	if args[0] == "wait" {

@@ -102,7 +102,7 @@ func TestEditedShippedPoliciesPassTheirOwnTests(t *testing.T) {
 			}
 			step.T{T: t}.Until("the edit is not refused for lack of time", func() (string, bool) {
 				_, stderr, ok := kubectl(t, "", "patch", "regopolicy", p.Name, "--type=json", "-p", string(patch))
-				if !ok && !strings.Contains(stderr, "its rehearsal did not finish within") {
+				if !ok && !strings.Contains(stderr, "its test run did not finish within") {
 					t.Fatal(stderr)
 				}
 				return stderr, ok
@@ -146,8 +146,8 @@ func TestManyEditsAtOnce(t *testing.T) {
 		switch stderr := <-answers; {
 		case stderr == "":
 			written++
-		case !strings.Contains(stderr, "too many RegoPolicies are being rehearsed at the same time; try again") &&
-			!strings.Contains(stderr, "its rehearsal did not finish within"):
+		case !strings.Contains(stderr, "too many RegoPolicies are being tested at the same time; try again") &&
+			!strings.Contains(stderr, "its test run did not finish within"):
 			t.Errorf("kubectl says %s", stderr)
 		}
 	}

@@ -107,7 +107,7 @@ func (c *cluster) await(what string, condition func() bool) {
 type replica struct {
 	*keeper.Keeper
 	*cluster
-	gate     *decision.Gate
+	gate     *decision.Decider
 	registry *prometheus.Registry
 	stop     func()
 }
@@ -141,7 +141,7 @@ func (c *cluster) start(o options) *replica {
 	}
 	r := &replica{cluster: c, registry: prometheus.NewRegistry()}
 	recorder := record.NewRecorder(r.registry, nil, false)
-	r.gate = decision.NewGate(nil, store, recorder, time.Now)
+	r.gate = decision.NewDecider(nil, store, recorder, time.Now)
 	r.Keeper = keeper.New(grants.Patchable{By: grants.Release{Name: "gate", Namespace: c.namespace}}, r.gate, source, r.registry)
 	c.must(r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(context.Background())

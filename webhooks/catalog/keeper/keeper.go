@@ -37,8 +37,8 @@ import (
 // PolicyLabel is the label of ControllerRevisions that store a good revision of the policy that it names.
 const PolicyLabel = "sallyport.dev/policy"
 
-// Gate evaluates the policies.
-type Gate interface {
+// Decider evaluates the policies.
+type Decider interface {
 	// Swap replaces the set of policies for later requests.
 	Swap(set *catalog.Set)
 }
@@ -57,7 +57,7 @@ type Facts interface {
 // Keeper watches the RegoPolicies of the cluster and gives them to the gate.
 type Keeper struct {
 	release grants.Release
-	gate    Gate
+	gate    Decider
 	facts   Facts
 	metrics *metrics
 	// Replaces reports whether another live replica has another version. Only then does a policy that this version cannot use make
@@ -86,7 +86,7 @@ var rebuild = reconcile.Request{NamespacedName: client.ObjectKey{Name: "policies
 
 // New returns a keeper and registers its metrics. It reads stored revisions from the namespace of the release that grants what
 // policies may patch.
-func New(patchable grants.Patchable, gate Gate, source Facts, registry prometheus.Registerer) *Keeper {
+func New(patchable grants.Patchable, gate Decider, source Facts, registry prometheus.Registerer) *Keeper {
 	k := &Keeper{release: patchable.By, gate: gate, facts: source, metrics: newMetrics()}
 	k.catalog.Reads, k.catalog.Patchable = k.missingReads, patchable
 	registry.MustRegister(k.metrics.reloads, k)

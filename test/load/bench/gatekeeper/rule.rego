@@ -9,7 +9,7 @@ violation contains {"msg": msg} if {
 	msg := sprintf("%s %s is %s and does not yield", [key(op.spec), op.metadata.name, op.status.phase])
 }
 
-yields(running, new) if key(new) in input.parameters.yieldsTo[key(running)]
+yields(running, new) if key(new) in input.parameters.supersededBy[key(running)]
 
 key(spec) := sprintf("%s force", [spec.type]) if spec.force
 

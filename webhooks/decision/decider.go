@@ -33,8 +33,8 @@ type Recorder interface {
 	Forget(policy string)
 }
 
-// Gate evaluates policies. It is safe for concurrent use.
-type Gate struct {
+// Decider evaluates policies. It is safe for concurrent use.
+type Decider struct {
 	facts    FactSource
 	recorder Recorder
 	now      func() time.Time
@@ -49,16 +49,16 @@ type Gate struct {
 // deadline or longer. Then further evaluations of the same user wait, but not those of others.
 const maxEvaluations = 2
 
-// NewGate returns a gate with a set of policies. With a nil set nothing is evaluated until the first Swap, and only requests that
+// NewDecider returns a gate with a set of policies. With a nil set nothing is evaluated until the first Swap, and only requests that
 // can repair policies are admitted. If the recorder is nil, no decisions are recorded.
-func NewGate(set *catalog.Set, source FactSource, recorder Recorder, now func() time.Time) *Gate {
-	g := &Gate{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(maxEvaluations, math.MaxInt)}
+func NewDecider(set *catalog.Set, source FactSource, recorder Recorder, now func() time.Time) *Decider {
+	g := &Decider{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(maxEvaluations, math.MaxInt)}
 	g.set.Store(set)
 	return g
 }
 
 // Swap replaces the set of policies. A request in progress keeps the set with which it began.
-func (g *Gate) Swap(set *catalog.Set) {
+func (g *Decider) Swap(set *catalog.Set) {
 	before := g.set.Swap(set)
 	if before == nil || set == nil || g.recorder == nil {
 		return
@@ -72,7 +72,7 @@ func (g *Gate) Swap(set *catalog.Set) {
 
 // OpenBy sets the function that returns whether the gate is open for kinds that are not Sallyport's; nil means closed. Call it
 // before the first request.
-func (g *Gate) OpenBy(opened func(now time.Time) *Opening) { g.opened = opened }
+func (g *Decider) OpenBy(opened func(now time.Time) *Opening) { g.opened = opened }
 
 // Answer evaluates a request of the API server, records the decision and returns the response; nil if no policies are loaded.
 //
@@ -81,7 +81,7 @@ func (g *Gate) OpenBy(opened func(now time.Time) *Opening) { g.opened = opened }
 //
 // At the mutating endpoint a request is denied only because a policy failed, and no override applies: an object without what the
 // policy would have added, such as the requester, would be misread by others.
-func (g *Gate) Answer(ctx context.Context, q *Question) *admissionv1.AdmissionResponse {
+func (g *Decider) Answer(ctx context.Context, q *Question) *admissionv1.AdmissionResponse {
 	open := *q
 	open.Open = g.opening(q)
 	d, err := g.Decide(ctx, &open)
@@ -92,7 +92,7 @@ func (g *Gate) Answer(ctx context.Context, q *Question) *admissionv1.AdmissionRe
 }
 
 // record records and traces a decision that the caller acts on, and returns its response.
-func (g *Gate) record(ctx context.Context, d *Decision) *admissionv1.AdmissionResponse {
+func (g *Decider) record(ctx context.Context, d *Decision) *admissionv1.AdmissionResponse {
 	response := d.Response()
 	d.trace(ctx, response.Allowed)
 	if g.recorder != nil {
@@ -103,7 +103,7 @@ func (g *Gate) record(ctx context.Context, d *Decision) *admissionv1.AdmissionRe
 
 // opening returns the opening that applies to a request of an API server, or nil. None applies to Sallyport's own kinds: their
 // requests are carried out on machines.
-func (g *Gate) opening(q *Question) *Opening {
+func (g *Decider) opening(q *Question) *Opening {
 	if g.opened == nil || q.Review.Request.Resource.Group == v1alpha1.GroupName {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (g *Gate) opening(q *Question) *Opening {
 var ErrNoPolicies = errors.New("policies not loaded")
 
 // Decide evaluates the policies for a question and has no other effect. It fails if no policies are loaded.
-func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
+func (g *Decider) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	set := g.set.Load()
 	if set == nil {
 		if !catalog.Repairs(q.Review.Request) {
@@ -146,7 +146,7 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	return d.Decision, nil
 }
 
-func (g *Gate) reader(review *Review) engine.Reader {
+func (g *Decider) reader(review *Review) engine.Reader {
 	return g.facts.For(review.Request, review.Subject())
 }
 
