@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/test/support/env/install"
+	"sallyport.dev/sallyport/test/support/pages"
 )
 
 // demo is one that runs, with a folder of its own for what is temporary.
@@ -139,18 +140,18 @@ func TestDemo(t *testing.T) {
 	}
 	d := start(t, "--all")
 	d.shows("Ctrl-C here ends")
-	shown := d.out.String()
+	said := d.out.String()
 	for _, page := range []string{"../../README.md", "../../docs/demo.md"} {
-		for _, b := range blocks(t, page) {
-			b.isIn(t, shown)
+		for _, s := range shown(t, page) {
+			s.IsIn(t, said)
 		}
 	}
-	environment := regexp.MustCompile(`export KUBECONFIG=.*`).FindString(shown)
-	for _, b := range blocks(t, "../../docs/getting-started.md") {
-		reader := exec.CommandContext(t.Context(), "sh", "-c", environment+"\n"+b.command)
+	environment := regexp.MustCompile(`export KUBECONFIG=.*`).FindString(said)
+	for _, s := range shown(t, "../../docs/getting-started.md") {
+		reader := exec.CommandContext(t.Context(), "sh", "-c", environment+"\n"+s.Command)
 		reader.Env = append(os.Environ(), "KUBERC=off", "KUBECACHEDIR="+t.TempDir())
 		got, _ := reader.CombinedOutput() // some commands are to fail
-		b.isIn(t, "$ "+b.command+"\n"+string(got))
+		s.IsIn(t, "$ "+s.Command+"\n"+string(got))
 	}
 	if err := d.interrupt(); err != nil {
 		t.Fatal(err)
@@ -237,30 +238,17 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// block is a command that a page shows, and the lines below it.
-type block struct {
-	command string
-	lines   []string
-}
-
-// blocks are the commands of a page that are about the demo's cluster: those that install it are not.
-func blocks(t *testing.T, file string) (found []block) {
+// shown are the commands of a page that are about the demo's cluster: those that install it are not.
+func shown(t *testing.T, file string) (found []pages.Shown) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(part[1]) {
-			if command, ok := strings.CutPrefix(line, "$ "); ok {
-				found = append(found, block{command: strings.TrimSpace(command)})
-			} else {
-				last := &found[len(found)-1]
-				last.lines = append(last.lines, line)
-			}
-		}
+	for _, b := range pages.Parse(file, string(text)).Blocks {
+		found = append(found, b.Shown()...)
 	}
-	found = slices.DeleteFunc(found, func(b block) bool { return !inDemo.MatchString(b.command) })
+	found = slices.DeleteFunc(found, func(s pages.Shown) bool { return !inDemo.MatchString(s.Command) })
 	if len(found) == 0 {
 		t.Errorf("%s shows no kubectl", file)
 	}
@@ -268,30 +256,3 @@ func blocks(t *testing.T, file string) (found []block) {
 }
 
 var inDemo = regexp.MustCompile(`^(kubectl|helm uninstall) `)
-
-// isIn reports what of the block is not in a text, but for what differs from one run to the next.
-func (b *block) isIn(t *testing.T, text string) {
-	t.Helper()
-	there := map[string]bool{}
-	for line := range strings.Lines(text) {
-		there[lasting(line)] = true
-	}
-	for _, line := range append([]string{"$ " + b.command}, b.lines...) {
-		if line = lasting(line); !there[line] && !passing.MatchString(line) {
-			t.Errorf("a page shows below %q what is not there: %q", b.command, line)
-		}
-	}
-	if t.Failed() {
-		t.Logf("there is\n%s", text)
-	}
-}
-
-// passing are the lines of steps that a watch may or may not see, and what stands for lines that a page leaves out.
-var passing = regexp.MustCompile(`: (Pending|InProgress): |^Waiting for the manager to stop: |^\.\.\.$`)
-
-var random, age = regexp.MustCompile(`(-(?:start|stop|restart|migrate|evict))-[a-z0-9]{5}\b`), regexp.MustCompile(`\b([0-9]+[smh])+\b`)
-
-// lasting is what of a line is the same in every run.
-func lasting(line string) string {
-	return strings.Join(strings.Fields(age.ReplaceAllString(random.ReplaceAllString(line, "$1-xxxxx"), "0s")), " ")
-}

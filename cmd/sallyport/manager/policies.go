@@ -24,6 +24,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
@@ -84,6 +85,7 @@ func (o *Options) addPolicies(
 	}
 	kept := keeper.New(o.patchable(namespace), gate, store, ctrlmetrics.Registry)
 	kept.Replaces = func(ctx context.Context) bool { return replaces(ctx, replica) }
+	kept.Ships = func(ctx context.Context) ([]string, error) { return o.shipped(ctx, mgr.GetClient(), namespace) }
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the catalog of policies: %w", err)
 	}
@@ -121,6 +123,18 @@ func (o *Options) addPolicies(
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}
 	return o.addVetting(mgr, r)
+}
+
+// shipped returns the names of the policies of the release; none if it ships none.
+func (o *Options) shipped(ctx context.Context, reader client.Reader, namespace string) ([]string, error) {
+	if o.ShippedPolicies == "" {
+		return nil, nil
+	}
+	cm := &corev1.ConfigMap{}
+	if err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: o.ShippedPolicies}, cm); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, o.ShippedPolicies, err)
+	}
+	return shipping.Names(cm), nil
 }
 
 type versions interface {

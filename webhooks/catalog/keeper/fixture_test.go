@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,7 @@ type replica struct {
 type options struct {
 	config *rest.Config                    // nil: the administrator's
 	facts  func(*facts.Store) keeper.Facts // something around the store
+	ships  []string                        // the policies of the release
 }
 
 func (c *cluster) start(o options) *replica {
@@ -143,6 +145,7 @@ func (c *cluster) start(o options) *replica {
 	recorder := record.NewRecorder(r.registry, nil, false)
 	r.gate = decision.NewDecider(nil, store, recorder, time.Now)
 	r.Keeper = keeper.New(grants.Patchable{By: grants.Release{Name: "gate", Namespace: c.namespace}}, r.gate, source, r.registry)
+	r.Ships = func(context.Context) ([]string, error) { return slices.Clone(o.ships), nil }
 	c.must(r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -63,6 +64,9 @@ type Keeper struct {
 	// Replaces reports whether another live replica has another version. Only then does a policy that this version cannot use make
 	// the replica unready; if nil, always. Set it before the start.
 	Replaces func(context.Context) bool
+	// Ships returns the names of the policies of the release. The first set waits for them, but not for ever: a policy may be refused, and a
+	// leader of the release before may not know it. If nil, it waits for any policy. Set it before the start.
+	Ships func(context.Context) ([]string, error)
 
 	catalog     catalog.Catalog
 	cached      client.Reader
@@ -75,6 +79,8 @@ type Keeper struct {
 	unusable    error // policies that were good before and cannot be used in this version
 	hash        string
 	swapped     bool            // the gate has a set
+	missing     []string        // the policies of the release that the first set waits for
+	began       time.Time       // when it began to wait for them
 	set         *catalog.Set    // the gate's set
 	setStates   []catalog.State // of the objects that the set was made from
 	active      int
@@ -145,9 +151,41 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 	k.wantedReads = nil
 	set, states := k.catalog.Build(ctx, objects.Items, good)
+	wait, err := k.await(ctx, objects.Items)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	k.use(set, states)
 	k.publish(ctx, states, unusable(objects.Items, states, good))
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// patience is how long the first set waits for the policies of the release, which the leader creates in a second or two.
+const patience = 30 * time.Second
+
+// await returns how long the first set may wait for policies of the release that do not exist yet. Without some of them, requests would be
+// admitted that the release denies.
+func (k *Keeper) await(ctx context.Context, objects []v1alpha1.RegoPolicy) (left time.Duration, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.missing = nil; k.Ships == nil || k.swapped {
+		return 0, nil
+	}
+	names, err := k.Ships(ctx)
+	if err != nil {
+		return 0, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(objects, func(o v1alpha1.RegoPolicy) bool { return o.Name == name })
+	})
+	if k.began.IsZero() {
+		k.began = time.Now()
+	}
+	if left = patience - time.Since(k.began); left > 0 && len(names) > 0 {
+		k.missing = names
+		return left, nil
+	}
+	return 0, nil
 }
 
 // stored returns the latest stored good revision of each policy.
@@ -212,14 +250,14 @@ func (k *Keeper) decode(ctx context.Context, stored *appsv1.ControllerRevision) 
 	return revision
 }
 
-// use swaps the set into the gate. The first set waits until all caches have synced and a policy exists: a gate without a set fails
+// use swaps the set into the gate. The first set waits until all caches have synced and the policies exist: a gate without a set fails
 // requests, while one with an empty set would admit all.
 func (k *Keeper) use(set *catalog.Set, states []catalog.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.facts.Use(set.Reads(), k.wantedReads)
 	filling := slices.ContainsFunc(states, func(s catalog.State) bool { return s.Problem == v1alpha1.ReasonReadsNotSynced })
-	if !k.swapped && (filling || len(set.Policies()) == 0) {
+	if !k.swapped && (filling || len(set.Policies()) == 0 || len(k.missing) > 0) {
 		return
 	}
 	k.gate.Swap(set)
@@ -334,6 +372,9 @@ func (k *Keeper) waitReason() error {
 		if s.Problem == v1alpha1.ReasonReadsNotSynced {
 			return s.Err
 		}
+	}
+	if len(k.missing) > 0 {
+		return fmt.Errorf("%d RegoPolicies of the release do not exist yet, such as %s", len(k.missing), k.missing[0])
 	}
 	return errors.New("the cluster has no RegoPolicy except libraries")
 }

@@ -316,3 +316,22 @@ func TestAPIServerIsAway(t *testing.T) {
 		}
 	}
 }
+
+// The first set has all policies of the release: with some of them, requests would be admitted that the others deny.
+func TestPoliciesOfTheReleaseAreWaitedFor(t *testing.T) {
+	c := newCluster(t, env.Shared(t).Config)
+	c.create(policy("p", saying("p", "one")))
+	r := c.start(options{ships: []string{"p", "q"}})
+	r.await("the replica to say what it waits for", func() bool {
+		err := r.Ready(nil)
+		return err != nil && err.Error() == "1 RegoPolicies of the release do not exist yet, such as q"
+	})
+	if set, _ := r.Decides(); set != nil {
+		t.Error("there is a set without a policy of the release")
+	}
+	c.create(policy("q", saying("q", "two")))
+	r.awaitReady()
+	if set, _ := r.Decides(); set.Policy("p") == nil || set.Policy("q") == nil {
+		t.Error("the first set has not both")
+	}
+}
