@@ -132,7 +132,7 @@ var writers = []string{"annotate", "create", "delete", "edit", "label", "patch",
 
 // nowhere are the resources that are in no namespace.
 var nowhere = []string{
-	"clusterrole", "clusterrolebinding", "crd", "mutatingwebhookconfiguration", "namespaces", "node", "rego", "regopolicies", "svsrv", "validatingwebhookconfiguration",
+	"clusterrole", "clusterrolebinding", "crd", "mutatingwebhookconfiguration", "namespace", "namespaces", "node", "rego", "regopolicies", "svsrv", "validatingwebhookconfiguration",
 	"validatingwebhookconfiguration,mutatingwebhookconfiguration",
 }
 
