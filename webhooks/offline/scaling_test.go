@@ -60,7 +60,7 @@ func guarded(t *testing.T, changes ...func(*v1alpha1.RegoPolicySpec)) (*catalog.
 	t.Helper()
 	all := shipped.Policies(t)
 	all = slices.DeleteFunc(all, func(p v1alpha1.RegoPolicy) bool {
-		return !slices.Contains([]string{"scaling-guard", "lib-override", "lib-shell"}, p.Name)
+		return !slices.Contains([]string{"scaling-guard", "lib-override", "lib-schedule", "lib-shell"}, p.Name)
 	})
 	for _, change := range changes {
 		change(&all[len(all)-1].Spec)
