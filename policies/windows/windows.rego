@@ -225,7 +225,7 @@ _frozen_then := [freeze.name | some freeze in _freezes; schedule.includes(freeze
 
 _nevertheless := "" if count(_frozen_then) == 0
 
-_nevertheless := $", and freeze {concat(", ", _frozen_then)} lasts then" if count(_frozen_then) > 0
+_nevertheless := $", which is during freeze {concat(", ", _frozen_then)}" if count(_frozen_then) > 0
 
 _lasts(freeze) := $"lasts until {schedule.end(freeze, _now)}" if schedule.end(freeze, _now) != null
 
@@ -235,9 +235,14 @@ _until(freeze) := "wait until then; " if schedule.end(freeze, _now) != null
 
 _until(freeze) := "" if schedule.end(freeze, _now) == null
 
-_patience := "wait until then; " if count(_openings) > 0
+_patience := "wait until then; " if _opens
 
-_patience := "" if count(_openings) == 0
+_patience := "" if not _opens
+
+_opens if {
+	count(_openings) > 0
+	count(_frozen_then) == 0
+}
 
 _step := $"{_named}: {operations.command(input.request.object.spec)} is not allowed" if _operation
 

@@ -274,9 +274,9 @@ _denials := {
 	"a window that opens in a freeze": {
 		"world": _delete, "parameters": _with([_nightly], [object.union(_year_end, {"dates": {"from": "2026-11-20T13:00"}})]), "denial": {
 			"reason": "WindowClosed", "message": "VirtualMachine web-1: deletion is not allowed",
-			"cause": "maintenance window nightly is closed until Fri 2026-11-20 22:00 Europe/Vienna, and freeze year-end lasts then",
+			"cause": "maintenance window nightly is closed until Fri 2026-11-20 22:00 Europe/Vienna, which is during freeze year-end",
 			"remedy": concat("", [
-				"wait until then; to override this policy once: ",
+				"to override this policy once: ",
 				`kubectl sallyport override windows virtualmachines.sallyport.dev web-1 -n team-a --reason "..."`,
 			]),
 			"details": _of_machine,
