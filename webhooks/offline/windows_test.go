@@ -105,10 +105,6 @@ func TestWhatWindowsIsAskedAbout(t *testing.T) {
 	const settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default, labels: {a: b}}\ndata: {a: b}\n"
 	const web = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: default}\nspec: {replicas: 3}\n"
 	now := func() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
-	r, err := asked.Reviewer(Options{Policies: set, State: documents(t, settings+"---\n"+web), Namespace: "default", Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
 	plain := func(*Request) {}
 	for name, tc := range map[string]struct {
 		file, old, new string
@@ -130,6 +126,10 @@ func TestWhatWindowsIsAskedAbout(t *testing.T) {
 		"a status of its own": {web, "spec:", "status: {replicas: 1}\nspec:", plain, Admitted, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			r, err := asked.Reviewer(Options{Policies: set, State: documents(t, settings+"---\n"+web), Namespace: "default", Now: now})
+			if err != nil {
+				t.Fatal(err)
+			}
 			is(t, ask(t, r, strings.Replace(tc.file, tc.old, tc.new, 1), tc.how), tc.verdict, tc.text)
 		})
 	}
