@@ -70,10 +70,10 @@ func formatted(t *testing.T, policy *v1alpha1.RegoPolicy) *v1alpha1.RegoPolicy {
 // With all features the chart ships the policies as they are in the source, but for how their Rego is indented. By default it does not ship
 // those that match or read kinds that the cluster may not have.
 func TestShippedPoliciesAreTheSource(t *testing.T) {
-	all := configured(t, `{diskImages: {enabled: true}, policies: {kubevirt-definitions: {enabled: true}, kubevirt-machines: {enabled: true}, kubevirt-pools: {enabled: true}, machines-running: {enabled: true}}}`)
+	all := configured(t, `{diskImages: {enabled: true}, policies: {kubevirt-definitions: {enabled: true}, kubevirt-machines: {enabled: true}, kubevirt-pools: {enabled: true}, machines-running: {enabled: true}, windows: {enabled: true}}}`)
 	byDefault := configured(t, "")
 	optional := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return byDefault[name] != nil })
-	if want := []string{"images-children", "kubevirt-definitions", "kubevirt-machines", "kubevirt-pools", "machines-running"}; !slices.Equal(optional, want) {
+	if want := []string{"images-children", "kubevirt-definitions", "kubevirt-machines", "kubevirt-pools", "machines-running", "windows"}; !slices.Equal(optional, want) {
 		t.Errorf("by default it does not ship %v, want %v", optional, want)
 	}
 	shipped := shipped.Policies(t)

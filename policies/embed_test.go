@@ -25,7 +25,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has %d modules and %d tests, want one for each", p.Name, len(p.Spec.Modules), len(p.Spec.Tests))
 		}
 	}
-	want := []string{"lib-hosts", "lib-machines", "lib-operations", "lib-override", "lib-quantity", "lib-shell", "lib-templates", "lib-tenants", "defaults", "deletion-cascade", "deletion-definitions", "deletion-protected", "deletion-references", "images-children", "images-references", "images-sources", "kubevirt-definitions", "kubevirt-machines", "kubevirt-pools", "machines-abandon", "machines-access", "machines-disks", "machines-eviction", "machines-running", "machines-secrets", "operations-applicability", "operations-copies", "operations-supersede", "placement-migration", "policies-self", "pools-scale-down", "scaling-guard", "servers-quota", "servers-tenancy", "templates-release", "templates-tenancy"}
+	want := []string{"lib-hosts", "lib-machines", "lib-operations", "lib-override", "lib-quantity", "lib-schedule", "lib-shell", "lib-templates", "lib-tenants", "defaults", "deletion-cascade", "deletion-definitions", "deletion-protected", "deletion-references", "images-children", "images-references", "images-sources", "kubevirt-definitions", "kubevirt-machines", "kubevirt-pools", "machines-abandon", "machines-access", "machines-disks", "machines-eviction", "machines-running", "machines-secrets", "operations-applicability", "operations-copies", "operations-supersede", "placement-migration", "policies-self", "pools-scale-down", "scaling-guard", "servers-quota", "servers-tenancy", "templates-release", "templates-tenancy", "windows"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

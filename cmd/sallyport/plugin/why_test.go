@@ -4,13 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
+	"sallyport.dev/sallyport/policies"
 )
 
 func TestWhyAMachine(t *testing.T) {
@@ -138,4 +142,28 @@ func TestWhyATerminatingMachine(t *testing.T) {
 	tm.sallyport("why web-1", 0, "Deletion:", "waiting for finalizers sallyport.dev/virtual-machine",
 		"Allowed now:  delete\nDenied now:   start, stop, stop --force, restart, restart --force, migrate, migrate --force, evict, evict --force:\n"+
 			"              VirtualMachineTerminating: it is being deleted (since 2")
+}
+
+// What a freeze denies, and until when, is told of a machine.
+func TestWhyAFrozenMachine(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	shipped, err := policies.Shipped()
+	tm.Must(err)
+	policy := shipped[slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "windows" })]
+	policy.ObjectMeta = metav1.ObjectMeta{Name: tm.namespace + "-windows"}
+	policy.Spec.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": tm.namespace}}
+	policy.Spec.Reads = policy.Spec.Reads[:1] // the others are granted to the shipped one only
+	policy.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"windows": [], "freezes": [
+		{"name": "always", "actions": ["Stop", "Restart"], "timeZone": "Europe/Vienna", "dates": {"from": "2020-01-01", "to": "2199-12-31"}}]}`)}
+	text, err := json.Marshal(&policy)
+	tm.Must(err)
+	tm.must(string(text), "create", "-f", "-")
+	tm.atTheEnd("delete", "rego", policy.Name, "--wait=false")
+	var r result
+	tm.Eventually("the policy is asked", func() bool {
+		r = tm.kubectl("", "sallyport", "why", "svm", "web-1")
+		return strings.Contains(r.stdout, "FreezeActive")
+	})
+	shows(t, r.stdout, `Denied now: +stop, stop --force, restart, restart --force:`, ` +FreezeActive: freeze always lasts until Wed 2200-01-01 00:00 Europe/Vienna`)
 }

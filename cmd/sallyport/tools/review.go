@@ -45,6 +45,7 @@ type reviewOptions struct {
 	namespace    string
 	user         string
 	groups       []string
+	now          time.Time
 	validation   string
 	output       string
 	verbose      bool
@@ -96,6 +97,9 @@ if the command line or a file is invalid.`,
   # Review scaling: web.yaml contains a different number of replicas than the state
   sallyport review -f web.yaml --subresource scale --state state.yaml
 
+  # Would the window be open on Saturday?
+  sallyport review -f stop.yaml --state state.yaml --add-policies windows.yaml --now 2026-11-21T22:30:00+01:00
+
   # Can bob run a shell in this Pod?
   sallyport review -f pod.yaml --subresource exec --state state.yaml --as bob -- sh`,
 		Args: func(command *cobra.Command, args []string) error {
@@ -128,6 +132,7 @@ func (o *reviewOptions) flags(command *cobra.Command) {
 	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects without metadata.namespace")
 	f.StringVar(&o.user, "as", defaultUser, "`user` that makes the requests")
 	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of the user; can be repeated")
+	f.TimeVar(&o.now, "now", time.Time{}, []string{time.RFC3339}, "`time` of the requests, such as 2026-12-24T20:00:00+01:00 (default: the current time)")
 	o.validation, o.output = string(offline.Strict), "text"
 	choice.Flag(command, &o.validation, "validate", "", "how to handle unknown fields: strict, warn or ignore, like the `mode` of kubectl --validate",
 		string(offline.Strict), string(offline.Warn), string(offline.Ignore))
@@ -157,7 +162,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if o.policy != "" && set.Policy(o.policy) == nil {
 		return fmt.Errorf("--policy: policy %s does not exist; policies are: %s", o.policy, namesOf(set))
 	}
-	options := offline.Options{Policies: set, Stored: collection.Objects, TestRunner: o.testRunner, State: state, Namespace: o.namespace, Now: clock}
+	options := offline.Options{Policies: set, Stored: collection.Objects, TestRunner: o.testRunner, State: state, Namespace: o.namespace, Now: o.time}
 	if o.explain {
 		options.Explain = &offline.Explaining{Policy: o.policy}
 	}
@@ -176,6 +181,14 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 		return err
 	}
 	return verdictOf(report)
+}
+
+// time returns the time of the requests.
+func (o *reviewOptions) time() time.Time {
+	if o.now.IsZero() {
+		return clock()
+	}
+	return o.now
 }
 
 func (o *reviewOptions) check() error {

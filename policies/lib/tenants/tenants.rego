@@ -18,7 +18,7 @@ entries(tenants, namespace, labels) := [tenant |
 # description: Whether an entry matches a namespace with these labels.
 includes(tenant, namespace, _) if namespace in tenant.namespaces.names
 
-includes(tenant, _, labels) if _selects(tenant.namespaces.selector, labels)
+includes(tenant, _, labels) if selects(tenant.namespaces.selector, labels)
 
 # METADATA
 # description: >-
@@ -26,10 +26,12 @@ includes(tenant, _, labels) if _selects(tenant.namespaces.selector, labels)
 #   cost grows with the number of both, and not with their product.
 members(tenant, labels_of) := {name | some name in tenant.namespaces.names} | {name |
 	some name, labels in labels_of
-	_selects(tenant.namespaces.selector, labels)
+	selects(tenant.namespaces.selector, labels)
 }
 
-_selects(selector, labels) if {
+# METADATA
+# description: Whether a label selector matches labels. Labels that are null are not known, and match nothing.
+selects(selector, labels) if {
 	labels != null
 	every key, value in object.get(selector, "matchLabels", {}) { labels[key] == value }
 	every term in object.get(selector, "matchExpressions", []) { _meets(term, labels) }

@@ -8,6 +8,7 @@
 package sallyport.scaling.guard
 
 import data.sallyport.lib.override
+import data.sallyport.lib.schedule
 import data.sallyport.lib.shell
 
 # METADATA
@@ -22,13 +23,6 @@ valid_input if {
 	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$`, input.now)
 	input.request.userInfo.username != ""
 	_known_objects
-}
-
-# METADATA
-# title: The time zones exist
-# description: hours.timeZone of each limit is UTC or a name in the time zone database, such as Europe/Vienna.
-valid_parameters if {
-	every limit in data.parameters.limits { _known_zone(object.get(limit, ["hours", "timeZone"], "UTC")) }
 }
 
 # METADATA
@@ -260,22 +254,8 @@ _here(limit) if input.request.namespace in limit.namespaces
 _now(limit) if not "hours" in object.keys(limit)
 
 _now(limit) if {
-	limit.hours.from <= _clock(limit.hours)
-	_clock(limit.hours) < limit.hours.to
+	schedule.includes({"hours": limit.hours, "timeZone": limit.hours.timeZone}, time.parse_rfc3339_ns(input.now))
 }
-
-# Hours that include midnight.
-_now(limit) if {
-	limit.hours.from > limit.hours.to
-	limit.hours.from <= _clock(limit.hours)
-}
-
-_now(limit) if {
-	limit.hours.from > limit.hours.to
-	_clock(limit.hours) < limit.hours.to
-}
-
-_clock(hours) := time.format([time.parse_rfc3339_ns(input.now), hours.timeZone, "15:04"])
 
 _most(limit) := limit if is_number(limit)
 
@@ -378,8 +358,3 @@ _known_replicas(_) if not _kind
 
 # No schema describes the kinds of other projects.
 _known_replicas(of) if is_number(_replicas(of))
-
-_known_zone(zone) if {
-	zone != "Local"
-	is_string(time.format([0, zone, "15:04"]))
-}

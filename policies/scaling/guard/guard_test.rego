@@ -501,17 +501,6 @@ test_what_is_allowed_is_admitted[note] if {
 	_verdict != "allow" with input as _scale(_workload(5, annotations), replicas - 1) with data.parameters as _parameters
 }
 
-test_parameters[note] if {
-	some note, tc in {
-		"no limits": {"limits": [], "valid": true},
-		"no hours": {"limits": [{"name": "a"}], "valid": true},
-		"a zone": {"limits": [{"name": "a", "hours": {"timeZone": "Europe/Vienna"}}], "valid": true},
-		"the local zone of the replica": {"limits": [{"name": "a"}, {"name": "b", "hours": {"timeZone": "Local"}}], "valid": false},
-	}
-	valid := {true | policy.valid_parameters} with data.parameters as _limited(tc.limits)
-	count(valid) == 1 == tc.valid
-}
-
 # The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.
 _replaced(document, path, value) := object.union(document, json.unmarshal(concat("", [
 	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
