@@ -84,6 +84,7 @@ func TestCommands(t *testing.T) {
 var others = []string{
 	"certificates", "clusterreports.openreports.io", "crd", "datavolumes", "deployments", "endpointslice", "events", "events.events.k8s.io", "issuers", "leases", "mutatingwebhookconfiguration", "namespace", "namespaces", "node", "persistentvolumeclaims", "pod", "reports.openreports.io",
 	"secret", "service", "validatingwebhookconfiguration", "virtualmachinepools.pool.kubevirt.io", "virtualmachines.kubevirt.io", "vmrestore", "vmsnapshot", "volumesnapshots",
+	"storageprofile",
 }
 
 // verbs are the commands of kubectl that are followed by a resource.
@@ -134,6 +135,7 @@ var writers = []string{"annotate", "create", "delete", "edit", "label", "patch",
 var nowhere = []string{
 	"clusterrole", "clusterrolebinding", "crd", "mutatingwebhookconfiguration", "namespace", "namespaces", "node", "rego", "regopolicies", "svsrv", "validatingwebhookconfiguration",
 	"validatingwebhookconfiguration,mutatingwebhookconfiguration",
+	"storageprofile",
 }
 
 // Commands that are copied have the namespace that they are for, and can be repeated.

@@ -201,7 +201,7 @@ func TestOracleKnowsThePolicies(t *testing.T) {
 	}
 	var asked []string
 	for _, s := range compile(t, asShipped).Select(t.Context(), review.Request, reader{world: &world{}}) {
-		if s.Validates() {
+		if s.Validates() && s.Name() != "windows" { // denies nothing without parameters
 			asked = append(asked, s.Name())
 		}
 	}
