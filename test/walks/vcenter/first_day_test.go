@@ -67,6 +67,7 @@ func (d *firstDay) prepare() {
 		},
 		Here: []string{
 			"oci://registry.example.org/team/charts/sallyport --version 0.1.0", d.Sallyport.Chart(),
+			"oci://registry.example.org/team/charts/sallyport --version 0.2.0", d.Sallyport.Chart(),
 			"https://vcenter.example.org", d.vcenter.URL(),
 			"0B:6C:4E:F1:93:27:5D:A8:11:C0:7E:36:D2:49:8A:F5:60:1B:BC:73:2E:94:D8:05:EF:58:A1:3D:C6:7F:22:9B", thumbprint(d.vcenter.CABundle()),
 			"/dc-1/vm/team-a", "/DC0/vm",
@@ -84,7 +85,7 @@ func (d *firstDay) before(command string) (skip bool) {
 		if code != 0 {
 			d.Fatal(stderr)
 		}
-	case strings.HasPrefix(command, "kubectl sallyport release"):
+	case command == "kubectl sallyport release --all --dry-run=client":
 		_, err := d.vcenter.AddMachine("db-1")
 		d.Must(err)
 		tutorial := d.walk
