@@ -21,7 +21,8 @@
 //
 // If the API server returns an older version of the Lease than before, etcd was restored from a backup. The process records that
 // ([Options.Restored]) and ends ([ErrRestored]): watches go on from a revision that the restored etcd reaches only later, so that its caches
-// would keep objects that no longer exist. It is noticed with the next renewal, also if the restore has raised the revision of etcd.
+// would keep objects that no longer exist. It is noticed with the next renewal, also if the restore has raised the
+// revision of etcd, unless the backup is older than the Lease.
 //
 // # End
 //

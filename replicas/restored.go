@@ -20,8 +20,8 @@ import (
 // their watches may see no change for hours, because they wait for revisions that are to come.
 var ErrRestored = errors.New("etcd was restored from a backup")
 
-// Confirm reads the Lease, and returns an [ErrRestored] if etcd was restored since this process started. Whatever the process has read before
-// the call is then of no other etcd: an error means that nothing that was read may be acted on.
+// Confirm reads the Lease, and returns an [ErrRestored] if etcd was restored since this process started. Without an error, whatever the process
+// has read before the call is of this etcd; with one, nothing that was read may be acted on.
 func (r *Replica) Confirm(ctx context.Context) error {
 	name, _ := r.own()
 	latest := r.latest()

@@ -137,8 +137,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		runtimes = all.runtimes()
 	}
 	halt := o.halt(restored)
-	called := runtimes.within(limits, ctrlmetrics.Registry).halted(restored.before(halt, served.replica))
-	if err := o.addReconcilers(mgr, gate, called, changed, locks, halt); err != nil {
+	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry).halted(restored.before(halt, served.replica)), changed, locks, halt); err != nil {
 		return err
 	}
 	if err := addGauges(mgr, ctrlmetrics.Registry); err != nil {

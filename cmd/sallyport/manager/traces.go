@@ -49,7 +49,7 @@ func startTraces(ctx context.Context, replica string) (stop func(), err error) {
 }
 
 // traced adds a span for each request to a handler. Everybody who reaches the port can send a traceparent: the span has a trace and a
-// sampling decision of its own, with a link to what was sent. Without an endpoint it adds nothing: even a span that nobody records has a price.
+// sampling decision of its own, with a link to what was sent. Without an endpoint it adds nothing: even a span that is not recorded takes CPU time.
 func traced(handle func(path string, handler http.Handler)) func(path string, handler http.Handler) {
 	if !traces() {
 		return handle

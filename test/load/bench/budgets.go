@@ -15,7 +15,7 @@ var budgetsText string
 // tolerated is how much dearer than its budget a row may be: medians of runs on one machine differ by a tenth.
 const tolerated = 1.25
 
-// restless is the spread of the unit, of which the middle half of the rounds is that fraction of the median, from which on a run says nothing.
+// restless is the spread of the unit from which on a run says nothing.
 const restless = 0.25
 
 // price is what a row costs, in multiples of another.
@@ -60,7 +60,7 @@ func budgets() (map[string]*budget, error) {
 	return all, nil
 }
 
-// spread tells how much the middle half of the rounds of a way differ, as a fraction of the median.
+// spread returns the difference between the ends of the middle half of the rounds of a way, as a fraction of the median.
 func spread(w *way) float64 {
 	took := slices.Sorted(slices.Values(w.took))
 	return float64(took[len(took)*3/4]-took[len(took)/4]) / float64(median(w))

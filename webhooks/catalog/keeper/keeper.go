@@ -163,27 +163,27 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // patience is how long the first set waits for the policies of the release, which the leader creates in a second or two.
 const patience = 30 * time.Second
 
-// await returns how long the first set may wait for policies of the release that do not exist yet. Without some of them, requests would be
+// await returns when to look again if the first set waits for policies of the release that do not exist yet. Without some of them, requests would be
 // admitted that the release denies.
-func (k *Keeper) await(ctx context.Context, objects []v1alpha1.RegoPolicy) (left time.Duration, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.missing = nil; k.Ships == nil || k.swapped {
+func (k *Keeper) await(ctx context.Context, objects []v1alpha1.RegoPolicy) (wait time.Duration, err error) {
+	if set, _ := k.Decides(); k.Ships == nil || set != nil {
 		return 0, nil
 	}
-	names, err := k.Ships(ctx)
+	names, err := k.Ships(ctx) // without the lock, which the probes of the kubelet need
 	if err != nil {
 		return 0, err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return slices.ContainsFunc(objects, func(o v1alpha1.RegoPolicy) bool { return o.Name == name })
 	})
 	if k.began.IsZero() {
 		k.began = time.Now()
 	}
-	if left = patience - time.Since(k.began); left > 0 && len(names) > 0 {
+	if k.missing = nil; time.Since(k.began) < patience && len(names) > 0 {
 		k.missing = names
-		return left, nil
+		return patience, nil
 	}
 	return 0, nil
 }
