@@ -24,9 +24,9 @@ func TestAbandoned(t *testing.T) {
 		"it was attached to no machine":   {},
 		"a machine that it does not name": {seen: runtime.DiskObservation{AttachedTo: []string{"another"}}},
 	} {
-		l := &view{VirtualDisk: &v1alpha1.VirtualDisk{}, holder: tc.holder, seen: tc.seen}
-		l.Status.AttachedTo = tc.by
-		if got := l.abandoned(); got != tc.want {
+		v := &view{VirtualDisk: &v1alpha1.VirtualDisk{}, holder: tc.holder, seen: tc.seen}
+		v.Status.AttachedTo = tc.by
+		if got := v.abandoned(); got != tc.want {
 			t.Errorf("%s: got %t", name, got)
 		}
 	}

@@ -29,8 +29,8 @@ import (
 func snapshotName(disk types.UID) string { return "svd-" + string(disk) }
 
 // otherNamespace reports whether the image of the disk is in another namespace.
-func (l *view) otherNamespace() bool {
-	return l.Spec.Source != nil && l.Spec.Source.Image.In(l.Namespace).Namespace != l.Namespace
+func (v *view) otherNamespace() bool {
+	return v.Spec.Source != nil && v.Spec.Source.Image.In(v.Namespace).Namespace != v.Namespace
 }
 
 // copySnapshot contains the objects for a copy from an image in another namespace. An object that does not exist has
@@ -43,16 +43,16 @@ type copySnapshot struct {
 // readCopySnapshot reads the objects for a copy. An object of that name that this reconciler would not create is an
 // error: nothing is copied from it, and it is not deleted. This includes a content whose deletion, or that of its
 // snapshot, would delete the data of the image. If only the snapshot is another's, the content is returned with the error.
-func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapshot, error) {
-	b, name := &copySnapshot{}, snapshotName(l.UID)
+func (r *Reconciler) readCopySnapshot(ctx context.Context, v *view) (*copySnapshot, error) {
+	b, name := &copySnapshot{}, snapshotName(v.UID)
 	if err := r.Live.Get(ctx, types.NamespacedName{Name: name}, &b.content); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading VolumeSnapshotContent %s: %w", name, err)
 	}
-	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: l.Namespace, Name: name}, &b.snapshot); client.IgnoreNotFound(err) != nil {
+	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: name}, &b.snapshot); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading VolumeSnapshot %s: %w", name, err)
 	}
 	of := b.content.Spec
-	if b.content.Name != "" && (of.VolumeSnapshotRef.Namespace != l.Namespace || of.VolumeSnapshotRef.Name != name ||
+	if b.content.Name != "" && (of.VolumeSnapshotRef.Namespace != v.Namespace || of.VolumeSnapshotRef.Name != name ||
 		of.DeletionPolicy != snapshotv1.VolumeSnapshotContentRetain) {
 		return nil, runtime.NewOwnedByAnother(nil, "VolumeSnapshotContent %s is not for the copy of the disk, or its deletionPolicy is not Retain: an "+
 			"administrator has to set that, or to delete the object", name)
@@ -65,28 +65,28 @@ func (r *Reconciler) readCopySnapshot(ctx context.Context, l *view) (*copySnapsh
 }
 
 // ensureCopySnapshot ensures the snapshot that the disk is copied from, and reports whether it is ready to use.
-func (r *Reconciler) ensureCopySnapshot(ctx context.Context, l *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
-	if l.Status.CopySnapshot == "" {
-		l.Status.CopySnapshot = snapshotName(l.UID)
-		l.requeueAfter = time.Millisecond
+func (r *Reconciler) ensureCopySnapshot(ctx context.Context, v *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
+	if v.Status.CopySnapshot == "" {
+		v.Status.CopySnapshot = snapshotName(v.UID)
+		v.requeueAfter = time.Millisecond
 		return false, nil
 	}
-	ready, err = r.createCopySnapshot(ctx, l, image)
+	ready, err = r.createCopySnapshot(ctx, v, image)
 	switch {
 	case runtime.IsOwnedByAnother(err):
-		l.err = err
+		v.err = err
 		return false, nil
 	case apierrors.IsForbidden(err):
-		l.setWaiting(v1alpha1.ReasonPermissionDenied, fmt.Sprintf("%s; copies from other namespaces need the chart value diskImages.enabled=true", err))
-		l.requeueAfter = lastRetry
+		v.setWaiting(v1alpha1.ReasonPermissionDenied, fmt.Sprintf("%s; copies from other namespaces need the chart value diskImages.enabled=true", err))
+		v.requeueAfter = lastRetry
 		return false, nil
 	}
 	return ready, err
 }
 
 // createCopySnapshot creates the missing objects, and reports whether the snapshot is ready to use.
-func (r *Reconciler) createCopySnapshot(ctx context.Context, l *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
-	b, err := r.readCopySnapshot(ctx, l)
+func (r *Reconciler) createCopySnapshot(ctx context.Context, v *view, image *v1alpha1.VMDiskImage) (ready bool, err error) {
+	b, err := r.readCopySnapshot(ctx, v)
 	if err != nil {
 		return false, err
 	}
@@ -94,22 +94,22 @@ func (r *Reconciler) createCopySnapshot(ctx context.Context, l *view, image *v1a
 	if err != nil {
 		return false, err
 	}
-	l.requeueAfter = cmp.Or(r.Poll, defaultPoll)
+	v.requeueAfter = cmp.Or(r.Poll, defaultPoll)
 	handle := b.content.Spec.Source.SnapshotHandle
 	switch {
 	case content == nil:
-		l.setWaiting(v1alpha1.ReasonImageImporting, fmt.Sprintf("waiting until the snapshot of VMDiskImage %s is bound", image.Name))
+		v.setWaiting(v1alpha1.ReasonImageImporting, fmt.Sprintf("waiting until the snapshot of VMDiskImage %s is bound", image.Name))
 		return false, nil
 	case b.content.Name != "" && (handle == nil || *handle != *content.Status.SnapshotHandle): // of a former snapshot
-		return false, r.deleteCopyObjects(ctx, l)
+		return false, r.deleteCopyObjects(ctx, v)
 	}
 	if b.content.Name == "" {
-		if err := r.createIfMissing(ctx, newContent(l, content)); err != nil {
+		if err := r.createIfMissing(ctx, newContent(v, content)); err != nil {
 			return false, err
 		}
 	}
 	if b.snapshot.Name == "" {
-		if err := r.createIfMissing(ctx, newSnapshot(l)); err != nil {
+		if err := r.createIfMissing(ctx, newSnapshot(v)); err != nil {
 			return false, err
 		}
 	}
@@ -117,11 +117,11 @@ func (r *Reconciler) createCopySnapshot(ctx context.Context, l *view, image *v1a
 	if status.ReadyToUse != nil && *status.ReadyToUse && b.snapshot.DeletionTimestamp.IsZero() && b.content.DeletionTimestamp.IsZero() {
 		return true, nil
 	}
-	text := fmt.Sprintf("waiting until VolumeSnapshot %s is ready to be used", snapshotName(l.UID))
+	text := fmt.Sprintf("waiting until VolumeSnapshot %s is ready to be used", snapshotName(v.UID))
 	if status.Error != nil && status.Error.Message != nil {
 		text += ": " + *status.Error.Message
 	}
-	l.setWaiting(v1alpha1.ReasonImageImporting, text)
+	v.setWaiting(v1alpha1.ReasonImageImporting, text)
 	return false, nil
 }
 
@@ -147,12 +147,12 @@ func (r *Reconciler) contentOf(ctx context.Context, image *v1alpha1.VMDiskImage)
 }
 
 // newContent returns a VolumeSnapshotContent for the disk with the source of another one.
-func newContent(l *view, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotContent {
+func newContent(v *view, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotContent {
 	return &snapshotv1.VolumeSnapshotContent{
-		ObjectMeta: metav1.ObjectMeta{Name: snapshotName(l.UID)},
+		ObjectMeta: metav1.ObjectMeta{Name: snapshotName(v.UID)},
 		Spec: snapshotv1.VolumeSnapshotContentSpec{
 			VolumeSnapshotRef: corev1.ObjectReference{
-				APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: "VolumeSnapshot", Namespace: l.Namespace, Name: snapshotName(l.UID),
+				APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: "VolumeSnapshot", Namespace: v.Namespace, Name: snapshotName(v.UID),
 			},
 			DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain, Driver: of.Spec.Driver, SourceVolumeMode: of.Spec.SourceVolumeMode,
 			VolumeSnapshotClassName: of.Spec.VolumeSnapshotClassName,
@@ -161,10 +161,10 @@ func newContent(l *view, of *snapshotv1.VolumeSnapshotContent) *snapshotv1.Volum
 	}
 }
 
-func newSnapshot(l *view) *snapshotv1.VolumeSnapshot {
+func newSnapshot(v *view) *snapshotv1.VolumeSnapshot {
 	return &snapshotv1.VolumeSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: snapshotName(l.UID)},
-		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: new(snapshotName(l.UID))}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: snapshotName(v.UID)},
+		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: new(snapshotName(v.UID))}},
 	}
 }
 
@@ -178,30 +178,30 @@ func (r *Reconciler) createIfMissing(ctx context.Context, o client.Object) error
 
 // deleteCopySnapshot deletes the objects of a copy that is complete or given up. If this is not permitted, as after the
 // import of images was disabled, a deleted disk stays.
-func (r *Reconciler) deleteCopySnapshot(ctx context.Context, l *view) error {
-	if l.Status.CopySnapshot == "" {
+func (r *Reconciler) deleteCopySnapshot(ctx context.Context, v *view) error {
+	if v.Status.CopySnapshot == "" {
 		return nil
 	}
-	err := r.deleteCopyObjects(ctx, l)
+	err := r.deleteCopyObjects(ctx, v)
 	switch {
 	case err == nil, runtime.IsOwnedByAnother(err), meta.IsNoMatchError(err): // nothing is left to delete
-		l.Status.CopySnapshot = ""
+		v.Status.CopySnapshot = ""
 		return nil
-	case apierrors.IsForbidden(err) && !l.DeletionTimestamp.IsZero():
-		l.err = runtime.NewPermission(err, "VolumeSnapshotContent %s, which the disk was to be copied from, cannot be deleted: an administrator has to set "+
-			"the chart value diskImages.enabled=true, or to delete the object and the finalizer %s of the disk", l.Status.CopySnapshot, v1alpha1.VirtualDiskFinalizer)
+	case apierrors.IsForbidden(err) && !v.DeletionTimestamp.IsZero():
+		v.err = runtime.NewPermission(err, "VolumeSnapshotContent %s, which the disk was to be copied from, cannot be deleted: an administrator has to set "+
+			"the chart value diskImages.enabled=true, or to delete the object and the finalizer %s of the disk", v.Status.CopySnapshot, v1alpha1.VirtualDiskFinalizer)
 		return nil
 	case !apierrors.IsForbidden(err):
 		return err
 	}
-	l.requeueAfter = cmp.Or(l.requeueAfter, lastRetry)
+	v.requeueAfter = cmp.Or(v.requeueAfter, lastRetry)
 	return nil
 }
 
 // deleteCopyObjects deletes the objects of a copy. The snapshot is deleted first: it uses its content. A snapshot
 // of another client stays.
-func (r *Reconciler) deleteCopyObjects(ctx context.Context, l *view) error {
-	b, err := r.readCopySnapshot(ctx, l)
+func (r *Reconciler) deleteCopyObjects(ctx context.Context, v *view) error {
+	b, err := r.readCopySnapshot(ctx, v)
 	if b == nil {
 		return err
 	}

@@ -141,93 +141,93 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Live.Get(ctx, request.NamespacedName, d); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	l := &view{VirtualDisk: d, before: d.Status.DeepCopy(), now: r.Now()}
-	err := r.act(ctx, l)
-	if err == nil && l.err != nil && !runtime.IsTakingOver(l.err) && !runtime.IsReadOnly(l.err) {
-		err = fmt.Errorf("VirtualDisk %s: %w", request, l.err)
+	v := &view{VirtualDisk: d, before: d.Status.DeepCopy(), now: r.Now()}
+	err := r.act(ctx, v)
+	if err == nil && v.err != nil && !runtime.IsTakingOver(v.err) && !runtime.IsReadOnly(v.err) {
+		err = fmt.Errorf("VirtualDisk %s: %w", request, v.err)
 	}
-	return persist.Result(l.requeueAfter, err)
+	return persist.Result(v.requeueAfter, err)
 }
 
-func (r *Reconciler) act(ctx context.Context, l *view) error {
-	if held, err := persist.Hold(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer); !held {
+func (r *Reconciler) act(ctx context.Context, v *view) error {
+	if held, err := persist.Hold(ctx, r.Client, v.VirtualDisk, v1alpha1.VirtualDiskFinalizer); !held {
 		return client.IgnoreNotFound(err) // nothing is created for a deleted disk
 	}
-	if l.StatusOfAnother() {
-		l.Status = v1alpha1.VirtualDiskStatus{}
+	if v.StatusOfAnother() {
+		v.Status = v1alpha1.VirtualDiskStatus{}
 	}
-	if l.Status.DiskID == "" && l.DeletionTimestamp.IsZero() && runtime.EarlierOf(l) == runtime.TakeOver {
-		if did, err := persist.DropLostOwners(ctx, r.Live, r.Client, l.VirtualDisk); did || err != nil {
-			l.requeueAfter = time.Millisecond
+	if v.Status.DiskID == "" && v.DeletionTimestamp.IsZero() && runtime.EarlierOf(v) == runtime.TakeOver {
+		if did, err := persist.DropLostOwners(ctx, r.Live, r.Client, v.VirtualDisk); did || err != nil {
+			v.requeueAfter = time.Millisecond
 			return client.IgnoreNotFound(err)
 		}
 	}
-	l.Status.UID = l.UID
+	v.Status.UID = v.UID
 	// The machine is read first: if it is gone, the observation shows the disk as the machine left it.
-	holder, err := r.holder(ctx, l)
+	holder, err := r.holder(ctx, v)
 	if err != nil {
 		return err
 	}
-	l.holder = holder
-	l.observe(ctx, r.Runtimes)
-	if !l.DeletionTimestamp.IsZero() && !l.MayExist() && runtime.NothingOfOurs(l.err) {
-		l.err = nil // there is nothing to destroy
+	v.holder = holder
+	v.observe(ctx, r.Runtimes)
+	if !v.DeletionTimestamp.IsZero() && !v.MayExist() && runtime.NothingOfOurs(v.err) {
+		v.err = nil // there is nothing to destroy
 	}
 	switch {
-	case l.err != nil:
-	case l.abandoned():
-		l.Free(l.now)
-	case l.DeletionTimestamp.IsZero():
-		if err := r.reconcile(ctx, l); err != nil {
+	case v.err != nil:
+	case v.abandoned():
+		v.Free(v.now)
+	case v.DeletionTimestamp.IsZero():
+		if err := r.reconcile(ctx, v); err != nil {
 			return err
 		}
-	case l.Status.AttachedTo == nil:
-		if gone := l.deleteData(ctx); gone {
-			if err := r.deleteCopySnapshot(ctx, l); err != nil {
+	case v.Status.AttachedTo == nil:
+		if gone := v.deleteData(ctx); gone {
+			if err := r.deleteCopySnapshot(ctx, v); err != nil {
 				return err
 			}
-			if l.err != nil {
+			if v.err != nil {
 				break
 			}
-			r.recordMissing(l)
-			return client.IgnoreNotFound(persist.Release(ctx, r.Client, l.VirtualDisk, v1alpha1.VirtualDiskFinalizer))
+			r.recordMissing(v)
+			return client.IgnoreNotFound(persist.Release(ctx, r.Client, v.VirtualDisk, v1alpha1.VirtualDiskFinalizer))
 		}
 	}
 	switch {
-	case runtime.IsTakingOver(l.err), l.seen.InFlight:
-		l.requeueAfter = cmp.Or(r.Poll, defaultPoll)
-	case l.Status.AttachedTo != nil && l.holder == nil:
-		l.requeueAfter = lastRetry
+	case runtime.IsTakingOver(v.err), v.seen.InFlight:
+		v.requeueAfter = cmp.Or(r.Poll, defaultPoll)
+	case v.Status.AttachedTo != nil && v.holder == nil:
+		v.requeueAfter = lastRetry
 	}
-	return r.save(ctx, l)
+	return r.save(ctx, v)
 }
 
 // recordMissing records an event if the runtime does not find the disk of a deleted VirtualDisk, and none of our deletions was confirmed: its
 // files may be left where the runtime does not find them, such as those of a disk that the catalog of a vCenter has lost.
-func (r *Reconciler) recordMissing(l *view) {
-	ready := v1alpha1.ConditionReady.In(l.before.Conditions)
-	if l.Status.DiskID == "" || ready == nil || ready.Reason == string(v1alpha1.ReasonTerminating) {
+func (r *Reconciler) recordMissing(v *view) {
+	ready := v1alpha1.ConditionReady.In(v.before.Conditions)
+	if v.Status.DiskID == "" || ready == nil || ready.Reason == string(v1alpha1.ReasonTerminating) {
 		return
 	}
-	r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonDiskLost), "Delete",
-		"the runtime does not find disk %s. If files of it are left, remove them there", l.Status.DiskID)
+	r.Events.Eventf(v.VirtualDisk, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonDiskLost), "Delete",
+		"the runtime does not find disk %s. If files of it are left, remove them there", v.Status.DiskID)
 }
 
 // holder reads the machine that has the disk live. It returns nil if there is none, or if the machine is gone: no
 // VirtualMachine has that name and UID, or it is only kept by another finalizer, such as foreground deletion waiting
 // for this disk.
-func (r *Reconciler) holder(ctx context.Context, l *view) (*v1alpha1.VirtualMachine, error) {
-	by := l.Status.AttachedTo
+func (r *Reconciler) holder(ctx context.Context, v *view) (*v1alpha1.VirtualMachine, error) {
+	by := v.Status.AttachedTo
 	if by == nil {
 		return nil, nil
 	}
 	vm := &v1alpha1.VirtualMachine{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: l.Namespace, Name: by.Name}, vm)
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: by.Name}, vm)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading VirtualMachine %s, which uses VirtualDisk %s: %w", by.Name, l.Name, err)
+		return nil, fmt.Errorf("reading VirtualMachine %s, which uses VirtualDisk %s: %w", by.Name, v.Name, err)
 	case vm.UID != by.UID:
 		return nil, nil
 	case !vm.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(vm, v1alpha1.VirtualMachineFinalizer):
@@ -237,24 +237,24 @@ func (r *Reconciler) holder(ctx context.Context, l *view) (*v1alpha1.VirtualMach
 }
 
 // save writes the status if it has changed, and records events for problems.
-func (r *Reconciler) save(ctx context.Context, l *view) error {
-	ready := l.ready()
-	before := v1alpha1.ConditionReady.In(l.before.Conditions)
-	v1alpha1.SetCondition(&l.Status.Conditions, ready, l.now)
-	l.Status.ObservedGeneration = l.Generation
-	l.updateStatus()
-	if l.requeueAfter == 0 && l.DeletionTimestamp.IsZero() {
-		l.requeueAfter = wait.Jitter(resync, 0.2)
+func (r *Reconciler) save(ctx context.Context, v *view) error {
+	ready := v.ready()
+	before := v1alpha1.ConditionReady.In(v.before.Conditions)
+	v1alpha1.SetCondition(&v.Status.Conditions, ready, v.now)
+	v.Status.ObservedGeneration = v.Generation
+	v.updateStatus()
+	if v.requeueAfter == 0 && v.DeletionTimestamp.IsZero() {
+		v.requeueAfter = wait.Jitter(resync, 0.2)
 	}
-	if changed, err := persist.Status(ctx, r.Client, l.VirtualDisk, l.before, &l.Status); !changed {
+	if changed, err := persist.Status(ctx, r.Client, v.VirtualDisk, v.before, &v.Status); !changed {
 		return err
 	}
-	r.recordReplaced(l)
+	r.recordReplaced(v)
 	switch {
-	case l.before.DiskID == "" && l.Status.DiskID != "":
-		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was created", l.Status.DiskID)
-	case l.warns(ready) && (before == nil || before.Reason != ready.Reason):
-		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "%s", ready.Message)
+	case v.before.DiskID == "" && v.Status.DiskID != "":
+		r.Events.Eventf(v.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was created", v.Status.DiskID)
+	case v.warns(ready) && (before == nil || before.Reason != ready.Reason):
+		r.Events.Eventf(v.VirtualDisk, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "%s", ready.Message)
 	}
 	return nil
 }

@@ -65,61 +65,61 @@ const progressGrain = time.Minute
 const eventPage, eventPages = 10, 10
 
 // begin persists that an attempt starts. The next pass creates its DataVolume.
-func (r *Reconciler) begin(ctx context.Context, l *view, number int32) error {
-	if l.noVolumes || l.noSnapshots {
-		l.unserved()
+func (r *Reconciler) begin(ctx context.Context, v *view, number int32) error {
+	if v.noVolumes || v.noSnapshots {
+		v.unserved()
 		return nil
 	}
-	if l.newest() < number { // otherwise the attempt has begun and its record was lost
-		if ready, err := r.classesFit(ctx, l); !ready || err != nil {
+	if v.newest() < number { // otherwise the attempt has begun and its record was lost
+		if ready, err := r.classesFit(ctx, v); !ready || err != nil {
 			return err
 		}
-		if allowed, err := r.secretAllowed(ctx, l); !allowed || err != nil {
+		if allowed, err := r.secretAllowed(ctx, v); !allowed || err != nil {
 			return err
 		}
 	}
 	retries := int32(0)
-	if l.Status.Attempt != nil {
-		retries = l.Status.Attempt.RetriesUsed
+	if v.Status.Attempt != nil {
+		retries = v.Status.Attempt.RetriesUsed
 	}
-	l.Status.Attempt = &v1alpha1.VMDiskImageAttempt{Number: number, StartedAt: l.time(), RetriesUsed: retries}
-	l.Status.Claim, l.Status.Phase = nil, v1alpha1.VMDiskImagePending
-	l.importing("waiting for CDI")
-	l.again = time.Millisecond
+	v.Status.Attempt = &v1alpha1.VMDiskImageAttempt{Number: number, StartedAt: v.time(), RetriesUsed: retries}
+	v.Status.Claim, v.Status.Phase = nil, v1alpha1.VMDiskImagePending
+	v.importing("waiting for CDI")
+	v.again = time.Millisecond
 	return nil
 }
 
 // attempt advances the current attempt.
-func (r *Reconciler) attempt(ctx context.Context, l *view) error {
-	a := l.Status.Attempt
+func (r *Reconciler) attempt(ctx context.Context, v *view) error {
+	a := v.Status.Attempt
 	// A process that wrongly considered itself the leader can have created an object of an earlier attempt.
-	if none, err := r.remove(ctx, l, func(attempt int32) bool { return attempt != a.Number }); !none || err != nil {
+	if none, err := r.remove(ctx, v, func(attempt int32) bool { return attempt != a.Number }); !none || err != nil {
 		return err
 	}
-	if l.noVolumes || l.noSnapshots {
-		l.unserved()
+	if v.noVolumes || v.noSnapshots {
+		v.unserved()
 		return nil
 	}
-	l.again = poll
-	if l.Status.Claim != nil {
-		return r.snapshot(ctx, l)
+	v.again = poll
+	if v.Status.Claim != nil {
+		return r.snapshot(ctx, v)
 	}
-	volume := of(l, l.volumes)
+	volume := of(v, v.volumes)
 	switch {
 	case volume == nil && a.DataVolumeUID != "", volume != nil && a.DataVolumeUID != "" && a.DataVolumeUID != volume.UID,
 		volume != nil && !volume.DeletionTimestamp.IsZero():
-		l.fail(v1alpha1.ReasonImportFailed, "the DataVolume was deleted", false)
-	case volume == nil && l.overdue():
-		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText(), false)
+		v.fail(v1alpha1.ReasonImportFailed, "the DataVolume was deleted", false)
+	case volume == nil && v.overdue():
+		v.fail(v1alpha1.ReasonImportDeadlineExceeded, v.overdueText(), false)
 	case volume == nil:
-		if allowed, err := r.secretAllowed(ctx, l); !allowed || err != nil {
+		if allowed, err := r.secretAllowed(ctx, v); !allowed || err != nil {
 			return err
 		}
-		return r.create(ctx, l, l.wanted(), v1alpha1.ConditionImported)
-	case !l.unaltered(volume):
+		return r.create(ctx, v, v.wanted(), v1alpha1.ConditionImported)
+	case !v.unaltered(volume):
 	default:
 		a.DataVolumeUID = volume.UID
-		l.follow(volume, r.warning(ctx, volume, of(l, l.claims)))
+		v.follow(volume, r.warning(ctx, volume, of(v, v.claims)))
 	}
 	return nil
 }
@@ -159,43 +159,43 @@ func (r *Reconciler) warning(ctx context.Context, volume *cdiv1.DataVolume, clai
 }
 
 // wanted returns the DataVolume of the current attempt.
-func (l *view) wanted() *cdiv1.DataVolume {
+func (v *view) wanted() *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
-		ObjectMeta: l.meta(map[string]string{bindImmediately: "true", deleteAfterCompletion: "false"}),
+		ObjectMeta: v.meta(map[string]string{bindImmediately: "true", deleteAfterCompletion: "false"}),
 		Spec: cdiv1.DataVolumeSpec{
-			Source: l.source(),
+			Source: v.source(),
 			Storage: &cdiv1.StorageSpec{
-				StorageClassName: pointer(l.Spec.StorageClass),
-				Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: l.Spec.DiskSize}},
+				StorageClassName: pointer(v.Spec.StorageClass),
+				Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: v.Spec.DiskSize}},
 			},
 		},
 	}
 }
 
 // meta returns the metadata of an object of the current attempt.
-func (l *view) meta(annotations map[string]string) metav1.ObjectMeta {
-	annotations[v1alpha1.AnnotationDiskImageName] = l.Name
+func (v *view) meta(annotations map[string]string) metav1.ObjectMeta {
+	annotations[v1alpha1.AnnotationDiskImageName] = v.Name
 	return metav1.ObjectMeta{
-		Namespace: l.Namespace, Name: childName(l.UID, l.Status.Attempt.Number), Annotations: annotations,
+		Namespace: v.Namespace, Name: childName(v.UID, v.Status.Attempt.Number), Annotations: annotations,
 		Labels: map[string]string{
-			v1alpha1.LabelDiskImage:     string(l.UID),
-			v1alpha1.LabelImportAttempt: fmt.Sprint(l.Status.Attempt.Number),
+			v1alpha1.LabelDiskImage:     string(v.UID),
+			v1alpha1.LabelImportAttempt: fmt.Sprint(v.Status.Attempt.Number),
 		},
 	}
 }
 
-func (l *view) source() *cdiv1.DataVolumeSource {
+func (v *view) source() *cdiv1.DataVolumeSource {
 	secret := ""
-	if l.Spec.SecretRef != nil {
-		secret = l.Spec.SecretRef.Name
+	if v.Spec.SecretRef != nil {
+		secret = v.Spec.SecretRef.Name
 	}
-	switch l.Spec.SourceType {
+	switch v.Spec.SourceType {
 	case v1alpha1.VMDiskImageS3:
-		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: l.Spec.URL, SecretRef: secret}}
+		return &cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: v.Spec.URL, SecretRef: secret}}
 	case v1alpha1.VMDiskImageRegistry:
-		return &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: &l.Spec.URL, SecretRef: pointer(secret)}}
+		return &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: &v.Spec.URL, SecretRef: pointer(secret)}}
 	}
-	return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: l.Spec.URL, SecretRef: secret, Checksum: l.Spec.Checksum}}
+	return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: v.Spec.URL, SecretRef: secret, Checksum: v.Spec.Checksum}}
 }
 
 // pointer returns nil for an empty text.
@@ -207,21 +207,21 @@ func pointer(text string) *string {
 }
 
 // create creates an object of the current attempt.
-func (r *Reconciler) create(ctx context.Context, l *view, o client.Object, about v1alpha1.ConditionType) error {
+func (r *Reconciler) create(ctx context.Context, v *view, o client.Object, about v1alpha1.ConditionType) error {
 	err := r.Client.Create(ctx, o)
 	switch {
 	case err == nil:
-		l.again = time.Millisecond
+		v.again = time.Millisecond
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		// If another process created it for this attempt, the next pass lists it.
-		l.says(about, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
+		v.says(about, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
 			fmt.Sprintf("%s %s is not of this VMDiskImage: delete it", kindOf(o), o.GetName()))
-		l.again = poll
+		v.again = poll
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
-		l.says(about, metav1.ConditionFalse, v1alpha1.ReasonImportRejected, fmt.Sprintf("creating %s %s: %v", kindOf(o), o.GetName(), err))
-		l.again = lastRetry
+		v.says(about, metav1.ConditionFalse, v1alpha1.ReasonImportRejected, fmt.Sprintf("creating %s %s: %v", kindOf(o), o.GetName(), err))
+		v.again = lastRetry
 		return nil
 	}
 	return fmt.Errorf("creating %s %s: %w", kindOf(o), o.GetName(), err)
@@ -229,44 +229,44 @@ func (r *Reconciler) create(ctx context.Context, l *view, o client.Object, about
 
 // unaltered reports whether the DataVolume has the source of the image. If not, it was created by another client, or
 // the API server dropped the checksum, which a CDI before 1.65 does not support.
-func (l *view) unaltered(volume *cdiv1.DataVolume) bool {
-	want, got := l.source(), volume.Spec.Source.DeepCopy()
+func (v *view) unaltered(volume *cdiv1.DataVolume) bool {
+	want, got := v.source(), volume.Spec.Source.DeepCopy()
 	if equality.Semantic.DeepEqual(want, got) {
 		return true
 	}
 	if want.HTTP != nil && got != nil && got.HTTP != nil && got.HTTP.Checksum == "" {
 		got.HTTP.Checksum = want.HTTP.Checksum
 		if equality.Semantic.DeepEqual(want, got) {
-			l.fail(v1alpha1.ReasonChecksumNotSupported, "this CDI cannot verify a checksum: install version 1.65 or later, or remove spec.checksum", true)
+			v.fail(v1alpha1.ReasonChecksumNotSupported, "this CDI cannot verify a checksum: install version 1.65 or later, or remove spec.checksum", true)
 			return false
 		}
 	}
-	l.imported(metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("DataVolume %s has another source: delete it, with an override of the policy images-children", volume.Name))
+	v.imported(metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("DataVolume %s has another source: delete it, with an override of the policy images-children", volume.Name))
 	return false
 }
 
 // follow reports the progress of CDI, and ends the attempt where CDI would retry for ever. The warning is about the
 // claim or the DataVolume.
-func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
-	a := l.Status.Attempt
+func (v *view) follow(volume *cdiv1.DataVolume, warning string) {
+	a := v.Status.Attempt
 	// Users who may edit DataVolumes can write it too: avoid an overflow.
 	a.RestartCount = min(max(a.RestartCount, volume.Status.RestartCount), maxRestarts)
-	claim := of(l, l.claims)
+	claim := of(v, v.claims)
 	switch volume.Status.Phase {
 	case cdiv1.Succeeded:
 		if claim != nil && claim.Status.Phase == corev1.ClaimBound && metav1.IsControlledBy(claim, volume) {
-			l.Status.Claim = &v1alpha1.VMDiskImageChild{Name: claim.Name, UID: claim.UID}
+			v.Status.Claim = &v1alpha1.VMDiskImageChild{Name: claim.Name, UID: claim.UID}
 			a.Progress = v1alpha1.Cut(string(volume.Status.Progress), 64)
-			l.imported(metav1.ConditionTrue, v1alpha1.ReasonImportSucceeded, "")
-			l.again = time.Millisecond
+			v.imported(metav1.ConditionTrue, v1alpha1.ReasonImportSucceeded, "")
+			v.again = time.Millisecond
 			return
 		}
 	case cdiv1.Failed:
 		text, checksum := reported(volume, claim)
 		if checksum {
-			l.fail(v1alpha1.ReasonChecksumMismatch, text, true)
+			v.fail(v1alpha1.ReasonChecksumMismatch, text, true)
 		} else {
-			l.fail(v1alpha1.ReasonImportFailed, text, false)
+			v.fail(v1alpha1.ReasonImportFailed, text, false)
 		}
 		return
 	}
@@ -281,20 +281,20 @@ func (l *view) follow(volume *cdiv1.DataVolume, warning string) {
 	case claim != nil && claim.Annotations[podPhase] == string(corev1.PodFailed) && claim.Annotations[fatalError] == "" &&
 		!slices.Contains(notCreated, claim.Annotations[runningReason]):
 		// CDI neither deletes nor replaces such a Pod.
-		l.fail(v1alpha1.ReasonImportFailed, "the importer's Pod failed, as when it is evicted: "+text, false)
-	case l.overdue():
-		l.fail(v1alpha1.ReasonImportDeadlineExceeded, l.overdueText()+": "+text, false)
-	case a.RetriesUsed+a.RestartCount > l.retryLimit():
-		l.fail(v1alpha1.ReasonImportFailed, text, false)
-	case l.stalled(volume):
-		l.fail(v1alpha1.ReasonImportStalled, fmt.Sprintf("no progress for %v: %s", l.stallTimeout(), text), false)
+		v.fail(v1alpha1.ReasonImportFailed, "the importer's Pod failed, as when it is evicted: "+text, false)
+	case v.overdue():
+		v.fail(v1alpha1.ReasonImportDeadlineExceeded, v.overdueText()+": "+text, false)
+	case a.RetriesUsed+a.RestartCount > v.retryLimit():
+		v.fail(v1alpha1.ReasonImportFailed, text, false)
+	case v.stalled(volume):
+		v.fail(v1alpha1.ReasonImportStalled, fmt.Sprintf("no progress for %v: %s", v.stallTimeout(), text), false)
 	case volume.Status.Phase == cdiv1.Unknown:
-		l.imported(metav1.ConditionUnknown, v1alpha1.ReasonImportUnknown, text)
+		v.imported(metav1.ConditionUnknown, v1alpha1.ReasonImportUnknown, text)
 	default:
 		if running(volume.Status.Phase) {
-			l.Status.Phase = v1alpha1.VMDiskImageImporting
+			v.Status.Phase = v1alpha1.VMDiskImageImporting
 		}
-		l.importing(text)
+		v.importing(text)
 	}
 }
 
@@ -340,8 +340,8 @@ func public(text string) string { return secretParts.ReplaceAllString(text, "$1$
 
 // stalled records the progress, and reports whether there was none for too long. An importer without readable
 // progress does not count as stalled while it runs.
-func (l *view) stalled(volume *cdiv1.DataVolume) bool {
-	a, now := l.Status.Attempt, string(volume.Status.Progress)
+func (v *view) stalled(volume *cdiv1.DataVolume) bool {
+	a, now := v.Status.Attempt, string(volume.Status.Progress)
 	if volume.Status.Phase != cdiv1.ImportInProgress && volume.Status.Phase != cdiv1.Paused {
 		a.ProgressAt = nil
 		return false
@@ -352,13 +352,13 @@ func (l *view) stalled(volume *cdiv1.DataVolume) bool {
 	})
 	before, _ := percent(a.Progress)
 	after, _ := percent(now)
-	old := a.ProgressAt == nil || l.now.Sub(a.ProgressAt.Time) >= progressGrain
+	old := a.ProgressAt == nil || v.now.Sub(a.ProgressAt.Time) >= progressGrain
 	switch {
 	case a.ProgressAt == nil, now != a.Progress && (old || int(before) != int(after)), unread && old:
-		a.Progress, a.ProgressAt = v1alpha1.Cut(now, 64), ptr.To(l.time())
+		a.Progress, a.ProgressAt = v1alpha1.Cut(now, 64), ptr.To(v.time())
 		return false
 	}
-	return now == a.Progress && l.now.Sub(a.ProgressAt.Time) >= l.stallTimeout()
+	return now == a.Progress && v.now.Sub(a.ProgressAt.Time) >= v.stallTimeout()
 }
 
 // percent parses a progress such as 12.34%.
@@ -367,48 +367,48 @@ func percent(progress string) (float64, bool) {
 	return value, err == nil
 }
 
-func (r *Reconciler) snapshot(ctx context.Context, l *view) error {
-	l.Status.Phase = v1alpha1.VMDiskImageImporting
-	claim := of(l, l.claims)
-	if claim == nil || claim.UID != l.Status.Claim.UID || !claim.DeletionTimestamp.IsZero() {
-		l.fail(v1alpha1.ReasonImportFailed, "the claim was deleted", false)
+func (r *Reconciler) snapshot(ctx context.Context, v *view) error {
+	v.Status.Phase = v1alpha1.VMDiskImageImporting
+	claim := of(v, v.claims)
+	if claim == nil || claim.UID != v.Status.Claim.UID || !claim.DeletionTimestamp.IsZero() {
+		v.fail(v1alpha1.ReasonImportFailed, "the claim was deleted", false)
 		return nil
 	}
-	s := of(l, l.snapshots)
+	s := of(v, v.snapshots)
 	switch {
 	case s != nil && s.DeletionTimestamp.IsZero() && ptr.Deref(s.Spec.Source.PersistentVolumeClaimName, "") != claim.Name:
-		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
+		v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonOwnedByAnother,
 			fmt.Sprintf("VolumeSnapshot %s has another source: delete it, with an override of the policy images-children", s.Name))
 	case s != nil && s.DeletionTimestamp.IsZero() && usable(s):
-		l.Status.Snapshot = &v1alpha1.VMDiskImageChild{Name: s.Name, UID: s.UID}
+		v.Status.Snapshot = &v1alpha1.VMDiskImageChild{Name: s.Name, UID: s.UID}
 		size := claim.Status.Capacity[corev1.ResourceStorage]
 		if s.Status.RestoreSize != nil && !s.Status.RestoreSize.IsZero() {
 			size = *s.Status.RestoreSize
 		}
-		l.Status.VirtualSize = &size
-		l.watchOver()
-		l.again = 0
-	case l.overdue():
-		l.fail(v1alpha1.ReasonSnapshotFailed, l.overdueText()+": "+snapshotText(s), false)
+		v.Status.VirtualSize = &size
+		v.watchOver()
+		v.again = 0
+	case v.overdue():
+		v.fail(v1alpha1.ReasonSnapshotFailed, v.overdueText()+": "+snapshotText(s), false)
 	case s == nil:
-		class, reason, missing, err := r.snapshotClass(ctx, l, ptr.Deref(claim.Spec.StorageClassName, ""))
+		class, reason, missing, err := r.snapshotClass(ctx, v, ptr.Deref(claim.Spec.StorageClassName, ""))
 		if missing != "" {
-			l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, reason, missing)
+			v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, reason, missing)
 		}
 		if missing != "" || err != nil {
 			return err
 		}
-		return r.create(ctx, l, &snapshotv1.VolumeSnapshot{
-			ObjectMeta: l.meta(map[string]string{}),
+		return r.create(ctx, v, &snapshotv1.VolumeSnapshot{
+			ObjectMeta: v.meta(map[string]string{}),
 			Spec: snapshotv1.VolumeSnapshotSpec{
 				Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim.Name},
 				VolumeSnapshotClassName: &class,
 			},
 		}, v1alpha1.ConditionSnapshotReady)
 	case s.Status != nil && s.Status.Error != nil:
-		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, snapshotText(s))
+		v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, snapshotText(s))
 	default:
-		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, snapshotText(s))
+		v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, snapshotText(s))
 	}
 	return nil
 }
@@ -430,35 +430,35 @@ func snapshotText(s *snapshotv1.VolumeSnapshot) string {
 }
 
 // watchOver reports whether an imported image still has its claim and its snapshot.
-func (l *view) watchOver() {
-	claim, s := of(l, l.claims), of(l, l.snapshots)
+func (v *view) watchOver() {
+	claim, s := of(v, v.claims), of(v, v.snapshots)
 	there := func(o client.Object, child *v1alpha1.VMDiskImageChild) bool {
 		return child != nil && o.GetUID() == child.UID && o.GetDeletionTimestamp().IsZero()
 	}
 	gone := ""
 	switch {
-	case l.noSnapshots:
-		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionUnknown, v1alpha1.ReasonSnapshotsNotServed, "the cluster does not serve VolumeSnapshots any more")
-		l.again = pause
+	case v.noSnapshots:
+		v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionUnknown, v1alpha1.ReasonSnapshotsNotServed, "the cluster does not serve VolumeSnapshots any more")
+		v.again = pause
 		return
-	case s == nil || !there(s, l.Status.Snapshot):
-		gone = "VolumeSnapshot " + l.Status.Snapshot.Name
-	case claim == nil || !there(claim, l.Status.Claim):
-		gone = "PersistentVolumeClaim " + l.Status.Snapshot.Name
+	case s == nil || !there(s, v.Status.Snapshot):
+		gone = "VolumeSnapshot " + v.Status.Snapshot.Name
+	case claim == nil || !there(claim, v.Status.Claim):
+		gone = "PersistentVolumeClaim " + v.Status.Snapshot.Name
 	}
 	if gone == "" && s.Status != nil && !ptr.Deref(s.Status.ReadyToUse, true) {
 		// Its content was deleted. The snapshot controller takes the snapshot of the claim again.
-		l.Status.Phase = v1alpha1.VMDiskImageImporting
-		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed,
+		v.Status.Phase = v1alpha1.VMDiskImageImporting
+		v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed,
 			snapshotText(s)+"; if it does not become ready again, create another VMDiskImage, and delete this one")
 		return
 	}
 	if gone != "" {
-		l.Status.Phase = v1alpha1.VMDiskImageLost
-		l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonImageLost, gone+" was deleted: create another VMDiskImage, and delete this one")
+		v.Status.Phase = v1alpha1.VMDiskImageLost
+		v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonImageLost, gone+" was deleted: create another VMDiskImage, and delete this one")
 		return
 	}
-	l.Status.Phase = v1alpha1.VMDiskImageReady
-	l.imported(metav1.ConditionTrue, v1alpha1.ReasonImportSucceeded, "")
-	l.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionTrue, v1alpha1.ReasonSnapshotReady, "")
+	v.Status.Phase = v1alpha1.VMDiskImageReady
+	v.imported(metav1.ConditionTrue, v1alpha1.ReasonImportSucceeded, "")
+	v.says(v1alpha1.ConditionSnapshotReady, metav1.ConditionTrue, v1alpha1.ReasonSnapshotReady, "")
 }

@@ -56,13 +56,13 @@ func attemptOf(image types.UID, child client.Object) int32 {
 
 // observe lists the objects of the image. Of a ready image, only those of its attempt count, which are listed by name: the API server then
 // reads one object, and not all claims of the namespace.
-func (l *view) observe(ctx context.Context, live client.Reader) error {
+func (v *view) observe(ctx context.Context, live client.Reader) error {
 	var volumes cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var snapshots snapshotv1.VolumeSnapshotList
-	options := []client.ListOption{client.InNamespace(l.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(l.UID)}}
-	if a := l.Status.Attempt; a != nil && l.Status.Snapshot != nil && l.DeletionTimestamp.IsZero() {
-		options = append(options, client.MatchingFields{metav1.ObjectNameField: childName(l.UID, a.Number)})
+	options := []client.ListOption{client.InNamespace(v.Namespace), client.MatchingLabels{v1alpha1.LabelDiskImage: string(v.UID)}}
+	if a := v.Status.Attempt; a != nil && v.Status.Snapshot != nil && v.DeletionTimestamp.IsZero() {
+		options = append(options, client.MatchingFields{metav1.ObjectNameField: childName(v.UID, a.Number)})
 	}
 	list := func(into client.ObjectList, what string) (unserved bool, err error) {
 		err = live.List(ctx, into, options...)
@@ -70,20 +70,20 @@ func (l *view) observe(ctx context.Context, live client.Reader) error {
 			return true, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("listing the %s of VMDiskImage %s: %w", what, l.Name, err)
+			return false, fmt.Errorf("listing the %s of VMDiskImage %s: %w", what, v.Name, err)
 		}
 		return false, nil
 	}
 	var err1, err2, err3 error
-	l.noVolumes, err1 = list(&volumes, "DataVolumes")
+	v.noVolumes, err1 = list(&volumes, "DataVolumes")
 	_, err2 = list(&claims, "PersistentVolumeClaims")
-	l.noSnapshots, err3 = list(&snapshots, "VolumeSnapshots")
+	v.noSnapshots, err3 = list(&snapshots, "VolumeSnapshots")
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	l.volumes = slices.DeleteFunc(volumes.Items, func(o cdiv1.DataVolume) bool { return attemptOf(l.UID, &o) == 0 })
-	l.claims = slices.DeleteFunc(claims.Items, func(o corev1.PersistentVolumeClaim) bool { return attemptOf(l.UID, &o) == 0 })
-	l.snapshots = slices.DeleteFunc(snapshots.Items, func(o snapshotv1.VolumeSnapshot) bool { return attemptOf(l.UID, &o) == 0 })
+	v.volumes = slices.DeleteFunc(volumes.Items, func(o cdiv1.DataVolume) bool { return attemptOf(v.UID, &o) == 0 })
+	v.claims = slices.DeleteFunc(claims.Items, func(o corev1.PersistentVolumeClaim) bool { return attemptOf(v.UID, &o) == 0 })
+	v.snapshots = slices.DeleteFunc(snapshots.Items, func(o snapshotv1.VolumeSnapshot) bool { return attemptOf(v.UID, &o) == 0 })
 	return nil
 }
 
@@ -94,9 +94,9 @@ func isUnserved(err error) bool { return meta.IsNoMatchError(err) || apierrors.I
 func of[T any, P interface {
 	*T
 	client.Object
-}](l *view, all []T) P {
+}](v *view, all []T) P {
 	for i := range all {
-		if o := P(&all[i]); l.Status.Attempt != nil && attemptOf(l.UID, o) == l.Status.Attempt.Number {
+		if o := P(&all[i]); v.Status.Attempt != nil && attemptOf(v.UID, o) == v.Status.Attempt.Number {
 			return o
 		}
 	}
@@ -104,24 +104,24 @@ func of[T any, P interface {
 }
 
 // newest returns the number of the latest attempt that created an object, or 0.
-func (l *view) newest() (newest int32) {
-	for _, o := range l.children() {
-		newest = max(newest, attemptOf(l.UID, o))
+func (v *view) newest() (newest int32) {
+	for _, o := range v.children() {
+		newest = max(newest, attemptOf(v.UID, o))
 	}
 	return newest
 }
 
 // children returns the objects of the image in the order in which they are deleted: a claim stays until its snapshots
 // are gone, and CDI would recreate it while the DataVolume exists.
-func (l *view) children() (all []client.Object) {
-	for i := range l.snapshots {
-		all = append(all, &l.snapshots[i])
+func (v *view) children() (all []client.Object) {
+	for i := range v.snapshots {
+		all = append(all, &v.snapshots[i])
 	}
-	for i := range l.volumes {
-		all = append(all, &l.volumes[i])
+	for i := range v.volumes {
+		all = append(all, &v.volumes[i])
 	}
-	for i := range l.claims {
-		all = append(all, &l.claims[i])
+	for i := range v.claims {
+		all = append(all, &v.claims[i])
 	}
 	return all
 }
@@ -139,17 +139,17 @@ func kindOf(o client.Object) string {
 func allAttempts(int32) bool { return true }
 
 // remove deletes the objects of the selected attempts, one kind after the other, and reports whether none is left.
-func (r *Reconciler) remove(ctx context.Context, l *view, which func(attempt int32) bool) (none bool, err error) {
+func (r *Reconciler) remove(ctx context.Context, v *view, which func(attempt int32) bool) (none bool, err error) {
 	first, sent := "", false
-	for _, o := range l.children() {
+	for _, o := range v.children() {
 		switch kind := kindOf(o); {
-		case !which(attemptOf(l.UID, o)), first != "" && first != kind:
+		case !which(attemptOf(v.UID, o)), first != "" && first != kind:
 			continue
 		default:
 			first = kind
 		}
 		if !o.GetDeletionTimestamp().IsZero() {
-			l.setDeletionWait(o)
+			v.setDeletionWait(o)
 			continue
 		}
 		uid := o.GetUID()
@@ -160,17 +160,17 @@ func (r *Reconciler) remove(ctx context.Context, l *view, which func(attempt int
 	}
 	switch {
 	case sent:
-		l.again = time.Second
+		v.again = time.Second
 	case first != "":
-		l.again = poll
+		v.again = poll
 	}
 	return first == "", nil
 }
 
 // setDeletionWait reports what the deletion of the image waits for.
-func (l *view) setDeletionWait(o client.Object) {
+func (v *view) setDeletionWait(o client.Object) {
 	text := fmt.Sprintf("waiting until %s %s is deleted; it has the finalizers %s", kindOf(o), o.GetName(), strings.Join(o.GetFinalizers(), ", "))
-	if l.deletion = text; l.now.Sub(o.GetDeletionTimestamp().Time) >= slow && !l.DeletionTimestamp.IsZero() {
-		l.blocks(v1alpha1.ReasonChildrenRemain, text)
+	if v.deletion = text; v.now.Sub(o.GetDeletionTimestamp().Time) >= slow && !v.DeletionTimestamp.IsZero() {
+		v.blocks(v1alpha1.ReasonChildrenRemain, text)
 	}
 }

@@ -27,11 +27,11 @@ const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
 // classesFit reports whether volumes of the StorageClass can be snapshotted, and reports what is missing. It is
 // checked before the import, which would be useless otherwise.
-func (r *Reconciler) classesFit(ctx context.Context, l *view) (bool, error) {
-	l.again = pause
-	_, reason, text, err := r.snapshotClass(ctx, l, l.Spec.StorageClass)
+func (r *Reconciler) classesFit(ctx context.Context, v *view) (bool, error) {
+	v.again = pause
+	_, reason, text, err := r.snapshotClass(ctx, v, v.Spec.StorageClass)
 	if text != "" {
-		l.imported(metav1.ConditionFalse, reason, text)
+		v.imported(metav1.ConditionFalse, reason, text)
 	}
 	return text == "" && err == nil, err
 }
@@ -39,7 +39,7 @@ func (r *Reconciler) classesFit(ctx context.Context, l *view) (bool, error) {
 // snapshotClass returns the VolumeSnapshotClass for a claim of that StorageClass, or why there is none. If
 // spec.snapshotClass is empty, it is chosen here, because the snapshot controller waits for ever if no class of the
 // driver is marked as default.
-func (r *Reconciler) snapshotClass(ctx context.Context, l *view, storage string) (name string, reason v1alpha1.ConditionReason, missing string, err error) {
+func (r *Reconciler) snapshotClass(ctx context.Context, v *view, storage string) (name string, reason v1alpha1.ConditionReason, missing string, err error) {
 	class, err := r.storageClass(ctx, storage)
 	switch {
 	case err != nil:
@@ -56,10 +56,10 @@ func (r *Reconciler) snapshotClass(ctx context.Context, l *view, storage string)
 	var fitting, marked []string
 	driver := "" // of spec.snapshotClass
 	for _, c := range all.Items {
-		if c.Name == l.Spec.SnapshotClass {
+		if c.Name == v.Spec.SnapshotClass {
 			driver = c.Driver
 		}
-		if c.Driver == class.Provisioner && (l.Spec.SnapshotClass == "" || c.Name == l.Spec.SnapshotClass) {
+		if c.Driver == class.Provisioner && (v.Spec.SnapshotClass == "" || c.Name == v.Spec.SnapshotClass) {
 			fitting = append(fitting, c.Name)
 			if c.Annotations[defaultSnapshotClass] == "true" {
 				marked = append(marked, c.Name)
@@ -74,12 +74,12 @@ func (r *Reconciler) snapshotClass(ctx context.Context, l *view, storage string)
 	case len(fitting) > 1:
 		missing = fmt.Sprintf("spec.snapshotClass is not set, and of the VolumeSnapshotClasses of driver %s, %d are marked as the default: mark one of %s",
 			class.Provisioner, len(marked), v1alpha1.Cut(strings.Join(fitting, ", "), 1024))
-	case l.Spec.SnapshotClass == "":
+	case v.Spec.SnapshotClass == "":
 		missing = fmt.Sprintf("no VolumeSnapshotClass has the driver of StorageClass %s, which is %s", class.Name, class.Provisioner)
 	case driver == "":
-		missing = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s does not exist", l.Spec.SnapshotClass)
+		missing = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s does not exist", v.Spec.SnapshotClass)
 	default:
-		missing = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s has driver %s, but StorageClass %s has %s", l.Spec.SnapshotClass, driver, class.Name, class.Provisioner)
+		missing = fmt.Sprintf("spec.snapshotClass: VolumeSnapshotClass %s has driver %s, but StorageClass %s has %s", v.Spec.SnapshotClass, driver, class.Name, class.Provisioner)
 	}
 	return "", v1alpha1.ReasonSnapshotUnsupported, missing, nil
 }

@@ -93,123 +93,123 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Live.Get(ctx, request.NamespacedName, image); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	l := &view{VMDiskImage: image, read: image.Status.DeepCopy(), now: r.Now()}
-	err := r.act(ctx, l)
-	return persist.Result(l.again, client.IgnoreNotFound(err))
+	v := &view{VMDiskImage: image, read: image.Status.DeepCopy(), now: r.Now()}
+	err := r.act(ctx, v)
+	return persist.Result(v.again, client.IgnoreNotFound(err))
 }
 
-func (r *Reconciler) act(ctx context.Context, l *view) error {
-	if held, err := persist.Hold(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer); !held {
+func (r *Reconciler) act(ctx context.Context, v *view) error {
+	if held, err := persist.Hold(ctx, r.Client, v.VMDiskImage, v1alpha1.VMDiskImageFinalizer); !held {
 		return err
 	}
-	gone, failed := r.pass(ctx, l)
+	gone, failed := r.pass(ctx, v)
 	switch {
 	case apierrors.IsConflict(failed):
 		return failed
 	case failed != nil:
-		l.setReadError(failed)
+		v.setReadError(failed)
 	case gone:
-		return persist.Release(ctx, r.Client, l.VMDiskImage, v1alpha1.VMDiskImageFinalizer)
+		return persist.Release(ctx, r.Client, v.VMDiskImage, v1alpha1.VMDiskImageFinalizer)
 	}
-	if err := r.save(ctx, l); err != nil {
+	if err := r.save(ctx, v); err != nil {
 		return err
 	}
 	return failed
 }
 
 // pass takes the next step of an image, and reports whether a deleted image has nothing left.
-func (r *Reconciler) pass(ctx context.Context, l *view) (gone bool, err error) {
-	deleted := !l.DeletionTimestamp.IsZero()
-	if err := r.count(ctx, l); err != nil {
+func (r *Reconciler) pass(ctx context.Context, v *view) (gone bool, err error) {
+	deleted := !v.DeletionTimestamp.IsZero()
+	if err := r.count(ctx, v); err != nil {
 		return false, err
 	}
 	if deleted {
-		if released, err := r.released(ctx, l); err != nil || !released {
+		if released, err := r.released(ctx, v); err != nil || !released {
 			return false, err
 		}
 	}
 	halt := r.Halt.Err()
 	switch {
-	case r.Disabled && deleted && l.Status.Attempt == nil:
+	case r.Disabled && deleted && v.Status.Attempt == nil:
 		return true, nil // nothing was created
 	case r.Disabled:
-		l.disabled()
+		v.disabled()
 		return false, nil
-	case halt != nil && deleted && l.Status.Attempt == nil:
+	case halt != nil && deleted && v.Status.Attempt == nil:
 		return true, nil
 	case halt != nil:
-		l.idle(v1alpha1.ReasonReadOnly, runtime.Message(halt))
+		v.idle(v1alpha1.ReasonReadOnly, runtime.Message(halt))
 		return false, nil
 	}
-	if err := l.observe(ctx, r.Live); err != nil {
+	if err := v.observe(ctx, r.Live); err != nil {
 		return false, err
 	}
 	if deleted {
-		return r.remove(ctx, l, allAttempts)
+		return r.remove(ctx, v, allAttempts)
 	}
-	if err := r.proceed(ctx, l); err != nil {
+	if err := r.proceed(ctx, v); err != nil {
 		return false, err
 	}
-	return false, r.expire(ctx, l)
+	return false, r.expire(ctx, v)
 }
 
 // proceed takes the next step of an image that is not being deleted.
-func (r *Reconciler) proceed(ctx context.Context, l *view) error {
-	attempt := l.Status.Attempt
+func (r *Reconciler) proceed(ctx context.Context, v *view) error {
+	attempt := v.Status.Attempt
 	switch {
-	case l.Status.Snapshot != nil:
-		l.watchOver()
+	case v.Status.Snapshot != nil:
+		v.watchOver()
 		return nil
 	case attempt == nil:
-		return r.begin(ctx, l, max(1, l.newest()))
-	case attempt.RetryAt == nil && l.Status.Phase != v1alpha1.VMDiskImageFailed:
-		return r.attempt(ctx, l)
+		return r.begin(ctx, v, max(1, v.newest()))
+	case attempt.RetryAt == nil && v.Status.Phase != v1alpha1.VMDiskImageFailed:
+		return r.attempt(ctx, v)
 	}
 	// The attempt has failed. Its objects are deleted first, so that attempts do not use space at the same time.
-	if none, err := r.remove(ctx, l, allAttempts); !none || err != nil {
+	if none, err := r.remove(ctx, v, allAttempts); !none || err != nil {
 		return err
 	}
 	if attempt.RetryAt != nil {
-		if l.again = attempt.RetryAt.Sub(l.now); l.again > 0 {
+		if v.again = attempt.RetryAt.Sub(v.now); v.again > 0 {
 			return nil
 		}
-		return r.begin(ctx, l, attempt.Number+1)
+		return r.begin(ctx, v, attempt.Number+1)
 	}
-	if l.Annotations[v1alpha1.AnnotationRetryImport] == fmt.Sprint(attempt.Number+1) {
+	if v.Annotations[v1alpha1.AnnotationRetryImport] == fmt.Sprint(attempt.Number+1) {
 		attempt.RetriesUsed = 0
-		return r.begin(ctx, l, attempt.Number+1)
+		return r.begin(ctx, v, attempt.Number+1)
 	}
 	return nil
 }
 
 // save writes the status if it has changed, and records the events of the pass.
-func (r *Reconciler) save(ctx context.Context, l *view) error {
-	l.completeStatus()
-	if l.again <= 0 {
-		l.again = wait.Jitter(resync, 0.2)
+func (r *Reconciler) save(ctx context.Context, v *view) error {
+	v.completeStatus()
+	if v.again <= 0 {
+		v.again = wait.Jitter(resync, 0.2)
 	}
-	changed, err := persist.Status(ctx, r.Client, l.VMDiskImage, l.read, &l.Status)
+	changed, err := persist.Status(ctx, r.Client, v.VMDiskImage, v.read, &v.Status)
 	if changed {
-		r.recordEvents(l)
+		r.recordEvents(v)
 	}
 	return err
 }
 
 // recordEvents records what a pass has changed, as events and metrics.
-func (r *Reconciler) recordEvents(l *view) {
-	before, after := v1alpha1.ConditionReady.In(l.read.Conditions), v1alpha1.ConditionReady.In(l.Status.Conditions)
-	if l.failure != "" || warns(after.Reason) && (before == nil || before.Reason != after.Reason) {
-		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, after.Reason, "Import", "%s", after.Message)
+func (r *Reconciler) recordEvents(v *view) {
+	before, after := v1alpha1.ConditionReady.In(v.read.Conditions), v1alpha1.ConditionReady.In(v.Status.Conditions)
+	if v.failure != "" || warns(after.Reason) && (before == nil || before.Reason != after.Reason) {
+		r.Events.Eventf(v.VMDiskImage, nil, corev1.EventTypeWarning, after.Reason, "Import", "%s", after.Message)
 	}
-	if l.read.Snapshot == nil && l.Status.Phase == v1alpha1.VMDiskImageReady {
-		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, after.Reason, "Import", "the image was imported in attempt %d", l.Status.Attempt.Number)
-		r.Metrics.countAttempt(succeeded, l.now.Sub(l.Status.Attempt.StartedAt.Time))
+	if v.read.Snapshot == nil && v.Status.Phase == v1alpha1.VMDiskImageReady {
+		r.Events.Eventf(v.VMDiskImage, nil, corev1.EventTypeNormal, after.Reason, "Import", "the image was imported in attempt %d", v.Status.Attempt.Number)
+		r.Metrics.countAttempt(succeeded, v.now.Sub(v.Status.Attempt.StartedAt.Time))
 	}
-	if l.failure != "" {
-		r.Metrics.countAttempt(l.failure, l.now.Sub(l.Status.Attempt.StartedAt.Time))
+	if v.failure != "" {
+		r.Metrics.countAttempt(v.failure, v.now.Sub(v.Status.Attempt.StartedAt.Time))
 	}
-	if was := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); l.blockade != nil && (was == nil || was.Reason != string(l.blockade.reason)) {
-		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeWarning, string(l.blockade.reason), "Delete", "%s", l.blockade.message)
+	if was := v1alpha1.ConditionDeletionBlocked.In(v.read.Conditions); v.blockade != nil && (was == nil || was.Reason != string(v.blockade.reason)) {
+		r.Events.Eventf(v.VMDiskImage, nil, corev1.EventTypeWarning, string(v.blockade.reason), "Delete", "%s", v.blockade.message)
 	}
 }
 

@@ -70,30 +70,30 @@ func onDisks() handler.EventHandler {
 }
 
 // count counts the disks that reference the image, from the cache.
-func (r *Reconciler) count(ctx context.Context, l *view) error {
+func (r *Reconciler) count(ctx context.Context, v *view) error {
 	var disks v1alpha1.VirtualDiskList
-	err := r.Client.List(ctx, &disks, client.MatchingFields{v1alpha1.FieldUsedDiskImage: string(l.UID)}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, &disks, client.MatchingFields{v1alpha1.FieldUsedDiskImage: string(v.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return fmt.Errorf("listing the disks that use VMDiskImage %s: %w", l.Name, err)
+		return fmt.Errorf("listing the disks that use VMDiskImage %s: %w", v.Name, err)
 	}
-	l.setReferences(disks.Items)
+	v.setReferences(disks.Items)
 	return nil
 }
 
 // unused reports whether no disk references the image, past the cache. A disk persists its reference before it reads
 // the image live: either this list contains the disk, or the disk reads an image that is being deleted.
-func (r *Reconciler) unused(ctx context.Context, l *view) (bool, error) {
-	if l.Status.References.Count > 0 {
+func (r *Reconciler) unused(ctx context.Context, v *view) (bool, error) {
+	if v.Status.References.Count > 0 {
 		return false, nil
 	}
-	options := &client.ListOptions{FieldSelector: fields.OneTermEqualSelector(v1alpha1.FieldUsedDiskImage, string(l.UID)), Limit: page}
+	options := &client.ListOptions{FieldSelector: fields.OneTermEqualSelector(v1alpha1.FieldUsedDiskImage, string(v.UID)), Limit: page}
 	for {
 		var disks v1alpha1.VirtualDiskList
 		if err := r.Live.List(ctx, &disks, options); err != nil {
-			return false, fmt.Errorf("listing the disks that use VMDiskImage %s: %w", l.Name, err)
+			return false, fmt.Errorf("listing the disks that use VMDiskImage %s: %w", v.Name, err)
 		}
 		if len(disks.Items) > 0 {
-			l.setReferences(disks.Items)
+			v.setReferences(disks.Items)
 			return false, nil
 		}
 		if options.Continue = disks.Continue; options.Continue == "" {
@@ -104,22 +104,22 @@ func (r *Reconciler) unused(ctx context.Context, l *view) (bool, error) {
 
 // released reports whether the data of a deleted image may be deleted, and otherwise reports the disks that reference
 // it.
-func (r *Reconciler) released(ctx context.Context, l *view) (bool, error) {
-	unused, err := r.unused(ctx, l)
+func (r *Reconciler) released(ctx context.Context, v *view) (bool, error) {
+	unused, err := r.unused(ctx, v)
 	if err != nil || unused {
 		return unused, err
 	}
-	list := commands.Line("kubectl", "get", "virtualdisks", "--all-namespaces", "--field-selector", v1alpha1.FieldUsedDiskImage+"="+string(l.UID))
-	l.blocks(v1alpha1.ReasonImageReferenced, fmt.Sprintf("the image is used by %s; it is deleted once they are deleted; to list the disks: %s", usersText(l.Status.References), list))
-	l.again = lastRetry
+	list := commands.Line("kubectl", "get", "virtualdisks", "--all-namespaces", "--field-selector", v1alpha1.FieldUsedDiskImage+"="+string(v.UID))
+	v.blocks(v1alpha1.ReasonImageReferenced, fmt.Sprintf("the image is used by %s; it is deleted once they are deleted; to list the disks: %s", usersText(v.Status.References), list))
+	v.again = lastRetry
 	return false, nil
 }
 
 // setReferences writes the users of the image into its status.
-func (l *view) setReferences(disks []v1alpha1.VirtualDisk) {
+func (v *view) setReferences(disks []v1alpha1.VirtualDisk) {
 	refs := &v1alpha1.VMDiskImageReferences{Count: int32(len(disks))}
 	for i := range disks {
-		if disks[i].Namespace != l.Namespace {
+		if disks[i].Namespace != v.Namespace {
 			refs.Elsewhere++
 			continue
 		}
@@ -130,7 +130,7 @@ func (l *view) setReferences(disks []v1alpha1.VirtualDisk) {
 	})
 	refs.Users = slices.Compact(refs.Users)
 	refs.Users = slices.Clip(refs.Users[:min(len(refs.Users), listed)])
-	l.Status.References = refs
+	v.Status.References = refs
 }
 
 // userOf returns the machine that a disk belongs to, or else the disk. Names in owner references are not validated,
@@ -167,67 +167,67 @@ func usersText(refs *v1alpha1.VMDiskImageReferences) string {
 }
 
 // blocks records why a requested deletion is blocked.
-func (l *view) blocks(reason v1alpha1.ConditionReason, message string) {
-	l.deletion, l.blockade = message, &deletionBlock{reason, message}
+func (v *view) blocks(reason v1alpha1.ConditionReason, message string) {
+	v.deletion, v.blockade = message, &deletionBlock{reason, message}
 }
 
 // clock maintains status.unreferencedSince. A time in the future, as after a restore or a clock change, counts as
 // now.
-func (l *view) clock() {
-	since := &l.Status.UnreferencedSince
+func (v *view) clock() {
+	since := &v.Status.UnreferencedSince
 	switch {
-	case l.Status.Phase != v1alpha1.VMDiskImageReady || l.Status.References.Count > 0:
+	case v.Status.Phase != v1alpha1.VMDiskImageReady || v.Status.References.Count > 0:
 		*since = nil
-	case *since == nil || (*since).After(l.now):
-		*since = ptr.To(l.time())
+	case *since == nil || (*since).After(v.now):
+		*since = ptr.To(v.time())
 	}
 }
 
 // expire deletes an image that has been unreferenced for its TTL, if its spec says so.
-func (r *Reconciler) expire(ctx context.Context, l *view) error {
-	l.clock()
-	since := l.Status.UnreferencedSince
-	if since == nil || l.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
+func (r *Reconciler) expire(ctx context.Context, v *view) error {
+	v.clock()
+	since := v.Status.UnreferencedSince
+	if since == nil || v.Spec.DeletionPolicy != v1alpha1.VMDiskImageDeleteAfterUnreferenced {
 		return nil
 	}
-	ttl := limit(l.Spec.TTLAfterUnreferenced, v1alpha1.DefaultTTLAfterUnreferenced)
+	ttl := limit(v.Spec.TTLAfterUnreferenced, v1alpha1.DefaultTTLAfterUnreferenced)
 	due := since.Add(ttl)
 	switch {
-	case l.now.Before(due):
-		l.wake(due.Sub(l.now))
+	case v.now.Before(due):
+		v.wake(due.Sub(v.now))
 		return nil
-	case l.noSnapshots: // they could not be deleted
+	case v.noSnapshots: // they could not be deleted
 		return nil
-	case l.Labels[v1alpha1.LabelDeletionProtection] == v1alpha1.DeletionProtectionEnabled:
-		l.blocks(v1alpha1.ReasonDeletionProtected, fmt.Sprintf("no disk has used the image for %v, but it has the label %s=%s: remove the label, or set spec.deletionPolicy to %s",
+	case v.Labels[v1alpha1.LabelDeletionProtection] == v1alpha1.DeletionProtectionEnabled:
+		v.blocks(v1alpha1.ReasonDeletionProtected, fmt.Sprintf("no disk has used the image for %v, but it has the label %s=%s: remove the label, or set spec.deletionPolicy to %s",
 			ttl, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled, v1alpha1.VMDiskImageRetain))
 		return nil
 	}
-	if unused, err := r.unused(ctx, l); err != nil || !unused {
-		l.clock()
+	if unused, err := r.unused(ctx, v); err != nil || !unused {
+		v.clock()
 		return err
 	}
-	if c := v1alpha1.ConditionDeletionBlocked.In(l.read.Conditions); c == nil || c.Reason != string(v1alpha1.ReasonDeletionDenied) { // otherwise the event was recorded already
-		r.Events.Eventf(l.VMDiskImage, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonImageUnreferenced), "Delete",
+	if c := v1alpha1.ConditionDeletionBlocked.In(v.read.Conditions); c == nil || c.Reason != string(v1alpha1.ReasonDeletionDenied) { // otherwise the event was recorded already
+		r.Events.Eventf(v.VMDiskImage, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonImageUnreferenced), "Delete",
 			"deleting the image, because no disk has used it since %s (spec.deletionPolicy, spec.ttlAfterUnreferenced)", since.UTC().Format(time.RFC3339))
 	}
 	// With the resourceVersion: a reference that another process has recorded meanwhile keeps the image.
-	err := r.Client.Delete(ctx, l.VMDiskImage, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
+	err := r.Client.Delete(ctx, v.VMDiskImage, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion})
 	switch {
 	case apierrors.IsForbidden(err):
-		l.blocks(v1alpha1.ReasonDeletionDenied, fmt.Sprintf("no disk has used the image for %v, but it cannot be deleted: %v", ttl, err))
-		l.wake(lastRetry)
+		v.blocks(v1alpha1.ReasonDeletionDenied, fmt.Sprintf("no disk has used the image for %v, but it cannot be deleted: %v", ttl, err))
+		v.wake(lastRetry)
 		return nil
 	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("deleting VMDiskImage %s, which no disk uses: %w", l.Name, err)
+		return fmt.Errorf("deleting VMDiskImage %s, which no disk uses: %w", v.Name, err)
 	}
-	l.again = time.Millisecond
+	v.again = time.Millisecond
 	return nil
 }
 
 // wake requeues the image after that time or earlier.
-func (l *view) wake(after time.Duration) {
-	if l.again <= 0 || after < l.again {
-		l.again = after
+func (v *view) wake(after time.Duration) {
+	if v.again <= 0 || after < v.again {
+		v.again = after
 	}
 }

@@ -22,42 +22,42 @@ import (
 // secretAllowed reports whether CDI may send the credentials of the image to the host of its source: whether the administrator lists the
 // host in SecretHosts, or the owner of the Secret in an annotation of it. If not, it says what to do. The user who created the image could
 // get the Secret, but could send it to any host. Only the metadata of the Secret is read.
-func (r *Reconciler) secretAllowed(ctx context.Context, l *view) (bool, error) {
-	if l.Spec.SecretRef == nil {
+func (r *Reconciler) secretAllowed(ctx context.Context, v *view) (bool, error) {
+	if v.Spec.SecretRef == nil {
 		return true, nil
 	}
-	to, err := recipientOf(&l.Spec)
+	to, err := recipientOf(&v.Spec)
 	if err == nil && to.in(r.SecretHosts) {
 		return true, nil
 	}
-	l.again = pause
+	v.again = pause
 	waits := func(reason v1alpha1.ConditionReason, format string, args ...any) (bool, error) {
-		l.imported(metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
+		v.imported(metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
 		return false, nil
 	}
 	if err != nil {
 		return waits(v1alpha1.ReasonSecretHostNotAllowed, "spec.url: credentials are not sent to a host that cannot be determined: create another VMDiskImage")
 	}
-	secret, of := &metav1.PartialObjectMetadata{}, l.Spec.SecretRef.Name
+	secret, of := &metav1.PartialObjectMetadata{}, v.Spec.SecretRef.Name
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	err = r.Live.Get(ctx, types.NamespacedName{Namespace: l.Namespace, Name: of}, secret)
+	err = r.Live.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: of}, secret)
 	hosts := secret.Annotations[v1alpha1.AnnotationAllowedHosts]
 	switch {
 	case apierrors.IsNotFound(err):
 		return waits(v1alpha1.ReasonSecretNotFound, "spec.secretRef: Secret %s does not exist", of)
 	case apierrors.IsForbidden(err):
 		return waits(v1alpha1.ReasonPermissionDenied, "spec.secretRef: Sallyport cannot read which hosts Secret %s allows in the annotation %s: an administrator can add %s to "+
-			"diskImages.secretHosts, or namespace %s to rbac.imageSecrets, in the values of the chart", of, v1alpha1.AnnotationAllowedHosts, to, l.Namespace)
+			"diskImages.secretHosts, or namespace %s to rbac.imageSecrets, in the values of the chart", of, v1alpha1.AnnotationAllowedHosts, to, v.Namespace)
 	case err != nil:
 		return false, fmt.Errorf("reading the metadata of Secret %s: %w", of, err)
 	case to.in(strings.Split(hosts, ",")):
 		return true, nil
 	}
 	// Without --overwrite, so that the command does not replace hosts that another user adds meanwhile.
-	remedy := commands.Line(append(append([]string{"kubectl", "annotate"}, commands.Object("secrets", l.Namespace, of)...),
+	remedy := commands.Line(append(append([]string{"kubectl", "annotate"}, commands.Object("secrets", v.Namespace, of)...),
 		v1alpha1.AnnotationAllowedHosts+"="+to.String())...)
 	if hosts != "" {
-		remedy = commands.Line(append([]string{"kubectl", "edit"}, commands.Object("secrets", l.Namespace, of)...)...)
+		remedy = commands.Line(append([]string{"kubectl", "edit"}, commands.Object("secrets", v.Namespace, of)...)...)
 	}
 	return waits(v1alpha1.ReasonSecretHostNotAllowed, "spec.secretRef: Secret %s does not allow that its credentials are sent to %s; to allow it, add the host to its annotation %s: %s",
 		of, to, v1alpha1.AnnotationAllowedHosts, remedy)

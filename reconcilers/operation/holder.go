@@ -15,12 +15,12 @@ import (
 )
 
 // advance carries out the operation that holds the machine, once nothing of earlier holders is in flight.
-func (r *Reconciler) advance(ctx context.Context, l *view) (bool, error) {
-	o := l.holder()
-	if o == nil || o.Finished() || len(l.VM.Status.Undoing) > 0 || !l.VM.DeletionTimestamp.IsZero() {
+func (r *Reconciler) advance(ctx context.Context, v *view) (bool, error) {
+	o := v.holder()
+	if o == nil || o.Finished() || len(v.VM.Status.Undoing) > 0 || !v.VM.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	return l.Advance(ctx, &operationHolder{Reconciler: r, view: l, o: o})
+	return v.Advance(ctx, &operationHolder{Reconciler: r, view: v, o: o})
 }
 
 // operationHolder is a [drive.Holder] for an operation. It persists the driver's progress in the operation's status.
@@ -159,7 +159,7 @@ func (h *operationHolder) complete(ctx context.Context, message string) (bool, e
 
 // failedForGood reports whether the holder can never reach its goal. The status says so before releaseHolder acts on
 // it, so that the message survives a crash.
-func (l *view) failedForGood(o *v1alpha1.VirtualMachineOperation) bool {
+func (v *view) failedForGood(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed)
 }

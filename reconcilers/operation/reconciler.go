@@ -109,12 +109,12 @@ func claimedOrDeleted() predicate.Predicate {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	undecided := map[types.UID]bool{}
 	return r.Pass(ctx, request.NamespacedName, func(ctx context.Context, t *drive.Turn) (bool, error) {
-		l := &view{Turn: t, undecided: undecided}
-		if err := l.read(ctx); err != nil {
+		v := &view{Turn: t, undecided: undecided}
+		if err := v.read(ctx); err != nil {
 			return false, err
 		}
 		for _, action := range actions {
-			if did, err := action(r, ctx, l); did || err != nil {
+			if did, err := action(r, ctx, v); did || err != nil {
 				return did, err
 			}
 		}

@@ -30,70 +30,70 @@ func (r *Reconciler) write(
 	return changed, err
 }
 
-func (l *view) setCondition(
+func (v *view) setCondition(
 	o *v1alpha1.VirtualMachineOperation, t v1alpha1.ConditionType,
 	status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
-	v1alpha1.SetCondition(&o.Status.Conditions, t.Condition(status, reason, o.Generation, message), l.Time)
+	v1alpha1.SetCondition(&o.Status.Conditions, t.Condition(status, reason, o.Generation, message), v.Time)
 }
 
 // setCompleted sets the conditions Completed and Ready, which always agree.
-func (l *view) setCompleted(
+func (v *view) setCompleted(
 	o *v1alpha1.VirtualMachineOperation, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
-	l.setCondition(o, v1alpha1.ConditionCompleted, status, reason, message)
-	l.setCondition(o, v1alpha1.ConditionReady, status, reason, message)
+	v.setCondition(o, v1alpha1.ConditionCompleted, status, reason, message)
+	v.setCondition(o, v1alpha1.ConditionReady, status, reason, message)
 }
 
 // reportWaiting sets the reason why an unfinished operation waits.
 func (r *Reconciler) reportWaiting(
-	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
+	ctx context.Context, v *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
 ) (bool, error) {
 	return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		if l.holds(o) {
-			l.setStarted(status)
+		if v.holds(o) {
+			v.setStarted(status)
 		}
-		l.setCompleted(o, metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
+		v.setCompleted(o, metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
 	})
 }
 
-func (l *view) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
+func (v *view) setStarted(status *v1alpha1.VirtualMachineOperationStatus) {
 	status.Phase = v1alpha1.OperationInProgress
 	if status.StartTime == nil {
-		since := metav1.NewTime(l.VM.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
+		since := metav1.NewTime(v.VM.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
 		status.StartTime = &since
 	}
 }
 
 // fail ends an operation without success. If it was superseded, the status still says by what.
 func (r *Reconciler) fail(
-	ctx context.Context, l *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
+	ctx context.Context, v *view, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
 ) error {
 	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-		l.setFinished(status, v1alpha1.OperationFailed)
-		l.setCompleted(o, metav1.ConditionFalse, reason, message)
-		if entry := l.entry(o); entry != nil {
-			l.setSuperseded(o, entry.By)
+		v.setFinished(status, v1alpha1.OperationFailed)
+		v.setCompleted(o, metav1.ConditionFalse, reason, message)
+		if entry := v.entry(o); entry != nil {
+			v.setSuperseded(o, entry.By)
 		}
 	})
 	if did && err == nil {
-		r.recordEvent(l, o, corev1.EventTypeWarning, reason, message)
+		r.recordEvent(v, o, corev1.EventTypeWarning, reason, message)
 	}
 	return err
 }
 
-func (l *view) setFinished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
-	now := metav1.NewTime(l.Time.Truncate(time.Second))
+func (v *view) setFinished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
+	now := metav1.NewTime(v.Time.Truncate(time.Second))
 	status.Phase, status.CompletionTime = phase, &now
 }
 
 // setSuperseded records by what the operation was superseded, if it was.
-func (l *view) setSuperseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
+func (v *view) setSuperseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
 	if by == nil {
 		return
 	}
 	o.Status.SupersededBy = by.DeepCopy()
-	l.setCondition(o, v1alpha1.ConditionSuperseded, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, supersededMessage(by))
+	v.setCondition(o, v1alpha1.ConditionSuperseded, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, supersededMessage(by))
 }
 
 func supersededMessage(by *v1alpha1.OperationReference) string {

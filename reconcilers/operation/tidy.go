@@ -14,9 +14,9 @@ import (
 
 // cleanUp removes the finalizer of finished operations that do not hold their machine, and deletes them once their
 // TTL is over.
-func (r *Reconciler) cleanUp(ctx context.Context, l *view) (bool, error) {
-	for _, o := range l.operations {
-		if !o.Finished() || l.holds(o) {
+func (r *Reconciler) cleanUp(ctx context.Context, v *view) (bool, error) {
+	for _, o := range v.operations {
+		if !o.Finished() || v.holds(o) {
 			continue
 		}
 		did, err := persist.Finalizer(ctx, r.Client, o, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineOperationFinalizer)
@@ -26,8 +26,8 @@ func (r *Reconciler) cleanUp(ctx context.Context, l *view) (bool, error) {
 		if !o.DeletionTimestamp.IsZero() {
 			continue // another finalizer keeps it
 		}
-		if left := expiry(o).Sub(l.Time); left > 0 {
-			l.Wait(left + time.Millisecond)
+		if left := expiry(o).Sub(v.Time); left > 0 {
+			v.Wait(left + time.Millisecond)
 			continue
 		}
 		same := client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}

@@ -10,8 +10,8 @@ import (
 )
 
 // undo cancels what former holders of the machine may have in flight, and ends those that are operations.
-func (r *Reconciler) undo(ctx context.Context, l *view) (bool, error) {
-	return l.Undo(ctx, &ender{Reconciler: r, view: l})
+func (r *Reconciler) undo(ctx context.Context, v *view) (bool, error) {
+	return v.Undo(ctx, &ender{Reconciler: r, view: v})
 }
 
 // ender is the [drive.Ender] for operations.

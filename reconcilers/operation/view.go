@@ -26,31 +26,31 @@ type view struct {
 // is slow between the reads could give the machine to an operation that has ended, or drop one that it has not read.
 //
 // An operation with another machine UID may belong to a machine created since. In that case both are read again.
-func (l *view) read(ctx context.Context) (err error) {
+func (v *view) read(ctx context.Context) (err error) {
 	for {
-		if l.operations, err = l.list(ctx); err != nil {
+		if v.operations, err = v.list(ctx); err != nil {
 			return err
 		}
-		vm, uid := l.VM, l.UID()
-		if !slices.ContainsFunc(l.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid }) {
+		vm, uid := v.VM, v.UID()
+		if !slices.ContainsFunc(v.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid }) {
 			return nil
 		}
-		if err = l.Reload(ctx); err != nil {
+		if err = v.Reload(ctx); err != nil {
 			return err
 		}
-		if l.UID() == uid {
-			l.VM = vm // keep the earlier read: the operations are older than the one just made
+		if v.UID() == uid {
+			v.VM = vm // keep the earlier read: the operations are older than the one just made
 			return nil
 		}
 	}
 }
 
 // list reads the operations of the machine live, oldest first.
-func (l *view) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
+func (v *view) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
 	var list v1alpha1.VirtualMachineOperationList
-	ofMachine := client.MatchingFields{"spec.virtualMachineName": l.Key().Name}
-	if err := l.Live.List(ctx, &list, client.InNamespace(l.Key().Namespace), ofMachine); err != nil {
-		return nil, fmt.Errorf("listing the operations of VirtualMachine %s: %w", l.Key(), err)
+	ofMachine := client.MatchingFields{"spec.virtualMachineName": v.Key().Name}
+	if err := v.Live.List(ctx, &list, client.InNamespace(v.Key().Namespace), ofMachine); err != nil {
+		return nil, fmt.Errorf("listing the operations of VirtualMachine %s: %w", v.Key(), err)
 	}
 	all := make([]*v1alpha1.VirtualMachineOperation, 0, len(list.Items))
 	for i := range list.Items {
@@ -71,40 +71,40 @@ func byAge(a, b *v1alpha1.VirtualMachineOperation) int {
 }
 
 // unfinished returns the operations that have not ended, oldest first.
-func (l *view) unfinished() []*v1alpha1.VirtualMachineOperation {
-	return slices.DeleteFunc(slices.Clone(l.operations), (*v1alpha1.VirtualMachineOperation).Finished)
+func (v *view) unfinished() []*v1alpha1.VirtualMachineOperation {
+	return slices.DeleteFunc(slices.Clone(v.operations), (*v1alpha1.VirtualMachineOperation).Finished)
 }
 
-func (l *view) holds(o *v1alpha1.VirtualMachineOperation) bool {
-	return l.VM != nil && claim.Holds(&l.VM.Status, string(o.UID))
+func (v *view) holds(o *v1alpha1.VirtualMachineOperation) bool {
+	return v.VM != nil && claim.Holds(&v.VM.Status, string(o.UID))
 }
 
 // entry returns the entry of undoing for the operation, or nil.
-func (l *view) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
-	if l.VM == nil {
+func (v *view) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
+	if v.VM == nil {
 		return nil
 	}
-	for i := range l.VM.Status.Undoing {
-		if l.VM.Status.Undoing[i].ID == string(o.UID) {
-			return &l.VM.Status.Undoing[i]
+	for i := range v.VM.Status.Undoing {
+		if v.VM.Status.Undoing[i].ID == string(o.UID) {
+			return &v.VM.Status.Undoing[i]
 		}
 	}
 	return nil
 }
 
 // byUID returns the operation with that UID, or nil.
-func (l *view) byUID(id string) *v1alpha1.VirtualMachineOperation {
-	i := slices.IndexFunc(l.operations, func(o *v1alpha1.VirtualMachineOperation) bool { return string(o.UID) == id })
+func (v *view) byUID(id string) *v1alpha1.VirtualMachineOperation {
+	i := slices.IndexFunc(v.operations, func(o *v1alpha1.VirtualMachineOperation) bool { return string(o.UID) == id })
 	if i < 0 {
 		return nil
 	}
-	return l.operations[i]
+	return v.operations[i]
 }
 
 // holder returns the operation that holds the machine, or nil if there is none.
-func (l *view) holder() *v1alpha1.VirtualMachineOperation {
-	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
+func (v *view) holder() *v1alpha1.VirtualMachineOperation {
+	if v.VM == nil || v.VM.Status.ActiveOperation == nil || v.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return nil
 	}
-	return l.byUID(l.VM.Status.ActiveOperation.ID)
+	return v.byUID(v.VM.Status.ActiveOperation.ID)
 }

@@ -28,16 +28,16 @@ const (
 
 // create creates missing members at the lowest free numbers, and reports whether there were any. A member that is
 // being deleted keeps its number until it is gone.
-func (r *Reconciler) create(ctx context.Context, l *view) (bool, error) {
-	missing := min(l.desired()-len(l.members), maxPerPass)
+func (r *Reconciler) create(ctx context.Context, v *view) (bool, error) {
+	missing := min(v.desired()-len(v.members), maxPerPass)
 	if missing <= 0 {
 		return false, nil
 	}
-	if did, err := r.adoptMembers(ctx, l, missing); did > 0 || err != nil {
-		l.createErr = err
+	if did, err := r.adoptMembers(ctx, v, missing); did > 0 || err != nil {
+		v.createErr = err
 		return true, err
 	}
-	free := l.freeSlots()
+	free := v.freeSlots()
 	var err error
 	waiting := false
 	for tried := 0; missing > 0 && err == nil; tried += missing {
@@ -48,7 +48,7 @@ func (r *Reconciler) create(ctx context.Context, l *view) (bool, error) {
 		slots := free(missing)
 		var foreign, notReady atomic.Int32
 		err = inBatches(ctx, missing, func(ctx context.Context, i int) error {
-			ready, err := r.prepareDisks(ctx, l, slots[i])
+			ready, err := r.prepareDisks(ctx, v, slots[i])
 			switch {
 			case errors.Is(err, errForeign):
 				foreign.Add(1)
@@ -59,7 +59,7 @@ func (r *Reconciler) create(ctx context.Context, l *view) (bool, error) {
 				notReady.Add(1)
 				return nil
 			}
-			ours, err := r.createMember(ctx, l, slots[i])
+			ours, err := r.createMember(ctx, v, slots[i])
 			if err == nil && !ours {
 				foreign.Add(1)
 			}
@@ -71,15 +71,15 @@ func (r *Reconciler) create(ctx context.Context, l *view) (bool, error) {
 	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the pool is terminating too
 		return !waiting, nil // while waiting for a disk, other members may still have to be deleted
 	}
-	l.createErr = err
-	return true, fmt.Errorf("creating members of VirtualMachinePool %s: %w", l.key(), err)
+	v.createErr = err
+	return true, fmt.Errorf("creating members of VirtualMachinePool %s: %w", v.key(), err)
 }
 
 // freeSlots returns a function that returns the lowest numbers without a member, each once. Other VirtualMachines in
 // the cache do not count: two processes with different caches would otherwise create a member each.
-func (l *view) freeSlots() func(count int) []int {
+func (v *view) freeSlots() func(count int) []int {
 	used := map[int]bool{}
-	for _, m := range l.members {
+	for _, m := range v.members {
 		used[m.slot] = true
 	}
 	next := 0
@@ -95,21 +95,21 @@ func (l *view) freeSlots() func(count int) []int {
 
 // createMember creates a member, and reports whether the VirtualMachine of that name is one: it may have been created
 // concurrently.
-func (r *Reconciler) createMember(ctx context.Context, l *view, slot int) (ours bool, err error) {
-	vm := newMember(l.pool, l.hash, slot)
+func (r *Reconciler) createMember(ctx context.Context, v *view, slot int) (ours bool, err error) {
+	vm := newMember(v.pool, v.hash, slot)
 	err = r.Client.Create(ctx, vm, client.FieldOwner(manager))
 	switch {
 	case err == nil:
-		r.Events.Eventf(l.pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "created VirtualMachine %s", vm.Name)
+		r.Events.Eventf(v.pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "created VirtualMachine %s", vm.Name)
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
 		var existing v1alpha1.VirtualMachine
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), &existing); err != nil {
 			return true, client.IgnoreNotFound(err)
 		}
-		return l.owns(&existing), nil
+		return v.owns(&existing), nil
 	case !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		r.Events.Eventf(l.pool, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "VirtualMachine %s was not created: %s", vm.Name, err)
+		r.Events.Eventf(v.pool, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "VirtualMachine %s was not created: %s", vm.Name, err)
 	}
 	return false, err
 }

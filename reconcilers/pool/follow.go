@@ -22,39 +22,39 @@ import (
 // readRelease reads the ready release, after the members, so that a member of another release really is outdated.
 // There is no ready release while the VSphereTemplate is being replaced or deleted, or if it is on another server
 // than the members.
-func (l *view) readRelease(ctx context.Context, from client.Reader, _ int64) error {
-	ref := l.pool.Spec.Follows()
+func (v *view) readRelease(ctx context.Context, from client.Reader, _ int64) error {
+	ref := v.pool.Spec.Follows()
 	if ref == nil {
 		return nil
 	}
 	t := &v1alpha1.VSphereTemplate{}
-	if err := from.Get(ctx, client.ObjectKey{Namespace: l.pool.Namespace, Name: ref.Name}, t); client.IgnoreNotFound(err) != nil {
+	if err := from.Get(ctx, client.ObjectKey{Namespace: v.pool.Namespace, Name: ref.Name}, t); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading VSphereTemplate %s: %w", ref.Name, err)
 	}
 	domain := t.Spec.Meant(ref.FailureDomain)
-	if domain != nil && t.DeletionTimestamp.IsZero() && t.Spec.ServerRef == l.pool.Spec.VirtualMachineTemplate.Spec.Runtime.VSphere.ServerRef {
-		l.release = t.ReadyIn(domain.Name)
+	if domain != nil && t.DeletionTimestamp.IsZero() && t.Spec.ServerRef == v.pool.Spec.VirtualMachineTemplate.Spec.Runtime.VSphere.ServerRef {
+		v.release = t.ReadyIn(domain.Name)
 	}
 	return nil
 }
 
 // otherRelease reports whether the member was created from another release than the ready one. A member of unknown
 // origin is not.
-func (l *view) otherRelease(m member) bool {
+func (v *view) otherRelease(m member) bool {
 	from := m.Status.Template
-	return l.release != "" && from != nil && from.Name == l.pool.Spec.Follows().Name && from.Release != l.release
+	return v.release != "" && from != nil && from.Name == v.pool.Spec.Follows().Name && from.Release != v.release
 }
 
 // staleMembers returns the members to replace, those chosen earlier first.
-func (l *view) staleMembers() []member {
-	all := slices.DeleteFunc(l.remaining(), func(m member) bool { return !l.otherRelease(m) })
-	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(sortKey(!l.alreadyChosen(a)), sortKey(!l.alreadyChosen(b))) })
+func (v *view) staleMembers() []member {
+	all := slices.DeleteFunc(v.remaining(), func(m member) bool { return !v.otherRelease(m) })
+	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(sortKey(!v.alreadyChosen(a)), sortKey(!v.alreadyChosen(b))) })
 	return all
 }
 
 // restartsAutomatically reports whether members may be restarted, and thus replaced, without approval.
-func (l *view) restartsAutomatically() bool {
-	return l.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode == v1alpha1.RestartAutomatic
+func (v *view) restartsAutomatically() bool {
+	return v.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode == v1alpha1.RestartAutomatic
 }
 
 // batch is a list of members of which up to room may be replaced now.
@@ -67,19 +67,19 @@ type batch struct {
 // that are unavailable anyway may be replaced as far as the other unavailable and missing members leave room, since
 // they could become available at any moment. Nothing is replaced while there are too many members, since no
 // replacement would be created.
-func (l *view) batches() (batches []batch) {
-	if !l.restartsAutomatically() || len(l.remaining()) > l.desired() {
+func (v *view) batches() (batches []batch) {
+	if !v.restartsAutomatically() || len(v.remaining()) > v.desired() {
 		return nil
 	}
 	var down, up []member
-	for _, m := range l.staleMembers() {
+	for _, m := range v.staleMembers() {
 		if m.available() {
 			up = append(up, m)
 		} else {
 			down = append(down, m)
 		}
 	}
-	room := l.maxUnavailable() - l.unavailable()
+	room := v.maxUnavailable() - v.unavailable()
 	for _, t := range []batch{{members: down, room: room + len(down)}, {members: up, room: room}} {
 		if t.room = min(t.room, maxPerPass); len(t.members) > 0 && t.room > 0 {
 			batches = append(batches, t)
@@ -90,32 +90,32 @@ func (l *view) batches() (batches []batch) {
 
 // replace deletes members of another release than the ready one, and reports whether there were any. Members that
 // cannot be replaced are in l.notReplaced.
-func (r *Reconciler) replace(ctx context.Context, l *view) (bool, error) {
-	turns := l.batches()
+func (r *Reconciler) replace(ctx context.Context, v *view) (bool, error) {
+	turns := v.batches()
 	if len(turns) == 0 {
 		return false, nil
 	}
-	leases, err := r.leases(ctx, l)
+	leases, err := r.leases(ctx, v)
 	if err != nil {
 		return false, err
 	}
 	var all []member
 	for _, t := range turns {
-		chosen, kept, err := r.choose(ctx, l, leases, t.members, t.room)
+		chosen, kept, err := r.choose(ctx, v, leases, t.members, t.room)
 		if err != nil {
-			return false, fmt.Errorf("choosing members of VirtualMachinePool %s to replace: %w", l.key(), err)
+			return false, fmt.Errorf("choosing members of VirtualMachinePool %s to replace: %w", v.key(), err)
 		}
 		if len(chosen) < t.room { // no other member could be chosen instead
-			l.notReplaced = append(l.notReplaced, kept...)
+			v.notReplaced = append(v.notReplaced, kept...)
 		}
 		all = append(all, chosen...)
 	}
-	if len(l.notReplaced) > 0 {
-		l.requeueIn(blockedRetry)
+	if len(v.notReplaced) > 0 {
+		v.requeueIn(blockedRetry)
 	}
-	return r.deleteMembers(ctx, l, all, func(m member) string {
+	return r.deleteMembers(ctx, v, all, func(m member) string {
 		return fmt.Sprintf(", created from release %s, to replace it with release %s of VSphereTemplate %s",
-			m.Status.Template.Release, l.release, m.Status.Template.Name)
+			m.Status.Template.Release, v.release, m.Status.Template.Name)
 	})
 }
 

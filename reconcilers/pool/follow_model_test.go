@@ -141,18 +141,18 @@ func (m *model) noteStale() {
 // judgeReplaced tells whether a member that was deleted was of another release than the one that was ready, at some time in the pass, and
 // judges the moment if nothing has changed since the pass began, so that it is known what it saw.
 func (m *model) judgeReplaced(vm *v1alpha1.VirtualMachine) bool {
-	l := &view{pool: m.server.pool()}
-	if !m.stale[vm.UID] || !l.restartsAutomatically() || m.disturbed {
-		return m.stale[vm.UID] && l.restartsAutomatically()
+	v := &view{pool: m.server.pool()}
+	if !m.stale[vm.UID] || !v.restartsAutomatically() || m.disturbed {
+		return m.stale[vm.UID] && v.restartsAutomatically()
 	}
 	ready, staying := m.readyNow(), m.staying()
 	if vm.Status.Template.Release == ready || ready == "" {
 		m.fail("%s is of release %s and was replaced while release %q was ready", vm.Name, vm.Status.Template.Release, ready)
 	}
-	if len(staying) > l.desired() {
+	if len(staying) > v.desired() {
 		m.fail("%s was replaced while there were too many, and is not made again", vm.Name)
 	}
-	out := max(0, l.desired()-len(staying))
+	out := max(0, v.desired()-len(staying))
 	for i := range staying {
 		o := member{VirtualMachine: &staying[i]}
 		starts := o.Status.Template == nil || o.Status.Template.Release == ready
@@ -160,7 +160,7 @@ func (m *model) judgeReplaced(vm *v1alpha1.VirtualMachine) bool {
 			out++
 		}
 	}
-	if out >= l.maxUnavailable() {
+	if out >= v.maxUnavailable() {
 		m.fail("%s was replaced while %d were unavailable", vm.Name, out)
 	}
 	generation := m.server.template().Generation

@@ -41,25 +41,25 @@ func TestWhoMayBeReplaced(t *testing.T) {
 		"of those that are down no more":         {intstr.FromInt32(1), 3, "1d 1d 1d", nil, "0,1,2: 1"},
 		"nor beside one that is missing":         {intstr.FromInt32(1), 2, "1d", nil, ""},
 		"those that are down, and one that runs": {intstr.FromInt32(3), 3, "1r 1d 1d", nil, "1,2: 3; 0: 1"},
-		"those that were chosen before":          {intstr.FromInt32(1), 3, "1r 1r 1r", func(l *view) { l.before.Removing = []v1alpha1.ScaleDownTarget{l.members[2].asTarget()} }, "2,0,1: 1"},
+		"those that were chosen before":          {intstr.FromInt32(1), 3, "1r 1r 1r", func(v *view) { v.before.Removing = []v1alpha1.ScaleDownTarget{v.members[2].asTarget()} }, "2,0,1: 1"},
 		"there are too many":                     {intstr.FromInt32(1), 1, "1r 1r", nil, ""},
-		"people want to be asked":                {intstr.FromInt32(1), 1, "1r", func(l *view) { l.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode = "Manual" }, ""},
-		"no release is ready":                    {intstr.FromInt32(1), 1, "1r", func(l *view) { l.release = "" }, ""},
-		"one of another template":                {intstr.FromInt32(1), 1, "1r", func(l *view) { l.members[0].Status.Template.Name = "debian" }, ""},
+		"people want to be asked":                {intstr.FromInt32(1), 1, "1r", func(v *view) { v.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode = "Manual" }, ""},
+		"no release is ready":                    {intstr.FromInt32(1), 1, "1r", func(v *view) { v.release = "" }, ""},
+		"one of another template":                {intstr.FromInt32(1), 1, "1r", func(v *view) { v.members[0].Status.Template.Name = "debian" }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			l := &view{pool: &v1alpha1.VirtualMachinePool{}, before: &v1alpha1.VirtualMachinePoolStatus{}, release: "2"}
-			following(&l.pool.Spec)
-			l.pool.Spec.Replicas, l.pool.Spec.Rollout.MaxUnavailable = new(int32(c.replicas)), &c.most
+			v := &view{pool: &v1alpha1.VirtualMachinePool{}, before: &v1alpha1.VirtualMachinePoolStatus{}, release: "2"}
+			following(&v.pool.Spec)
+			v.pool.Spec.Replicas, v.pool.Spec.Rollout.MaxUnavailable = new(int32(c.replicas)), &c.most
 			for slot, text := range strings.Fields(c.members) {
-				l.members = append(l.members, memberOf(slot, text))
+				v.members = append(v.members, memberOf(slot, text))
 			}
 			if c.change != nil {
-				c.change(l)
+				c.change(v)
 			}
 			var got []string
-			for _, turn := range l.batches() {
+			for _, turn := range v.batches() {
 				var slots []string
 				for _, m := range turn.members {
 					slots = append(slots, fmt.Sprint(m.slot))
@@ -129,13 +129,13 @@ func TestWhichReleaseIsReady(t *testing.T) {
 			if len(o.Finalizers) > 0 {
 				s.must(s.Delete(t.Context(), o))
 			}
-			l := &view{pool: &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}}
-			following(&l.pool.Spec)
+			v := &view{pool: &v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}}
+			following(&v.pool.Spec)
 			if c.pool != nil {
-				c.pool(&l.pool.Spec)
+				c.pool(&v.pool.Spec)
 			}
-			if err := l.readRelease(t.Context(), s, 0); err != nil || l.release != c.want {
-				t.Errorf("release %q is ready, want %q; %v", l.release, c.want, err)
+			if err := v.readRelease(t.Context(), s, 0); err != nil || v.release != c.want {
+				t.Errorf("release %q is ready, want %q; %v", v.release, c.want, err)
 			}
 		})
 	}

@@ -36,8 +36,8 @@ func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collecto
 func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Report) {
 	report(poolsDesc, len(list.Items))
 	for _, p := range measured(list.Items) {
-		l := view{pool: p}
-		report(replicasDesc, l.desired(), p.Namespace, p.Name, "wanted")
+		v := view{pool: p}
+		report(replicasDesc, v.desired(), p.Namespace, p.Name, "wanted")
 		report(replicasDesc, int(p.Status.Replicas), p.Namespace, p.Name, "present")
 		report(replicasDesc, int(p.Status.ReadyReplicas), p.Namespace, p.Name, "ready")
 		report(replicasDesc, int(p.Status.StoppedReplicas), p.Namespace, p.Name, "stopped")

@@ -98,12 +98,12 @@ func (m *model) fail(format string, args ...any) {
 
 // judgeChange is told of each change of a member to the present template.
 func (m *model) judgeChange(vm *v1alpha1.VirtualMachine) {
-	l := &view{pool: m.server.pool()}
+	v := &view{pool: m.server.pool()}
 	for _, vm := range m.staying() {
-		l.members = append(l.members, member{VirtualMachine: &vm})
+		v.members = append(v.members, member{VirtualMachine: &vm})
 	}
-	if (member{VirtualMachine: vm}).available() && l.unavailable() >= l.maxUnavailable() && !m.disturbed {
-		m.Fatalf("%s was changed while %d were unavailable", vm.Name, l.unavailable())
+	if (member{VirtualMachine: vm}).available() && v.unavailable() >= v.maxUnavailable() && !m.disturbed {
+		m.Fatalf("%s was changed while %d were unavailable", vm.Name, v.unavailable())
 	}
 }
 

@@ -73,39 +73,39 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile advances one pool. The garbage collector deletes the members of a deleted pool.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	l, err := r.read(ctx, r.Client, request.NamespacedName, 0)
-	if err != nil || l == nil {
+	v, err := r.read(ctx, r.Client, request.NamespacedName, 0)
+	if err != nil || v == nil {
 		return ctrl.Result{}, err
 	}
 	halt := r.Halt.Err()
 	switch {
-	case l.due() && halt != nil:
-		l.halt = halt
-	case l.due():
+	case v.due() && halt != nil:
+		v.halt = halt
+	case v.due():
 		live, unread := r.read(ctx, r.Live, request.NamespacedName, page)
 		if unread != nil || live == nil {
 			return ctrl.Result{}, unread
 		}
-		l = live
-		err = r.act(ctx, l)
+		v = live
+		err = r.act(ctx, v)
 	}
 	if apierrors.IsConflict(err) { // conflict: read again
 		return ctrl.Result{RequeueAfter: soon}, nil
 	}
-	if stored := r.save(ctx, l); err == nil {
+	if stored := r.save(ctx, v); err == nil {
 		err = stored
 	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: soon}, nil
 	}
-	return ctrl.Result{RequeueAfter: l.requeueAfter}, err
+	return ctrl.Result{RequeueAfter: v.requeueAfter}, err
 }
 
 // act takes the first action that is due. The others need a new read.
-func (r *Reconciler) act(ctx context.Context, l *view) error {
+func (r *Reconciler) act(ctx context.Context, v *view) error {
 	for _, do := range []func(context.Context, *view) (bool, error){r.remove, r.create, r.replace, r.rollOut, r.reconcileDisks} {
-		if did, err := do(ctx, l); did || err != nil {
-			l.requeueIn(soon)
+		if did, err := do(ctx, v); did || err != nil {
+			v.requeueIn(soon)
 			return err
 		}
 	}

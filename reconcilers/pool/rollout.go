@@ -18,21 +18,21 @@ import (
 // rollOut updates members to the current template, within maxUnavailable, and reports whether it did. The
 // VirtualMachine reconciler performs the restarts that the changes need, according to the template's
 // restartApprovalMode.
-func (r *Reconciler) rollOut(ctx context.Context, l *view) (bool, error) {
-	members := l.updatable()
+func (r *Reconciler) rollOut(ctx context.Context, v *view) (bool, error) {
+	members := v.updatable()
 	for _, m := range members {
-		if err := r.applyTemplate(ctx, l, m); err != nil {
-			l.updateErr = fmt.Errorf("updating VirtualMachine %s to the current template: %w", m.Name, err)
-			return true, l.updateErr
+		if err := r.applyTemplate(ctx, v, m); err != nil {
+			v.updateErr = fmt.Errorf("updating VirtualMachine %s to the current template: %w", m.Name, err)
+			return true, v.updateErr
 		}
 	}
 	return len(members) > 0, nil
 }
 
 // updatable returns the members that may be updated now. Unavailable members always may.
-func (l *view) updatable() (updatable []member) {
-	room := l.maxUnavailable() - l.unavailable()
-	for _, m := range l.outdated() {
+func (v *view) updatable() (updatable []member) {
+	room := v.maxUnavailable() - v.unavailable()
+	for _, m := range v.outdated() {
 		if m.available() {
 			if room <= 0 {
 				continue
@@ -46,17 +46,17 @@ func (l *view) updatable() (updatable []member) {
 	return updatable
 }
 
-func (l *view) outdated() []member {
-	return slices.DeleteFunc(l.remaining(), func(m member) bool { return m.Labels[v1alpha1.LabelTemplateHash] == l.hash })
+func (v *view) outdated() []member {
+	return slices.DeleteFunc(v.remaining(), func(m member) bool { return m.Labels[v1alpha1.LabelTemplateHash] == v.hash })
 }
 
 // maxUnavailable returns how many members may be unavailable because of a rollout.
-func (l *view) maxUnavailable() int {
-	limit := l.pool.Spec.Rollout.MaxUnavailable
+func (v *view) maxUnavailable() int {
+	limit := v.pool.Spec.Rollout.MaxUnavailable
 	if limit == nil {
 		return 1
 	}
-	count, err := intstr.GetScaledValueFromIntOrPercent(limit, l.desired(), true)
+	count, err := intstr.GetScaledValueFromIntOrPercent(limit, v.desired(), true)
 	if err != nil { // excluded by the schema
 		return 1
 	}
@@ -64,9 +64,9 @@ func (l *view) maxUnavailable() int {
 }
 
 // unavailable returns how many members are missing or not available.
-func (l *view) unavailable() int {
-	count := max(0, l.desired()-len(l.remaining()))
-	for _, m := range l.remaining() {
+func (v *view) unavailable() int {
+	count := max(0, v.desired()-len(v.remaining()))
+	for _, m := range v.remaining() {
 		if !m.available() {
 			count++
 		}
@@ -96,22 +96,22 @@ func (m member) restartRequired() bool {
 }
 
 // applyTemplate patches a member with the template, with its resourceVersion.
-func (r *Reconciler) applyTemplate(ctx context.Context, l *view, m member) error {
+func (r *Reconciler) applyTemplate(ctx context.Context, v *view, m member) error {
 	vm := m.DeepCopy()
 	labels, annotations, err := writtenKeys(vm)
 	if err != nil {
 		return err
 	}
-	template := l.pool.Spec.VirtualMachineTemplate.DeepCopy()
-	resolveDisks(l.pool.Name, m.slot, &template.Spec)
+	template := v.pool.Spec.VirtualMachineTemplate.DeepCopy()
+	resolveDisks(v.pool.Name, m.slot, &template.Spec)
 	vm.Spec = template.Spec
-	vm.Labels = replaceKeys(vm.Labels, labels, labelsOf(l.pool, l.hash))
+	vm.Labels = replaceKeys(vm.Labels, labels, labelsOf(v.pool, v.hash))
 	vm.Annotations = replaceKeys(vm.Annotations, annotations, stringsOf(template.Metadata.Annotations))
 	patch := client.MergeFromWithOptions(m.VirtualMachine, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, vm, patch, client.FieldOwner(manager)); err != nil {
 		return err
 	}
-	r.Events.Eventf(l.pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "RollOut", "updated VirtualMachine %s to the current template", vm.Name)
+	r.Events.Eventf(v.pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "RollOut", "updated VirtualMachine %s to the current template", vm.Name)
 	return nil
 }
 

@@ -74,47 +74,47 @@ type view struct {
 
 // read reads a pool and its members. It returns nil if the pool does not exist or is being deleted.
 func (r *Reconciler) read(ctx context.Context, from client.Reader, key types.NamespacedName, limit int64) (*view, error) {
-	l := &view{pool: &v1alpha1.VirtualMachinePool{}, now: r.Now()}
-	if err := from.Get(ctx, key, l.pool); err != nil {
+	v := &view{pool: &v1alpha1.VirtualMachinePool{}, now: r.Now()}
+	if err := from.Get(ctx, key, v.pool); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if !l.pool.DeletionTimestamp.IsZero() {
+	if !v.pool.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
 	var err error
-	if l.hash, err = templateHash(&l.pool.Spec.VirtualMachineTemplate); err != nil {
+	if v.hash, err = templateHash(&v.pool.Spec.VirtualMachineTemplate); err != nil {
 		return nil, err
 	}
-	l.before = l.pool.Status.DeepCopy()
-	for _, read := range []func(context.Context, client.Reader, int64) error{l.readMembers, l.readDisks, l.readRelease} {
+	v.before = v.pool.Status.DeepCopy()
+	for _, read := range []func(context.Context, client.Reader, int64) error{v.readMembers, v.readDisks, v.readRelease} {
 		if err := read(ctx, from, limit); err != nil {
 			return nil, err
 		}
 	}
-	return l, nil
+	return v, nil
 }
 
-func (l *view) readMembers(ctx context.Context, from client.Reader, atATime int64) error {
+func (v *view) readMembers(ctx context.Context, from client.Reader, atATime int64) error {
 	var list v1alpha1.VirtualMachineList
 	for next := ""; ; next = list.Continue {
 		list = v1alpha1.VirtualMachineList{} // members keep the items of the previous page
-		err := from.List(ctx, &list, client.InNamespace(l.pool.Namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(l.pool.UID)},
+		err := from.List(ctx, &list, client.InNamespace(v.pool.Namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(v.pool.UID)},
 			client.UnsafeDisableDeepCopy, // members are never modified
 			client.Limit(atATime), client.Continue(next))
 		if err != nil {
-			return fmt.Errorf("reading the members of VirtualMachinePool %s: %w", l.key(), err)
+			return fmt.Errorf("reading the members of VirtualMachinePool %s: %w", v.key(), err)
 		}
 		for i := range list.Items {
 			vm := &list.Items[i]
-			if l.owns(vm) {
-				l.members = append(l.members, member{VirtualMachine: vm, slot: slotOf(l.pool.Name, vm.Name)})
+			if v.owns(vm) {
+				v.members = append(v.members, member{VirtualMachine: vm, slot: slotOf(v.pool.Name, vm.Name)})
 			}
 		}
 		if list.Continue == "" || atATime == 0 { // a cache returns everything, with an unusable token
 			break
 		}
 	}
-	sortBySlot(l.members)
+	sortBySlot(v.members)
 	return nil
 }
 
@@ -123,37 +123,37 @@ func sortBySlot(members []member) {
 }
 
 // owns reports whether a VirtualMachine or VirtualDisk belongs to the pool.
-func (l *view) owns(o client.Object) bool {
-	return o.GetLabels()[v1alpha1.LabelPoolUID] == string(l.pool.UID) && metav1.IsControlledBy(o, l.pool)
+func (v *view) owns(o client.Object) bool {
+	return o.GetLabels()[v1alpha1.LabelPoolUID] == string(v.pool.UID) && metav1.IsControlledBy(o, v.pool)
 }
 
-func (l *view) key() types.NamespacedName { return client.ObjectKeyFromObject(l.pool) }
+func (v *view) key() types.NamespacedName { return client.ObjectKeyFromObject(v.pool) }
 
-func (l *view) desired() int {
-	if l.pool.Spec.Replicas == nil {
+func (v *view) desired() int {
+	if v.pool.Spec.Replicas == nil {
 		return 0
 	}
-	return int(*l.pool.Spec.Replicas)
+	return int(*v.pool.Spec.Replicas)
 }
 
 // remaining returns the members that are not being deleted.
-func (l *view) remaining() []member {
-	return slices.DeleteFunc(slices.Clone(l.members), member.deleting)
+func (v *view) remaining() []member {
+	return slices.DeleteFunc(slices.Clone(v.members), member.deleting)
 }
 
 // due reports whether there may be work to do beyond writing the status.
-func (l *view) due() bool {
-	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.targeted()) > 0 || len(l.updatable()) > 0 || len(l.batches()) > 0 ||
-		len(l.withoutDisks()) > 0 || len(l.outdatedDisks()) > 0 || len(l.unneededDisks()) > 0
+func (v *view) due() bool {
+	return len(v.members) != v.desired() || len(v.pool.Status.Removing) > 0 || len(v.targeted()) > 0 || len(v.updatable()) > 0 || len(v.batches()) > 0 ||
+		len(v.withoutDisks()) > 0 || len(v.outdatedDisks()) > 0 || len(v.unneededDisks()) > 0
 }
 
-func (l *view) targeted() []member {
-	return l.findTargets(l.pool.Spec.ScaleDownTargets)
+func (v *view) targeted() []member {
+	return v.findTargets(v.pool.Spec.ScaleDownTargets)
 }
 
 // findTargets returns the members of a list that are not being deleted.
-func (l *view) findTargets(list []v1alpha1.ScaleDownTarget) (found []member) {
-	for _, m := range l.remaining() {
+func (v *view) findTargets(list []v1alpha1.ScaleDownTarget) (found []member) {
+	for _, m := range v.remaining() {
 		if slices.Contains(list, m.asTarget()) {
 			found = append(found, m)
 		}
@@ -162,10 +162,10 @@ func (l *view) findTargets(list []v1alpha1.ScaleDownTarget) (found []member) {
 }
 
 // requeueIn requeues the pool after that time or earlier.
-func (l *view) requeueIn(d time.Duration) {
+func (v *view) requeueIn(d time.Duration) {
 	d = max(d, time.Second)
-	if l.requeueAfter == 0 || d < l.requeueAfter {
-		l.requeueAfter = d
+	if v.requeueAfter == 0 || d < v.requeueAfter {
+		v.requeueAfter = d
 	}
 }
 

@@ -68,34 +68,34 @@ func (r *Reconciler) machinesOfDisk(ctx context.Context, o client.Object) []reco
 // Like a change of size it needs no claim: it changes neither power nor node, and a holder waits until nothing is in
 // flight. A disk is reserved with its resourceVersion before it is attached, so that two machines never attach the
 // same one; it is released once it was observed to be detached.
-func (r *Reconciler) reconcileDisks(ctx context.Context, l *view) (bool, error) {
+func (r *Reconciler) reconcileDisks(ctx context.Context, v *view) (bool, error) {
 	switch {
-	case l.seen.Adopted && l.VM.Spec.Runtime.VSphere != nil, !l.seen.Exists && !runtime.Can[runtime.FixedDisks](l.Runtime()):
+	case v.seen.Adopted && v.VM.Spec.Runtime.VSphere != nil, !v.seen.Exists && !runtime.Can[runtime.FixedDisks](v.Runtime()):
 		return false, nil
-	case !runtime.Can[runtime.Disks](l.Runtime()):
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine does not support VirtualDisks"}
+	case !runtime.Can[runtime.Disks](v.Runtime()):
+		v.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine does not support VirtualDisks"}
 		return false, nil
-	case !l.seen.Quiet():
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting: " + l.seen.Doing()}
-		l.Later()
+	case !v.seen.Quiet():
+		v.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting: " + v.seen.Doing()}
+		v.Later()
 		return false, nil
-	case l.Sent():
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting until the runtime finishes its tasks for the machine"}
-		l.Later()
+	case v.Sent():
+		v.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting until the runtime finishes its tasks for the machine"}
+		v.Later()
 		return false, nil
 	}
-	if did, err := r.releaseDisk(ctx, l); did || err != nil {
+	if did, err := r.releaseDisk(ctx, v); did || err != nil {
 		return did, err
 	}
-	if did, err := r.detach(ctx, l); did || err != nil {
+	if did, err := r.detach(ctx, v); did || err != nil {
 		return did, err
 	}
-	unreserved, err := r.unreservedDisks(ctx, l)
+	unreserved, err := r.unreservedDisks(ctx, v)
 	if err != nil {
 		return false, err
 	}
-	for _, name := range append(unreserved, claim.MissingDisks(l.VM, &l.seen)...) {
-		did, err := r.attach(ctx, l, name)
+	for _, name := range append(unreserved, claim.MissingDisks(v.VM, &v.seen)...) {
+		did, err := r.attach(ctx, v, name)
 		if did || err != nil {
 			return did, err
 		}
@@ -105,19 +105,19 @@ func (r *Reconciler) reconcileDisks(ctx context.Context, l *view) (bool, error) 
 
 // releaseDisk releases a disk that is reserved for the machine and not attached, if the spec no longer names it or
 // the disk is being deleted.
-func (r *Reconciler) releaseDisk(ctx context.Context, l *view) (bool, error) {
+func (r *Reconciler) releaseDisk(ctx context.Context, v *view) (bool, error) {
 	var held v1alpha1.VirtualDiskList
-	err := r.Client.List(ctx, &held, client.InNamespace(l.VM.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: l.VM.Name})
+	err := r.Client.List(ctx, &held, client.InNamespace(v.VM.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: v.VM.Name})
 	if err != nil {
-		return false, fmt.Errorf("listing the disks of VirtualMachine %s: %w", l.Key(), err)
+		return false, fmt.Errorf("listing the disks of VirtualMachine %s: %w", v.Key(), err)
 	}
 	for i := range held.Items {
 		d := &held.Items[i]
-		wanted := l.VM.HasDisk(d.Name) && d.DeletionTimestamp.IsZero()
-		if d.Status.AttachedTo.UID != l.VM.UID || wanted || attached(l, d.UID) || !l.LookedFor(d.UID) {
+		wanted := v.VM.HasDisk(d.Name) && d.DeletionTimestamp.IsZero()
+		if d.Status.AttachedTo.UID != v.VM.UID || wanted || attached(v, d.UID) || !v.LookedFor(d.UID) {
 			continue
 		}
-		d.Free(l.Time)
+		d.Free(v.Time)
 		if err := r.Client.Status().Update(ctx, d); err != nil {
 			return false, client.IgnoreNotFound(fmt.Errorf("releasing VirtualDisk %s: %w", d.Name, err))
 		}
@@ -128,37 +128,37 @@ func (r *Reconciler) releaseDisk(ctx context.Context, l *view) (bool, error) {
 
 // unreservedDisks returns attached disks that are not reserved for the machine, as after a restore of both objects
 // from a backup.
-func (r *Reconciler) unreservedDisks(ctx context.Context, l *view) (names []string, err error) {
-	for _, on := range l.seen.Disks {
+func (r *Reconciler) unreservedDisks(ctx context.Context, v *view) (names []string, err error) {
+	for _, on := range v.seen.Disks {
 		d := &v1alpha1.VirtualDisk{}
-		err := r.Client.Get(ctx, l.key(on.Name), d)
+		err := r.Client.Get(ctx, v.key(on.Name), d)
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, fmt.Errorf("reading VirtualDisk %s: %w", on.Name, err)
-		case d.UID == on.UID && d.Status.AttachedTo == nil && d.Status.DiskID != "" && l.VM.HasDisk(on.Name):
+		case d.UID == on.UID && d.Status.AttachedTo == nil && d.Status.DiskID != "" && v.VM.HasDisk(on.Name):
 			names = append(names, on.Name)
 		}
 	}
 	return names, nil
 }
 
-func attached(l *view, uid types.UID) bool {
-	return slices.ContainsFunc(l.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return d.UID == uid })
+func attached(v *view, uid types.UID) bool {
+	return slices.ContainsFunc(v.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return d.UID == uid })
 }
 
 // detach detaches a disk that the spec does not name.
-func (r *Reconciler) detach(ctx context.Context, l *view) (bool, error) {
-	for _, d := range l.seen.Disks {
-		if l.VM.HasDisk(d.Name) {
+func (r *Reconciler) detach(ctx context.Context, v *view) (bool, error) {
+	for _, d := range v.seen.Disks {
+		if v.VM.HasDisk(d.Name) {
 			continue
 		}
-		disk := runtime.Disk{NamespacedName: l.key(d.Name), UID: d.UID}
-		proven, err := l.Disk(ctx, d)
+		disk := runtime.Disk{NamespacedName: v.key(d.Name), UID: d.UID}
+		proven, err := v.Disk(ctx, d)
 		if err != nil {
 			return false, err
 		}
-		return r.callForDisk(ctx, l, runtime.VerbDetach, disk, func(
+		return r.callForDisk(ctx, v, runtime.VerbDetach, disk, func(
 			ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
 		) error {
 			if proven != nil {
@@ -171,24 +171,24 @@ func (r *Reconciler) detach(ctx context.Context, l *view) (bool, error) {
 }
 
 // attach reserves a disk for the machine and attaches it.
-func (r *Reconciler) attach(ctx context.Context, l *view, name string) (bool, error) {
+func (r *Reconciler) attach(ctx context.Context, v *view, name string) (bool, error) {
 	d := &v1alpha1.VirtualDisk{}
-	if err := r.Live.Get(ctx, l.key(name), d); apierrors.IsNotFound(err) {
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonDiskNotFound, fmt.Sprintf("VirtualDisk %s does not exist", name)}
+	if err := r.Live.Get(ctx, v.key(name), d); apierrors.IsNotFound(err) {
+		v.diskTrouble = &diskTrouble{v1alpha1.ReasonDiskNotFound, fmt.Sprintf("VirtualDisk %s does not exist", name)}
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("reading VirtualDisk %s: %w", name, err)
 	}
-	if l.diskTrouble = l.diskUnavailable(d); l.diskTrouble != nil {
+	if v.diskTrouble = v.diskUnavailable(d); v.diskTrouble != nil {
 		return false, nil
 	}
-	d.Status.AttachedTo = &v1alpha1.DiskHolder{Name: l.VM.Name, UID: l.VM.UID, Since: l.now()}
+	d.Status.AttachedTo = &v1alpha1.DiskHolder{Name: v.VM.Name, UID: v.VM.UID, Since: v.now()}
 	d.Status.FreeSince, d.Status.Phase = nil, d.CurrentPhase()
 	if err := r.Client.Status().Update(ctx, d); err != nil {
-		return false, fmt.Errorf("reserving VirtualDisk %s for VirtualMachine %s: %w", name, l.Key(), err)
+		return false, fmt.Errorf("reserving VirtualDisk %s for VirtualMachine %s: %w", name, v.Key(), err)
 	}
 	var restored string
-	did, err := r.callForDisk(ctx, l, runtime.VerbAttach, runtime.DiskOf(d), func(
+	did, err := r.callForDisk(ctx, v, runtime.VerbAttach, runtime.DiskOf(d), func(
 		ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
 	) error {
 		err := able.Attach(ctx, m, d)
@@ -198,27 +198,27 @@ func (r *Reconciler) attach(ctx context.Context, l *view, name string) (bool, er
 	if err != nil || restored == "" {
 		return did, err
 	}
-	return true, r.follow(ctx, l, d, restored)
+	return true, r.follow(ctx, v, d, restored)
 }
 
 // follow records that the runtime has restored a disk of the machine into another one, which the machine has. The former one is left alone.
-func (r *Reconciler) follow(ctx context.Context, l *view, d *v1alpha1.VirtualDisk, id string) error {
+func (r *Reconciler) follow(ctx context.Context, v *view, d *v1alpha1.VirtualDisk, id string) error {
 	former := d.Status.DiskID
 	d.Status.DiskID = id
 	if err := r.Client.Status().Update(ctx, d); err != nil {
 		return fmt.Errorf("recording that VirtualDisk %s was restored to %s: %w", d.Name, id, err)
 	}
-	l.diskTrouble = nil
-	r.recordEvent(l, corev1.EventTypeNormal, "DiskRestored", "Attach", "VirtualDisk %s was restored to %s; %s has the former data and is left alone", d.Name, id, former)
+	v.diskTrouble = nil
+	r.recordEvent(v, corev1.EventTypeNormal, "DiskRestored", "Attach", "VirtualDisk %s was restored to %s; %s has the former data and is left alone", d.Name, id, former)
 	return nil
 }
 
 // diskUnavailable returns why the machine cannot have a disk, or nil.
-func (l *view) diskUnavailable(d *v1alpha1.VirtualDisk) *diskTrouble {
+func (v *view) diskUnavailable(d *v1alpha1.VirtualDisk) *diskTrouble {
 	switch holder := d.Status.AttachedTo; {
-	case !d.Spec.Runtime.Beside(&l.VM.Spec.Runtime):
+	case !d.Spec.Runtime.Beside(&v.VM.Spec.Runtime):
 		return &diskTrouble{v1alpha1.ReasonDiskElsewhere, fmt.Sprintf("VirtualDisk %s is on another runtime or server than the machine", d.Name)}
-	case holder != nil && holder.UID != l.VM.UID:
+	case holder != nil && holder.UID != v.VM.UID:
 		return &diskTrouble{v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s uses VirtualDisk %s", holder.Name, d.Name)}
 	case !d.DeletionTimestamp.IsZero():
 		return &diskTrouble{v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", d.Name)}
@@ -232,41 +232,41 @@ func (l *view) diskUnavailable(d *v1alpha1.VirtualDisk) *diskTrouble {
 // callForDisk calls the runtime to attach or detach a disk. An error is reported and retried; the machine's
 // reconciliation continues without the disk.
 func (r *Reconciler) callForDisk(
-	ctx context.Context, l *view, verb runtime.Verb, d runtime.Disk,
+	ctx context.Context, v *view, verb runtime.Verb, d runtime.Disk,
 	call func(context.Context, runtime.Disks, runtime.Machine, runtime.Disk) error,
 ) (bool, error) {
-	if same, err := l.Unchanged(ctx); err != nil || !same {
+	if same, err := v.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	err := l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
-		return runtime.UseDisk(ctx, l.Runtime(), verb, d, m, func(ctx context.Context, able runtime.Disks) error { return call(ctx, able, m, d) })
+	err := v.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
+		return runtime.UseDisk(ctx, v.Runtime(), verb, d, m, func(ctx context.Context, able runtime.Disks) error { return call(ctx, able, m, d) })
 	})
 	if err == nil {
 		return true, nil
 	}
-	l.diskTrouble = &diskTrouble{runtime.Reason(err), fmt.Sprintf("VirtualDisk %s: %s", d.Name, runtime.Message(err))}
-	l.Troubled(fmt.Sprintf("%s of VirtualDisk %s and VirtualMachine %s", verb, d.Name, l.VM.Name), err)
+	v.diskTrouble = &diskTrouble{runtime.Reason(err), fmt.Sprintf("VirtualDisk %s: %s", d.Name, runtime.Message(err))}
+	v.Troubled(fmt.Sprintf("%s of VirtualDisk %s and VirtualMachine %s", verb, d.Name, v.VM.Name), err)
 	return false, nil
 }
 
-func (l *view) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: l.VM.Namespace, Name: name}
+func (v *view) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: v.VM.Namespace, Name: name}
 }
 
 // setDisksAttached sets condition DisksAttached. Without an observation it keeps its value.
-func (l *view) setDisksAttached() {
+func (v *view) setDisksAttached() {
 	t := v1alpha1.ConditionDisksAttached
-	missing := claim.MissingDisks(l.VM, &l.seen)
-	surplus := slices.ContainsFunc(l.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return !l.VM.HasDisk(d.Name) })
+	missing := claim.MissingDisks(v.VM, &v.seen)
+	surplus := slices.ContainsFunc(v.seen.Disks, func(d v1alpha1.AttachedDisk) bool { return !v.VM.HasDisk(d.Name) })
 	switch {
-	case !l.observed:
-	case len(l.VM.BlockDevices()) == 0 && !surplus:
-		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(t))
-	case l.diskTrouble != nil && (len(missing) > 0 || surplus):
-		l.setCondition(t.Condition(metav1.ConditionFalse, l.diskTrouble.reason, l.VM.Generation, l.diskTrouble.message))
-	case len(missing) > 0 || surplus || l.seen.Plugging != "":
-		l.setCondition(t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAttaching, l.VM.Generation, l.seen.Plugging))
+	case !v.observed:
+	case len(v.VM.BlockDevices()) == 0 && !surplus:
+		meta.RemoveStatusCondition(&v.VM.Status.Conditions, string(t))
+	case v.diskTrouble != nil && (len(missing) > 0 || surplus):
+		v.setCondition(t.Condition(metav1.ConditionFalse, v.diskTrouble.reason, v.VM.Generation, v.diskTrouble.message))
+	case len(missing) > 0 || surplus || v.seen.Plugging != "":
+		v.setCondition(t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAttaching, v.VM.Generation, v.seen.Plugging))
 	default:
-		l.setCondition(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonDisksAttached, l.VM.Generation, ""))
+		v.setCondition(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonDisksAttached, v.VM.Generation, ""))
 	}
 }

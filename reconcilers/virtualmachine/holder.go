@@ -20,8 +20,8 @@ type claimHolder struct {
 	intent drive.Intent
 }
 
-func (r *Reconciler) holderFor(l *view, intent *drive.Intent) *claimHolder {
-	h := &claimHolder{Reconciler: r, view: l}
+func (r *Reconciler) holderFor(v *view, intent *drive.Intent) *claimHolder {
+	h := &claimHolder{Reconciler: r, view: v}
 	if intent != nil {
 		h.intent = *intent
 	}

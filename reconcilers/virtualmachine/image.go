@@ -41,52 +41,52 @@ func (r *Reconciler) machinesOfImage(ctx context.Context, o client.Object) []rec
 }
 
 // reconcileBootDisk ensures the boot disk before the machine is created, and reports whether it changed anything.
-func (r *Reconciler) reconcileBootDisk(ctx context.Context, l *view) (bool, error) {
-	if l.VM.Spec.DiskImage == nil || !l.seen.Exists && !l.mayNeedCreation() {
+func (r *Reconciler) reconcileBootDisk(ctx context.Context, v *view) (bool, error) {
+	if v.VM.Spec.DiskImage == nil || !v.seen.Exists && !v.mayNeedCreation() {
 		return false, nil
 	}
 	from := r.Live
-	if l.seen.Exists { // it was created with the disk, whether or not the status says so
-		l.setImageCopied()
+	if v.seen.Exists { // it was created with the disk, whether or not the status says so
+		v.setImageCopied()
 		from = r.Client
 	}
-	name := v1alpha1.ImageDiskName(l.VM.Name)
+	name := v1alpha1.ImageDiskName(v.VM.Name)
 	d := &v1alpha1.VirtualDisk{}
-	switch err := from.Get(ctx, l.key(name), d); {
-	case apierrors.IsNotFound(err) && l.seen.Exists:
+	switch err := from.Get(ctx, v.key(name), d); {
+	case apierrors.IsNotFound(err) && v.seen.Exists:
 		return false, nil
 	case apierrors.IsNotFound(err):
-		return r.createBootDisk(ctx, l)
+		return r.createBootDisk(ctx, v)
 	case err != nil:
 		return false, fmt.Errorf("reading VirtualDisk %s: %w", name, err)
-	case adoptable(d, l.VM):
-		return true, r.adoptBootDisk(ctx, l, d)
-	case l.seen.Exists:
+	case adoptable(d, v.VM):
+		return true, r.adoptBootDisk(ctx, v, d)
+	case v.seen.Exists:
 		return false, nil
 	}
-	return r.awaitBootDisk(ctx, l, d)
+	return r.awaitBootDisk(ctx, v, d)
 }
 
 // awaitBootDisk reports why the existing disk is not ready, and creates its image if it is missing and the spec says
 // so.
-func (r *Reconciler) awaitBootDisk(ctx context.Context, l *view, d *v1alpha1.VirtualDisk) (bool, error) {
+func (r *Reconciler) awaitBootDisk(ctx context.Context, v *view, d *v1alpha1.VirtualDisk) (bool, error) {
 	switch ready := v1alpha1.ConditionReady.In(d.Status.Conditions); {
 	case !d.DeletionTimestamp.IsZero():
-		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", d.Name))
-	case ofEarlierMachine(d, l.VM):
-		l.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s belongs to an earlier VirtualMachine of this name, and is about to be deleted", d.Name))
-	case !metav1.IsControlledBy(d, l.VM):
-		l.waitForImage(v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("VirtualDisk %s exists but does not belong to this VirtualMachine: "+
+		v.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", d.Name))
+	case ofEarlierMachine(d, v.VM):
+		v.waitForImage(v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s belongs to an earlier VirtualMachine of this name, and is about to be deleted", d.Name))
+	case !metav1.IsControlledBy(d, v.VM):
+		v.waitForImage(v1alpha1.ReasonOwnedByAnother, fmt.Sprintf("VirtualDisk %s exists but does not belong to this VirtualMachine: "+
 			"delete it, or create the VirtualMachine under another name", d.Name))
 	case d.Status.DiskID != "":
-		l.setImageCopied()
-	case ready != nil && ready.Reason == string(v1alpha1.ReasonImageMissing) && l.VM.Spec.DiskImage.Mode == v1alpha1.CreateIfNotExist:
-		_, did, err := r.findImage(ctx, l)
+		v.setImageCopied()
+	case ready != nil && ready.Reason == string(v1alpha1.ReasonImageMissing) && v.VM.Spec.DiskImage.Mode == v1alpha1.CreateIfNotExist:
+		_, did, err := r.findImage(ctx, v)
 		return did, err
 	case ready != nil:
-		l.waitForImage(v1alpha1.ConditionReason(ready.Reason), fmt.Sprintf("VirtualDisk %s: %s", d.Name, ready.Message))
+		v.waitForImage(v1alpha1.ConditionReason(ready.Reason), fmt.Sprintf("VirtualDisk %s: %s", d.Name, ready.Message))
 	default:
-		l.waitForImage(v1alpha1.ReasonProvisioning, fmt.Sprintf("VirtualDisk %s is being created", d.Name))
+		v.waitForImage(v1alpha1.ReasonProvisioning, fmt.Sprintf("VirtualDisk %s is being created", d.Name))
 	}
 	return false, nil
 }
@@ -112,42 +112,42 @@ func adoptable(d *v1alpha1.VirtualDisk, vm *v1alpha1.VirtualMachine) bool {
 }
 
 // adoptBootDisk makes the machine the owner of a disk, if the disk is unchanged since it was read.
-func (r *Reconciler) adoptBootDisk(ctx context.Context, l *view, d *v1alpha1.VirtualDisk) error {
+func (r *Reconciler) adoptBootDisk(ctx context.Context, v *view, d *v1alpha1.VirtualDisk) error {
 	before := d.DeepCopy()
-	d.Labels[v1alpha1.LabelMachineOfDisk] = string(l.VM.UID)
+	d.Labels[v1alpha1.LabelMachineOfDisk] = string(v.VM.UID)
 	d.OwnerReferences = append(slices.DeleteFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }),
-		*metav1.NewControllerRef(l.VM, v1alpha1.GroupVersion.WithKind("VirtualMachine")))
+		*metav1.NewControllerRef(v.VM, v1alpha1.GroupVersion.WithKind("VirtualMachine")))
 	err := r.Client.Patch(ctx, d, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("taking in VirtualDisk %s, which an earlier VirtualMachine of this name left: %w", d.Name, err))
 	}
-	r.recordEvent(l, corev1.EventTypeNormal, "SuccessfulAdopt", "Adopt", "took in VirtualDisk %s, which an earlier VirtualMachine of this name left", d.Name)
+	r.recordEvent(v, corev1.EventTypeNormal, "SuccessfulAdopt", "Adopt", "took in VirtualDisk %s, which an earlier VirtualMachine of this name left", d.Name)
 	return nil
 }
 
 // createBootDisk creates the disk once the image, and thus the minimum size of the disk, is known.
-func (r *Reconciler) createBootDisk(ctx context.Context, l *view) (bool, error) {
-	image, did, err := r.findImage(ctx, l)
+func (r *Reconciler) createBootDisk(ctx context.Context, v *view) (bool, error) {
+	image, did, err := r.findImage(ctx, v)
 	if image == nil || err != nil {
 		return did, err
 	}
 	size := *image.Status.VirtualSize
-	if t := l.VM.Spec.DiskImage.Template; t != nil && t.DiskSize.Cmp(size) > 0 {
+	if t := v.VM.Spec.DiskImage.Template; t != nil && t.DiskSize.Cmp(size) > 0 {
 		size = t.DiskSize
 	}
 	d := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: l.VM.Namespace, Name: v1alpha1.ImageDiskName(l.VM.Name), Labels: bootDiskLabels(l.VM),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.VM, v1alpha1.GroupVersion.WithKind("VirtualMachine"))},
+			Namespace: v.VM.Namespace, Name: v1alpha1.ImageDiskName(v.VM.Name), Labels: bootDiskLabels(v.VM),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(v.VM, v1alpha1.GroupVersion.WithKind("VirtualMachine"))},
 		},
-		Spec: v1alpha1.VirtualDiskSpec{Size: size, Source: &v1alpha1.VirtualDiskSource{Image: l.VM.Spec.DiskImage.Ref}},
+		Spec: v1alpha1.VirtualDiskSpec{Size: size, Source: &v1alpha1.VirtualDiskSource{Image: v.VM.Spec.DiskImage.Ref}},
 	}
-	if l.VM.Spec.Runtime.KubeVirt != nil {
+	if v.VM.Spec.Runtime.KubeVirt != nil {
 		d.Spec.Runtime.KubeVirt = &v1alpha1.VolumeDisk{}
 	} else {
 		d.Spec.Runtime.Pod = &v1alpha1.VolumeDisk{}
 	}
-	return r.createForImage(ctx, l, d, v1alpha1.ReasonDiskNotReady)
+	return r.createForImage(ctx, v, d, v1alpha1.ReasonDiskNotReady)
 }
 
 func bootDiskLabels(vm *v1alpha1.VirtualMachine) map[string]string {
@@ -159,18 +159,18 @@ func bootDiskLabels(vm *v1alpha1.VirtualMachine) map[string]string {
 }
 
 // createForImage creates an object that must exist before the machine. A rejected creation is reported and retried.
-func (r *Reconciler) createForImage(ctx context.Context, l *view, o client.Object, reason v1alpha1.ConditionReason) (bool, error) {
+func (r *Reconciler) createForImage(ctx context.Context, v *view, o client.Object, reason v1alpha1.ConditionReason) (bool, error) {
 	kind := v1alpha1.KindOf(o).Name
 	err := r.Client.Create(ctx, o)
 	switch {
 	case err == nil:
-		r.recordEvent(l, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "created %s %s", kind, o.GetName())
+		r.recordEvent(v, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "created %s %s", kind, o.GetName())
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
 		return true, nil // created concurrently: read again
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		l.waitForImage(reason, fmt.Sprintf("%s %s was not created: %s", kind, o.GetName(), err))
-		l.Troubled(fmt.Sprintf("creating %s %s", kind, o.GetName()), err)
+		v.waitForImage(reason, fmt.Sprintf("%s %s was not created: %s", kind, o.GetName(), err))
+		v.Troubled(fmt.Sprintf("creating %s %s", kind, o.GetName()), err)
 		return false, nil
 	}
 	return false, fmt.Errorf("creating %s %s: %w", kind, o.GetName(), err)
@@ -178,28 +178,28 @@ func (r *Reconciler) createForImage(ctx context.Context, l *view, o client.Objec
 
 // findImage returns the image of the machine if a disk can be copied from it. It creates a missing image if the spec
 // says so.
-func (r *Reconciler) findImage(ctx context.Context, l *view) (*v1alpha1.VMDiskImage, bool, error) {
-	of, name := l.VM.Spec.DiskImage, l.VM.Spec.DiskImage.Ref.In(l.VM.Namespace)
-	image, reason, message, err := use.Find(ctx, r.Live, name, l.VM.Namespace)
+func (r *Reconciler) findImage(ctx context.Context, v *view) (*v1alpha1.VMDiskImage, bool, error) {
+	of, name := v.VM.Spec.DiskImage, v.VM.Spec.DiskImage.Ref.In(v.VM.Namespace)
+	image, reason, message, err := use.Find(ctx, r.Live, name, v.VM.Namespace)
 	switch {
 	case err != nil:
 		return nil, false, err
 	case reason == v1alpha1.ReasonImageMissing && of.Mode == v1alpha1.CreateIfNotExist && of.Template != nil:
 		image = &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Spec: of.Template.ImageSpec()}
-		if name.Namespace != l.VM.Namespace {
+		if name.Namespace != v.VM.Namespace {
 			image.Spec.AllowedNamespaces = v1alpha1.VMDiskImageNamespaces{From: v1alpha1.VMDiskImageFromSelector, Selector: &metav1.LabelSelector{
-				MatchLabels: map[string]string{corev1.LabelMetadataName: l.VM.Namespace},
+				MatchLabels: map[string]string{corev1.LabelMetadataName: v.VM.Namespace},
 			}}
 		}
-		did, err := r.createForImage(ctx, l, image, v1alpha1.ReasonImageNotCreated)
+		did, err := r.createForImage(ctx, v, image, v1alpha1.ReasonImageNotCreated)
 		return nil, did, err
 	case reason != "":
-		l.waitForImage(reason, message)
+		v.waitForImage(reason, message)
 		return nil, false, nil
 	}
-	r.reportImageDifference(l, image)
+	r.reportImageDifference(v, image)
 	if reason, message := image.Unusable(); reason != "" {
-		l.waitForImage(reason, message)
+		v.waitForImage(reason, message)
 		return nil, false, nil
 	}
 	return image, false, nil
@@ -207,27 +207,27 @@ func (r *Reconciler) findImage(ctx context.Context, l *view) (*v1alpha1.VMDiskIm
 
 // reportImageDifference sets condition ImageDiffers with the fields in which an existing image differs from the
 // template.
-func (r *Reconciler) reportImageDifference(l *view, image *v1alpha1.VMDiskImage) {
+func (r *Reconciler) reportImageDifference(v *view, image *v1alpha1.VMDiskImage) {
 	t := v1alpha1.ConditionImageDiffers
-	fields := l.VM.Spec.DiskImage.Template.DiffersFrom(&image.Spec)
+	fields := v.VM.Spec.DiskImage.Template.DiffersFrom(&image.Spec)
 	if len(fields) == 0 {
-		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(t))
+		meta.RemoveStatusCondition(&v.VM.Status.Conditions, string(t))
 		return
 	}
 	message := fmt.Sprintf("VMDiskImage %s exists and is used as it is: it differs from spec.diskImage.template in %s", image.Name, strings.Join(fields, ", "))
-	if !meta.IsStatusConditionTrue(l.VM.Status.Conditions, string(t)) {
-		r.recordEvent(l, corev1.EventTypeWarning, v1alpha1.ReasonTemplateDiffers, "Observe", "%s", message)
+	if !meta.IsStatusConditionTrue(v.VM.Status.Conditions, string(t)) {
+		r.recordEvent(v, corev1.EventTypeWarning, v1alpha1.ReasonTemplateDiffers, "Observe", "%s", message)
 	}
-	l.setCondition(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonTemplateDiffers, l.VM.Generation, message))
+	v.setCondition(t.Condition(metav1.ConditionTrue, v1alpha1.ReasonTemplateDiffers, v.VM.Generation, message))
 }
 
-func (l *view) setImageCopied() {
-	l.setCondition(v1alpha1.ConditionImageReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageCopied, l.VM.Generation, ""))
+func (v *view) setImageCopied() {
+	v.setCondition(v1alpha1.ConditionImageReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonImageCopied, v.VM.Generation, ""))
 }
 
 // waitForImage records why the boot disk is not ready. The machine is not created meanwhile.
-func (l *view) waitForImage(reason v1alpha1.ConditionReason, message string) {
-	l.imageTrouble = &diskTrouble{reason, message}
-	l.diskTrouble = cmp.Or(l.diskTrouble, l.imageTrouble)
-	l.setCondition(v1alpha1.ConditionImageReady.Condition(metav1.ConditionFalse, reason, l.VM.Generation, message))
+func (v *view) waitForImage(reason v1alpha1.ConditionReason, message string) {
+	v.imageTrouble = &diskTrouble{reason, message}
+	v.diskTrouble = cmp.Or(v.diskTrouble, v.imageTrouble)
+	v.setCondition(v1alpha1.ConditionImageReady.Condition(metav1.ConditionFalse, reason, v.VM.Generation, message))
 }

@@ -35,13 +35,13 @@ func (r *Reconciler) attempts() *flowcontrol.Backoff {
 
 // tooSoon reports whether a step must back off, and schedules a pass for the end of the pause. Powering off never
 // backs off.
-func (r *Reconciler) tooSoon(l *view, k runtime.TaskKind) bool {
+func (r *Reconciler) tooSoon(v *view, k runtime.TaskKind) bool {
 	starts, moves := k == runtime.TaskPowerOn, k == runtime.TaskRelocate
-	soon := (starts || moves) && r.attempts().IsInBackOffSinceUpdate(l.Key().String(), l.Time)
+	soon := (starts || moves) && r.attempts().IsInBackOffSinceUpdate(v.Key().String(), v.Time)
 	if soon {
-		l.Wait(r.pauseLeft(l.Key().String(), l.Time))
+		v.Wait(r.pauseLeft(v.Key().String(), v.Time))
 	}
-	l.backingOff = soon && starts && l.seen.Power != v1alpha1.PowerRunning
+	v.backingOff = soon && starts && v.seen.Power != v1alpha1.PowerRunning
 	return soon
 }
 
@@ -49,12 +49,12 @@ func (r *Reconciler) tooSoon(l *view, k runtime.TaskKind) bool {
 func creationKey(key types.NamespacedName) string { return key.String() + " making" }
 
 // creationBackingOff reports whether a creation failed recently, and schedules the next attempt.
-func (r *Reconciler) creationBackingOff(l *view) bool {
-	key := creationKey(l.Key())
-	if l.seen.LastFailure == "" || !r.attempts().IsInBackOffSinceUpdate(key, l.Time) {
+func (r *Reconciler) creationBackingOff(v *view) bool {
+	key := creationKey(v.Key())
+	if v.seen.LastFailure == "" || !r.attempts().IsInBackOffSinceUpdate(key, v.Time) {
 		return false
 	}
-	l.Wait(r.pauseLeft(key, l.Time))
+	v.Wait(r.pauseLeft(key, v.Time))
 	return true
 }
 

@@ -41,22 +41,22 @@ type moveDenial struct {
 // moveAdmitted reports whether the policies admit a move to the node now. A denied move is evaluated again after a
 // pause. A machine that is already between two nodes is not evaluated: a limit of concurrent moves could otherwise
 // block machines in each other's favor for ever.
-func (r *Reconciler) moveAdmitted(ctx context.Context, l *view, node string) bool {
-	if r.AdmitsMove == nil || l.VM.Status.Migration.Travels() {
+func (r *Reconciler) moveAdmitted(ctx context.Context, v *view, node string) bool {
+	if r.AdmitsMove == nil || v.VM.Status.Migration.Travels() {
 		return true
 	}
-	vm := l.VM.DeepCopy()
-	vm.Status.NodeName = l.seen.NodeName
+	vm := v.VM.DeepCopy()
+	vm.Status.NodeName = v.seen.NodeName
 	reason, message, err := r.AdmitsMove(ctx, vm, node)
 	switch {
 	case err != nil:
-		l.moveDenial = moveDenial{v1alpha1.ReasonMoveNotDecided, err.Error()}
-		l.Trouble(fmt.Errorf("evaluating the policies for the move of VirtualMachine %s to node %s: %w", l.Key(), node, err))
+		v.moveDenial = moveDenial{v1alpha1.ReasonMoveNotDecided, err.Error()}
+		v.Trouble(fmt.Errorf("evaluating the policies for the move of VirtualMachine %s to node %s: %w", v.Key(), node, err))
 	case reason != "":
-		l.moveDenial = moveDenial{reason, message}
-		l.Wait(shortestPause)
+		v.moveDenial = moveDenial{reason, message}
+		v.Wait(shortestPause)
 	}
-	return l.moveDenial.reason == ""
+	return v.moveDenial.reason == ""
 }
 
 // wantedNode returns the node chosen by an operation, or else by the spec. A change of the spec overrides the
@@ -68,30 +68,30 @@ func wantedNode(vm *v1alpha1.VirtualMachine) string {
 	return vm.Spec.NodeName
 }
 
-func (l *view) setPlacementSettled() {
-	status := &l.VM.Status
-	want := wantedNode(l.VM)
-	if status.Placement != nil && status.Placement.InPlaceOf != l.VM.Spec.NodeName {
+func (v *view) setPlacementSettled() {
+	status := &v.VM.Status
+	want := wantedNode(v.VM)
+	if status.Placement != nil && status.Placement.InPlaceOf != v.VM.Spec.NodeName {
 		status.Placement = nil
 	}
 	t := v1alpha1.ConditionPlacementSettled
-	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.VM.Generation, "")
+	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, v.VM.Generation, "")
 	switch {
 	case status.Migration != nil && status.Migration.Step != v1alpha1.MigrationDiscard:
-		c = t.Condition(metav1.ConditionFalse, migrationReason(status.Migration), l.VM.Generation, migrationMessage(status.Migration))
+		c = t.Condition(metav1.ConditionFalse, migrationReason(status.Migration), v.VM.Generation, migrationMessage(status.Migration))
 	case status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type):
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.inProgressMessage())
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, v.VM.Generation, v.inProgressMessage())
 	case status.Placement != nil && status.Placement.By == "":
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonRolledBack, l.VM.Generation, fmt.Sprintf(
-			"the move to node %s was rolled back to node %s: change spec.nodeName, or create a Migrate operation", l.VM.Spec.NodeName, status.NodeName))
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonRolledBack, v.VM.Generation, fmt.Sprintf(
+			"the move to node %s was rolled back to node %s: change spec.nodeName, or create a Migrate operation", v.VM.Spec.NodeName, status.NodeName))
 	case want == "":
-		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.VM.Generation, "")
+		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, v.VM.Generation, "")
 	case status.NodeName == "":
-		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.VM.Generation, "")
+		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, v.VM.Generation, "")
 	case status.NodeName != want:
-		c = l.onOtherNode(want)
+		c = v.onOtherNode(want)
 	}
-	l.setCondition(c)
+	v.setCondition(c)
 }
 
 func migrationReason(m *v1alpha1.Migration) v1alpha1.ConditionReason {
@@ -109,22 +109,22 @@ func migrationMessage(m *v1alpha1.Migration) string {
 
 // onOtherNode returns the condition of a machine that is not on the wanted node. It keeps the error of the last move
 // between the same two nodes.
-func (l *view) onOtherNode(want string) metav1.Condition {
+func (v *view) onOtherNode(want string) metav1.Condition {
 	t := v1alpha1.ConditionPlacementSettled
-	nodes := fmt.Sprintf("the machine is on node %s, not on node %s", l.VM.Status.NodeName, want)
-	if l.moveDenial.reason != "" {
-		text := nodes + ", and the move is not admitted yet: " + l.moveDenial.message
-		return t.Condition(metav1.ConditionFalse, l.moveDenial.reason, l.VM.Generation, text)
+	nodes := fmt.Sprintf("the machine is on node %s, not on node %s", v.VM.Status.NodeName, want)
+	if v.moveDenial.reason != "" {
+		text := nodes + ", and the move is not admitted yet: " + v.moveDenial.message
+		return t.Condition(metav1.ConditionFalse, v.moveDenial.reason, v.VM.Generation, text)
 	}
 	text := nodes
-	switch before := meta.FindStatusCondition(l.VM.Status.Conditions, string(t)); {
-	case l.cannotMove:
+	switch before := meta.FindStatusCondition(v.VM.Status.Conditions, string(t)); {
+	case v.cannotMove:
 		text += ", and its runtime does not support migration: change spec.nodeName back, " +
 			"or delete the VirtualMachine and create it on node " + want
-	case l.moveFailure != "":
-		text += ", and the last move failed: " + l.moveFailure
+	case v.moveFailure != "":
+		text += ", and the last move failed: " + v.moveFailure
 	case before != nil && before.Reason == string(v1alpha1.ReasonMigrationNeeded) && strings.HasPrefix(before.Message, nodes+", "):
 		text = before.Message
 	}
-	return t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.VM.Generation, text)
+	return t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, v.VM.Generation, text)
 }

@@ -160,130 +160,130 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			r.forget(t.Key())
 			return false, nil
 		}
-		l := &view{Turn: t, before: t.VM.Status.DeepCopy()}
+		v := &view{Turn: t, before: t.VM.Status.DeepCopy()}
 		if !t.VM.DeletionTimestamp.IsZero() {
-			return r.remove(ctx, l)
+			return r.remove(ctx, v)
 		}
-		return r.reconcile(ctx, l)
+		return r.reconcile(ctx, v)
 	})
 }
 
 // reconcile advances a machine that is not being deleted.
-func (r *Reconciler) reconcile(ctx context.Context, l *view) (bool, error) {
+func (r *Reconciler) reconcile(ctx context.Context, v *view) (bool, error) {
 	// Nothing on a runtime may outlive its VirtualMachine. Policy `defaults` adds the finalizer at creation, if it is
 	// enabled.
-	if did, err := persist.Finalizer(ctx, r.Client, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
+	if did, err := persist.Finalizer(ctx, r.Client, v.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
 		return did, err
 	}
-	if l.mayNeedCreation() && runtime.EarlierOf(l.VM) == runtime.TakeOver {
-		if did, err := persist.DropLostOwners(ctx, r.Live, r.Client, l.VM); did || err != nil {
+	if v.mayNeedCreation() && runtime.EarlierOf(v.VM) == runtime.TakeOver {
+		if did, err := persist.DropLostOwners(ctx, r.Live, r.Client, v.VM); did || err != nil {
 			return did, client.IgnoreNotFound(err)
 		}
 	}
-	if !l.ours() && !l.mayNeedCreation() && !l.lacksDisks() {
-		return r.report(ctx, l)
+	if !v.ours() && !v.mayNeedCreation() && !v.lacksDisks() {
+		return r.report(ctx, v)
 	}
-	if l.observe(ctx); l.err == nil {
+	if v.observe(ctx); v.err == nil {
 		provide := r.provide
-		if l.onlyObserves() {
+		if v.onlyObserves() {
 			provide = r.giveBack
 		}
-		if did, err := provide(ctx, l); did || err != nil {
+		if did, err := provide(ctx, v); did || err != nil {
 			return did, err
 		}
 	}
-	if l.ours() && l.err == nil {
-		if did, err := l.Tidy(ctx, &l.seen); did || err != nil {
+	if v.ours() && v.err == nil {
+		if did, err := v.Tidy(ctx, &v.seen); did || err != nil {
 			return did, err
 		}
-		l.recordAdoptedPower()
-		if did, err := r.advanceSource(ctx, l); did || err != nil {
+		v.recordAdoptedPower()
+		if did, err := r.advanceSource(ctx, v); did || err != nil {
 			return did, err
 		}
-		if did, err := r.adjust(ctx, l); did || err != nil {
+		if did, err := r.adjust(ctx, v); did || err != nil {
 			return did, err
 		}
 	}
-	return r.report(ctx, l)
+	return r.report(ctx, v)
 }
 
 // provide creates the machine and its disks. Disks come first, because some runtimes need them at creation.
-func (r *Reconciler) provide(ctx context.Context, l *view) (bool, error) {
-	if did, err := r.reconcileBootDisk(ctx, l); did || err != nil || l.imageTrouble != nil {
+func (r *Reconciler) provide(ctx context.Context, v *view) (bool, error) {
+	if did, err := r.reconcileBootDisk(ctx, v); did || err != nil || v.imageTrouble != nil {
 		return did, err
 	}
-	if did, err := r.reconcileDisks(ctx, l); did || err != nil {
+	if did, err := r.reconcileDisks(ctx, v); did || err != nil {
 		return did, err
 	}
-	return r.ensureInstance(ctx, l)
+	return r.ensureInstance(ctx, v)
 }
 
 // ensureInstance creates or adopts a machine that was never observed, and adopts one again that has lost its owner
 // mark, which is safe. It needs no claim: it does not change an existing machine, and a holder of one that does not
 // exist waits for it.
-func (r *Reconciler) ensureInstance(ctx context.Context, l *view) (bool, error) {
-	adopts := l.VM.Spec.Adopts() && l.ours() && l.VM.Status.ActiveOperation == nil
+func (r *Reconciler) ensureInstance(ctx context.Context, v *view) (bool, error) {
+	adopts := v.VM.Spec.Adopts() && v.ours() && v.VM.Status.ActiveOperation == nil
 	switch {
-	case l.seen.Exists, !l.mayNeedCreation() && !adopts:
+	case v.seen.Exists, !v.mayNeedCreation() && !adopts:
 		return false, nil
-	case !l.seen.Quiet(), l.Sent():
-		l.Later()
+	case !v.seen.Quiet(), v.Sent():
+		v.Later()
 		return false, nil
-	case r.creationBackingOff(l):
+	case r.creationBackingOff(v):
 		return false, nil
-	case runtime.Can[runtime.FixedDisks](l.Runtime()) && l.diskTrouble != nil:
-		l.waitMessage = l.diskTrouble.message // it is created with its disks
+	case runtime.Can[runtime.FixedDisks](v.Runtime()) && v.diskTrouble != nil:
+		v.waitMessage = v.diskTrouble.message // it is created with its disks
 		return false, nil
 	}
-	create, err := r.creation(ctx, l)
+	create, err := r.creation(ctx, v)
 	if err == nil && create != nil {
-		if did, err := r.recordProvisioning(ctx, l); did || err != nil {
+		if did, err := r.recordProvisioning(ctx, v); did || err != nil {
 			return did, err
 		}
-		err = l.Call(ctx, create)
+		err = v.Call(ctx, create)
 	}
-	switch l.err = err; {
+	switch v.err = err; {
 	case err != nil:
-		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, err)
+		v.Troubled("making the machine of VirtualMachine "+v.VM.Name, err)
 		return false, nil
 	case create == nil:
 		return false, nil
 	}
-	r.attempts().Next(creationKey(l.Key()), l.Time)
+	r.attempts().Next(creationKey(v.Key()), v.Time)
 	return true, nil
 }
 
 // creation returns the call that creates or adopts the machine on its runtime, nil if the machine must wait.
-func (r *Reconciler) creation(ctx context.Context, l *view) (func(context.Context, runtime.Machine) error, error) {
-	template, waitMessage, err := r.findTemplate(ctx, l.VM)
+func (r *Reconciler) creation(ctx context.Context, v *view) (func(context.Context, runtime.Machine) error, error) {
+	template, waitMessage, err := r.findTemplate(ctx, v.VM)
 	if err != nil || waitMessage != "" {
-		l.waitMessage = waitMessage
+		v.waitMessage = waitMessage
 		return nil, err
 	}
-	userData, err := r.cloudInit(ctx, l.VM)
+	userData, err := r.cloudInit(ctx, v.VM)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, m runtime.Machine) error {
 		m.CloudInit, m.Template = userData, template
-		_, err := l.Runtime().Ensure(ctx, m)
+		_, err := v.Runtime().Ensure(ctx, m)
 		return err
 	}, nil
 }
 
 // recordProvisioning persists, before the runtime is first asked, that something of the machine may exist there, and confirms that the
 // machine is unchanged. It reports whether everything must be read again.
-func (r *Reconciler) recordProvisioning(ctx context.Context, l *view) (bool, error) {
-	if !l.VM.MayExist() && r.Halt.Err() == nil {
-		l.VM.Status.ProvisioningSince = new(l.now())
-		if l.VM.Status.ActiveOperation == nil {
-			l.VM.Status.Phase = v1alpha1.VirtualMachineProvisioning
+func (r *Reconciler) recordProvisioning(ctx context.Context, v *view) (bool, error) {
+	if !v.VM.MayExist() && r.Halt.Err() == nil {
+		v.VM.Status.ProvisioningSince = new(v.now())
+		if v.VM.Status.ActiveOperation == nil {
+			v.VM.Status.Phase = v1alpha1.VirtualMachineProvisioning
 		}
-		if _, err := r.save(ctx, l); err != nil {
+		if _, err := r.save(ctx, v); err != nil {
 			return false, err
 		}
 	}
-	same, err := l.Unchanged(ctx)
+	same, err := v.Unchanged(ctx)
 	return !same, err
 }
 

@@ -19,69 +19,69 @@ import (
 // remove advances the deletion of a machine: the deletion supersedes the holder, waits until that is undone, powers
 // the machine off, and removes it, or releases it if it was adopted. The runtime is asked whatever the status says: a
 // crash may have prevented the record of an instance.
-func (r *Reconciler) remove(ctx context.Context, l *view) (bool, error) {
-	if !controllerutil.ContainsFinalizer(l.VM, v1alpha1.VirtualMachineFinalizer) {
+func (r *Reconciler) remove(ctx context.Context, v *view) (bool, error) {
+	if !controllerutil.ContainsFinalizer(v.VM, v1alpha1.VirtualMachineFinalizer) {
 		return false, nil // another finalizer keeps it
 	}
-	present, held := claim.Current(&l.VM.Status)
+	present, held := claim.Current(&v.VM.Status)
 	switch {
-	case l.abandoned():
-		return r.release(ctx, l)
+	case v.abandoned():
+		return r.release(ctx, v)
 	case !held || present.Origin != v1alpha1.OriginDeletion:
-		return r.claimForDeletion(ctx, l)
-	case len(l.VM.Status.Undoing) > 0:
-		return r.report(ctx, l)
+		return r.claimForDeletion(ctx, v)
+	case len(v.VM.Status.Undoing) > 0:
+		return r.report(ctx, v)
 	}
-	grace := l.VM.Spec.TerminationGracePeriod()
-	did, err := l.Advance(ctx, r.holderFor(l, &drive.Intent{Grace: &grace}))
-	if did || err != nil || !controllerutil.ContainsFinalizer(l.VM, v1alpha1.VirtualMachineFinalizer) {
+	grace := v.VM.Spec.TerminationGracePeriod()
+	did, err := v.Advance(ctx, r.holderFor(v, &drive.Intent{Grace: &grace}))
+	if did || err != nil || !controllerutil.ContainsFinalizer(v.VM, v1alpha1.VirtualMachineFinalizer) {
 		return did, err
 	}
-	return r.report(ctx, l)
+	return r.report(ctx, v)
 }
 
 // abandoned reports whether the user has given up the instance because its backend will not come back. The annotation
 // contains the UID, so that it has no effect on another VirtualMachine.
-func (l *view) abandoned() bool {
-	return l.VM.Annotations[v1alpha1.AnnotationAbandonInstance] == string(l.VM.UID)
+func (v *view) abandoned() bool {
+	return v.VM.Annotations[v1alpha1.AnnotationAbandonInstance] == string(v.VM.UID)
 }
 
 // claimForDeletion claims the machine for its deletion and supersedes the holder.
-func (r *Reconciler) claimForDeletion(ctx context.Context, l *view) (bool, error) {
+func (r *Reconciler) claimForDeletion(ctx context.Context, v *view) (bool, error) {
 	next := claim.Holder{ID: string(uuid.NewUUID()), Origin: v1alpha1.OriginDeletion, Type: v1alpha1.OperationDelete}
 	var yield []claim.Holder
-	if present, held := claim.Current(&l.VM.Status); held {
+	if present, held := claim.Current(&v.VM.Status); held {
 		yield = append(yield, present)
 	}
-	err := claim.Take(&l.VM.Status, next, yield, l.now())
+	err := claim.Take(&v.VM.Status, next, yield, v.now())
 	if errors.Is(err, claim.ErrFull) {
-		l.waitMessage = err.Error()
-		return r.report(ctx, l)
+		v.waitMessage = err.Error()
+		return r.report(ctx, v)
 	}
 	if err != nil {
-		return false, fmt.Errorf("claiming VirtualMachine %s for its deletion: %w", l.Key(), err)
+		return false, fmt.Errorf("claiming VirtualMachine %s for its deletion: %w", v.Key(), err)
 	}
-	l.VM.Status.Phase = claim.Phase(l.VM, nil, false)
-	return r.save(ctx, l)
+	v.VM.Status.Phase = claim.Phase(v.VM, nil, false)
+	return r.save(ctx, v)
 }
 
 // release removes the finalizer once nothing is left to undo and the snapshots of moves are removed. The patch
 // carries the resourceVersion of the live read.
-func (r *Reconciler) release(ctx context.Context, l *view) (bool, error) {
-	if !l.abandoned() {
-		if l.err = l.DiscardSnapshots(ctx); l.err != nil {
-			l.Troubled("removing the snapshots of VirtualMachine "+l.VM.Name, l.err)
-			return r.report(ctx, l)
+func (r *Reconciler) release(ctx context.Context, v *view) (bool, error) {
+	if !v.abandoned() {
+		if v.err = v.DiscardSnapshots(ctx); v.err != nil {
+			v.Troubled("removing the snapshots of VirtualMachine "+v.VM.Name, v.err)
+			return r.report(ctx, v)
 		}
 	}
-	err := persist.Release(ctx, r.Client, l.VM, v1alpha1.VirtualMachineFinalizer)
+	err := persist.Release(ctx, r.Client, v.VM, v1alpha1.VirtualMachineFinalizer)
 	if client.IgnoreNotFound(err) != nil {
 		return false, err
 	}
-	r.forget(l.Key())
-	if l.abandoned() {
-		r.recordEvent(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon",
-			"instance %q was abandoned and may still exist on its runtime", l.VM.Status.InstanceID)
+	r.forget(v.Key())
+	if v.abandoned() {
+		r.recordEvent(v, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon",
+			"instance %q was abandoned and may still exist on its runtime", v.VM.Status.InstanceID)
 	}
 	return false, nil
 }

@@ -17,33 +17,33 @@ import (
 )
 
 // report writes what was observed into the status. Errors are retried.
-func (r *Reconciler) report(ctx context.Context, l *view) (bool, error) {
-	if l.observed && l.ours() {
-		claim.Record(l.VM, &l.seen, false)
+func (r *Reconciler) report(ctx context.Context, v *view) (bool, error) {
+	if v.observed && v.ours() {
+		claim.Record(v.VM, &v.seen, false)
 	}
-	if runtime.IsOwnedByAnother(l.err) && l.ours() {
-		claim.Record(l.VM, &runtime.Observation{}, false)
+	if runtime.IsOwnedByAnother(v.err) && v.ours() {
+		claim.Record(v.VM, &runtime.Observation{}, false)
 	}
-	if runtime.IsDisconnected(l.err) && l.ours() {
-		claim.Disconnect(l.VM)
+	if runtime.IsDisconnected(v.err) && v.ours() {
+		claim.Disconnect(v.VM)
 	}
-	l.VM.Status.Phase = cmp.Or(l.VM.Status.Phase, v1alpha1.VirtualMachinePending)
-	if _, err := r.save(ctx, l); err != nil {
+	v.VM.Status.Phase = cmp.Or(v.VM.Status.Phase, v1alpha1.VirtualMachinePending)
+	if _, err := r.save(ctx, v); err != nil {
 		return false, err
 	}
-	if l.ours() && l.observed {
-		l.Wait(wait.Jitter(r.resync(l), 0.2))
+	if v.ours() && v.observed {
+		v.Wait(wait.Jitter(r.resync(v), 0.2))
 	}
 	return false, nil
 }
 
 // resync returns the interval at which a ready machine is observed. The caller adds jitter.
-func (r *Reconciler) resync(l *view) time.Duration {
+func (r *Reconciler) resync(v *view) time.Duration {
 	every := cmp.Or(r.Resync, defaultResync)
-	if l.seen.Unadopted {
+	if v.seen.Unadopted {
 		every = min(every, unadoptedResync)
 	}
-	if !runtime.Can[runtime.Watcher](l.Runtime()) && len(r.Owned)+len(r.Followed) == 0 {
+	if !runtime.Can[runtime.Watcher](v.Runtime()) && len(r.Owned)+len(r.Followed) == 0 {
 		every = min(every, blindResync)
 	}
 	return every
@@ -59,59 +59,59 @@ func warns(ready metav1.Condition) bool {
 	return true
 }
 
-func (l *view) ready() metav1.Condition {
-	status, reason, message := l.readiness()
-	return v1alpha1.ConditionReady.Condition(status, reason, l.VM.Generation, message)
+func (v *view) ready() metav1.Condition {
+	status, reason, message := v.readiness()
+	return v1alpha1.ConditionReady.Condition(status, reason, v.VM.Generation, message)
 }
 
-func (l *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, string) {
+func (v *view) readiness() (metav1.ConditionStatus, v1alpha1.ConditionReason, string) {
 	no := metav1.ConditionFalse
-	lost := l.VM.Status.InstanceID != "" && l.observed && !l.seen.Exists && l.seen.Quiet()
+	lost := v.VM.Status.InstanceID != "" && v.observed && !v.seen.Exists && v.seen.Quiet()
 	switch {
-	case runtime.IsUnavailable(l.err), runtime.IsTakingOver(l.err):
-		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
-	case l.seen.Unusable != "":
-		return no, v1alpha1.ReasonInstanceUnusable, l.seen.Unusable
-	case lost && runtime.IsNotFound(l.err): // as the error says if the machine is to be adopted again
-		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
-	case l.err != nil:
-		return no, runtime.Reason(l.err), runtime.Message(l.err)
-	case !l.VM.DeletionTimestamp.IsZero():
-		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waitSuffix()
-	case l.onlyObserves() && !l.seen.Exists:
-		return l.observedReadiness()
-	case l.VM.Status.Question != nil:
-		return no, v1alpha1.ReasonQuestionPending, runtime.Asking(l.VM.Status.Question)
-	case l.backingOff:
-		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failureSuffix(l.seen)
-	case l.VM.Busy():
-		return no, v1alpha1.ReasonOperationInProgress, l.inProgressMessage() + l.waitSuffix() + failureSuffix(l.seen)
+	case runtime.IsUnavailable(v.err), runtime.IsTakingOver(v.err):
+		return metav1.ConditionUnknown, runtime.Reason(v.err), runtime.Message(v.err)
+	case v.seen.Unusable != "":
+		return no, v1alpha1.ReasonInstanceUnusable, v.seen.Unusable
+	case lost && runtime.IsNotFound(v.err): // as the error says if the machine is to be adopted again
+		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(v.VM)
+	case v.err != nil:
+		return no, runtime.Reason(v.err), runtime.Message(v.err)
+	case !v.VM.DeletionTimestamp.IsZero():
+		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + v.waitSuffix()
+	case v.onlyObserves() && !v.seen.Exists:
+		return v.observedReadiness()
+	case v.VM.Status.Question != nil:
+		return no, v1alpha1.ReasonQuestionPending, runtime.Asking(v.VM.Status.Question)
+	case v.backingOff:
+		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failureSuffix(v.seen)
+	case v.VM.Busy():
+		return no, v1alpha1.ReasonOperationInProgress, v.inProgressMessage() + v.waitSuffix() + failureSuffix(v.seen)
 	case lost:
-		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
-	case l.imageTrouble != nil:
-		return no, l.imageTrouble.reason, l.imageTrouble.message
-	case !l.seen.Exists:
-		return no, v1alpha1.ReasonProvisioning, "the machine is being created" + progressSuffix(l.seen) + l.waitSuffix() + failureSuffix(l.seen)
-	case l.powerDifference() != "":
-		return no, v1alpha1.ReasonPowerStateDiffers, l.powerDifference() + l.waitSuffix()
-	case claim.ToolsGone(&l.VM.Status):
+		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(v.VM)
+	case v.imageTrouble != nil:
+		return no, v.imageTrouble.reason, v.imageTrouble.message
+	case !v.seen.Exists:
+		return no, v1alpha1.ReasonProvisioning, "the machine is being created" + progressSuffix(v.seen) + v.waitSuffix() + failureSuffix(v.seen)
+	case v.powerDifference() != "":
+		return no, v1alpha1.ReasonPowerStateDiffers, v.powerDifference() + v.waitSuffix()
+	case claim.ToolsGone(&v.VM.Status):
 		return no, v1alpha1.ReasonToolsNotRunning, "the machine is on, but the tools in its guest have stopped running since the last power-on"
-	case meta.IsStatusConditionFalse(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
-		c := meta.FindStatusCondition(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
+	case meta.IsStatusConditionFalse(v.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
+		c := meta.FindStatusCondition(v.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
 		return no, v1alpha1.ConditionReason(c.Reason), c.Message
 	}
 	return metav1.ConditionTrue, v1alpha1.ReasonAsWanted, ""
 }
 
 // waitSuffix returns what the machine waits for, for the end of a message.
-func (l *view) waitSuffix() string {
-	if l.waitMessage == "" && len(l.VM.Status.Undoing) > 0 {
-		return fmt.Sprintf(": waiting for %s to be undone", claim.Former(&l.VM.Status.Undoing[0]))
+func (v *view) waitSuffix() string {
+	if v.waitMessage == "" && len(v.VM.Status.Undoing) > 0 {
+		return fmt.Sprintf(": waiting for %s to be undone", claim.Former(&v.VM.Status.Undoing[0]))
 	}
-	if l.waitMessage == "" {
+	if v.waitMessage == "" {
 		return ""
 	}
-	return ": " + l.waitMessage
+	return ": " + v.waitMessage
 }
 
 // progressSuffix returns the progress of the creation in steps of ten percent, since each change is a write.
@@ -133,37 +133,37 @@ func failureSuffix(seen runtime.Observation) string {
 }
 
 // inProgressMessage returns the message for a machine that is claimed or being undone.
-func (l *view) inProgressMessage() string {
-	if present, held := claim.Current(&l.VM.Status); held {
+func (v *view) inProgressMessage() string {
+	if present, held := claim.Current(&v.VM.Status); held {
 		return present.String() + " is in progress"
 	}
 	return "the machine is not free yet"
 }
 
 // powerDifference returns how the power state differs from the run policy or the last request, or "".
-func (l *view) powerDifference() string {
-	want, intent := requiredPower(l.VM), l.VM.Status.PowerIntent
+func (v *view) powerDifference() string {
+	want, intent := requiredPower(v.VM), v.VM.Status.PowerIntent
 	switch {
-	case want == l.seen.Power:
+	case want == v.seen.Power:
 		return ""
-	case l.seen.Power == v1alpha1.PowerPaused && want != v1alpha1.PowerStopped && l.VM.Spec.RunPolicy != v1alpha1.RunPolicyAlwaysOn:
+	case v.seen.Power == v1alpha1.PowerPaused && want != v1alpha1.PowerStopped && v.VM.Spec.RunPolicy != v1alpha1.RunPolicyAlwaysOn:
 		return fmt.Sprintf("the machine is suspended with its memory, and run policy %s does not resume it: resume it "+
-			"(%s), or power it off and lose its memory (%s)", l.VM.Spec.RunPolicy,
-			commands.Line("kubectl", "sallyport", "start", l.VM.Name, "-n", l.VM.Namespace),
-			commands.Line("kubectl", "sallyport", "stop", l.VM.Name, "-n", l.VM.Namespace, "--force"))
+			"(%s), or power it off and lose its memory (%s)", v.VM.Spec.RunPolicy,
+			commands.Line("kubectl", "sallyport", "start", v.VM.Name, "-n", v.VM.Namespace),
+			commands.Line("kubectl", "sallyport", "stop", v.VM.Name, "-n", v.VM.Namespace, "--force"))
 	case want != "": // about to be resumed, started or stopped
-		return fmt.Sprintf("the machine is %s, but run policy %s requires %s", l.seen.Power, l.VM.Spec.RunPolicy, want)
-	case intent == nil, intent.State == l.seen.Power:
+		return fmt.Sprintf("the machine is %s, but run policy %s requires %s", v.seen.Power, v.VM.Spec.RunPolicy, want)
+	case intent == nil, intent.State == v.seen.Power:
 		return ""
 	}
 	return fmt.Sprintf("the machine is %s although it was last requested to be %s (by %s); run policy %s does not change that",
-		l.seen.Power, intent.State, intent.By, l.VM.Spec.RunPolicy)
+		v.seen.Power, intent.State, intent.By, v.VM.Spec.RunPolicy)
 }
 
-func (l *view) setCondition(c metav1.Condition) {
-	v1alpha1.SetCondition(&l.VM.Status.Conditions, c, l.Time)
+func (v *view) setCondition(c metav1.Condition) {
+	v1alpha1.SetCondition(&v.VM.Status.Conditions, c, v.Time)
 }
 
-func (r *Reconciler) recordEvent(l *view, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
-	r.Events.Eventf(l.VM, nil, kind, string(reason), action, format, args...)
+func (r *Reconciler) recordEvent(v *view, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
+	r.Events.Eventf(v.VM, nil, kind, string(reason), action, format, args...)
 }

@@ -45,50 +45,50 @@ func restarts(seen *runtime.Observation) (all []runtime.Difference) {
 
 // adjust applies changes of the spec that a running, unclaimed machine can take at once. It needs no claim: it
 // changes neither power nor node, and the next holder finds nothing in flight.
-func (r *Reconciler) adjust(ctx context.Context, l *view) (bool, error) {
-	if l.VM.Busy() || !l.seen.Exists || l.seen.Power != v1alpha1.PowerRunning || !l.seen.Quiet() || l.Sent() ||
-		len(l.seen.Differences) == len(restarts(&l.seen)) || !runtime.Can[runtime.Adjuster](l.Runtime()) {
+func (r *Reconciler) adjust(ctx context.Context, v *view) (bool, error) {
+	if v.VM.Busy() || !v.seen.Exists || v.seen.Power != v1alpha1.PowerRunning || !v.seen.Quiet() || v.Sent() ||
+		len(v.seen.Differences) == len(restarts(&v.seen)) || !runtime.Can[runtime.Adjuster](v.Runtime()) {
 		return false, nil
 	}
-	did, denied, message, err := l.Allocate(ctx)
+	did, denied, message, err := v.Allocate(ctx)
 	if denied != "" {
-		l.sizeDenial = message
+		v.sizeDenial = message
 		return false, nil
 	}
 	if did || err != nil {
 		return did, err
 	}
-	if same, err := l.Unchanged(ctx); err != nil || !same {
+	if same, err := v.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	l.err = l.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
-		return runtime.Use(ctx, l.Runtime(), runtime.VerbAdjust, m, func(ctx context.Context, able runtime.Adjuster) error {
+	v.err = v.Call(ctx, func(ctx context.Context, m runtime.Machine) error {
+		return runtime.Use(ctx, v.Runtime(), runtime.VerbAdjust, m, func(ctx context.Context, able runtime.Adjuster) error {
 			return able.Adjust(ctx, m)
 		})
 	})
-	if l.err != nil {
-		l.Troubled("changing the size of the machine of VirtualMachine "+l.VM.Name, l.err)
+	if v.err != nil {
+		v.Troubled("changing the size of the machine of VirtualMachine "+v.VM.Name, v.err)
 	}
-	return l.err == nil, nil
+	return v.err == nil, nil
 }
 
 // setRestartRequired sets condition RestartRequired of a machine that was created by Sallyport and observed.
-func (l *view) setRestartRequired() {
-	if !l.observed || !l.seen.Exists || l.seen.Adopted {
+func (v *view) setRestartRequired() {
+	if !v.observed || !v.seen.Exists || v.seen.Adopted {
 		return
 	}
 	var texts []string
-	for _, d := range restarts(&l.seen) {
+	for _, d := range restarts(&v.seen) {
 		texts = append(texts, d.String())
 	}
 	t := v1alpha1.ConditionRestartRequired
-	c := t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsWanted, l.VM.Generation, "")
+	c := t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsWanted, v.VM.Generation, "")
 	if len(texts) > 0 {
-		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, l.VM.Generation,
-			strings.Join(texts, "; ")+": restart required ("+commands.Line("kubectl", "sallyport", "restart", l.VM.Name, "-n", l.VM.Namespace)+")")
+		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, v.VM.Generation,
+			strings.Join(texts, "; ")+": restart required ("+commands.Line("kubectl", "sallyport", "restart", v.VM.Name, "-n", v.VM.Namespace)+")")
 	}
-	if l.sizeDenial != "" {
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, l.VM.Generation, l.sizeDenial)
+	if v.sizeDenial != "" {
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, v.VM.Generation, v.sizeDenial)
 	}
-	l.setCondition(c)
+	v.setCondition(c)
 }

@@ -12,17 +12,17 @@ const byAdoption = "Adoption"
 // recordAdoptedPower sets the power intent of an adopted or taken-over machine to the state that it was to have, or in which it was found.
 // A taken-over machine counts as found if it was powered on before; one that was just created was not. It was to be on or off as it is:
 // the earlier VirtualMachine has seen to that.
-func (l *view) recordAdoptedPower() {
-	takenOver := runtime.EarlierOf(l.VM) == runtime.TakeOver
-	found := l.seen.Adopted || takenOver && l.seen.Incarnation != ""
-	if !l.seen.Exists || !found || l.VM.Status.PowerIntent != nil || l.VM.Status.ActiveOperation != nil {
+func (v *view) recordAdoptedPower() {
+	takenOver := runtime.EarlierOf(v.VM) == runtime.TakeOver
+	found := v.seen.Adopted || takenOver && v.seen.Incarnation != ""
+	if !v.seen.Exists || !found || v.VM.Status.PowerIntent != nil || v.VM.Status.ActiveOperation != nil {
 		return
 	}
 	state := v1alpha1.PowerStopped
-	if l.seen.Power != v1alpha1.PowerStopped || l.seen.MeantOn && !takenOver {
+	if v.seen.Power != v1alpha1.PowerStopped || v.seen.MeantOn && !takenOver {
 		state = v1alpha1.PowerRunning
 	}
-	l.VM.Status.PowerIntent = &v1alpha1.PowerIntent{State: state, By: byAdoption, At: l.now()}
+	v.VM.Status.PowerIntent = &v1alpha1.PowerIntent{State: state, By: byAdoption, At: v.now()}
 }
 
 // runPolicy is the source that keeps machines on or off.

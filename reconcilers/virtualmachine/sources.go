@@ -28,29 +28,29 @@ var sources = []Source{placement{}, rollout{}, runPolicy{}}
 
 // advanceSource advances the source that holds the machine. If there is none, the first source whose wanted state is
 // not reached claims the machine.
-func (r *Reconciler) advanceSource(ctx context.Context, l *view) (bool, error) {
-	if l.VM.Status.ActiveOperation == nil {
-		return r.claimForSource(ctx, l)
+func (r *Reconciler) advanceSource(ctx context.Context, v *view) (bool, error) {
+	if v.VM.Status.ActiveOperation == nil {
+		return r.claimForSource(ctx, v)
 	}
-	intent := intentOfHolder(l)
-	h := r.holderFor(l, intent)
+	intent := intentOfHolder(v)
+	h := r.holderFor(v, intent)
 	switch {
-	case !l.seen.Exists: // lost in the meantime
+	case !v.seen.Exists: // lost in the meantime
 		return h.withdraw(ctx, v1alpha1.EndFailed)
-	case l.Reached(ctx, h):
-	case intent == nil || intent.Type != l.VM.Status.ActiveOperation.Type:
+	case v.Reached(ctx, h):
+	case intent == nil || intent.Type != v.VM.Status.ActiveOperation.Type:
 		return h.withdraw(ctx, v1alpha1.EndDeleted)
-	case l.overdue():
+	case v.overdue():
 		return h.withdraw(ctx, v1alpha1.EndDeadlineExceeded)
 	}
-	return l.Advance(ctx, h)
+	return v.Advance(ctx, h)
 }
 
 // intentOfHolder returns the intent of the source that holds the machine.
-func intentOfHolder(l *view) *drive.Intent {
+func intentOfHolder(v *view) *drive.Intent {
 	for _, s := range sources {
-		if s.Origin() == l.VM.Status.ActiveOperation.Origin {
-			return s.Wants(l.VM, &l.seen)
+		if s.Origin() == v.VM.Status.ActiveOperation.Origin {
+			return s.Wants(v.VM, &v.seen)
 		}
 	}
 	return nil
@@ -58,41 +58,41 @@ func intentOfHolder(l *view) *drive.Intent {
 
 // overdue reports whether the claim exceeds the default deadline of its type. Stops do not: they are forced after the
 // grace period.
-func (l *view) overdue() bool {
-	held := l.VM.Status.ActiveOperation
-	return claim.Leaves(held.Type) != v1alpha1.PowerStopped && l.Time.After(held.ClaimedAt.Add(held.Type.DefaultDeadline()))
+func (v *view) overdue() bool {
+	held := v.VM.Status.ActiveOperation
+	return claim.Leaves(held.Type) != v1alpha1.PowerStopped && v.Time.After(held.ClaimedAt.Add(held.Type.DefaultDeadline()))
 }
 
 // claimForSource claims the machine for the first source whose wanted state is not reached. The claim contains the
 // baseline.
-func (r *Reconciler) claimForSource(ctx context.Context, l *view) (bool, error) {
+func (r *Reconciler) claimForSource(ctx context.Context, v *view) (bool, error) {
 	switch {
-	case !l.seen.Exists:
+	case !v.seen.Exists:
 		return false, nil
-	case !l.seen.Quiet():
-		l.Later()
-		l.waitMessage = l.seen.InFlight[0].Doing()
+	case !v.seen.Quiet():
+		v.Later()
+		v.waitMessage = v.seen.InFlight[0].Doing()
 		return false, nil
 	}
 	for _, s := range sources {
-		intent := s.Wants(l.VM, &l.seen)
-		if intent == nil || drive.Reached(*intent, l.seen) {
+		intent := s.Wants(v.VM, &v.seen)
+		if intent == nil || drive.Reached(*intent, v.seen) {
 			continue
 		}
 		if halt := r.Halt.Err(); halt != nil { // a claim would change the power intent
-			l.waitMessage = runtime.Message(halt)
+			v.waitMessage = runtime.Message(halt)
 			return false, nil
 		}
-		if claim.Moves(intent.Type) && !drive.CanMove(l.Runtime()) {
-			l.cannotMove = true
+		if claim.Moves(intent.Type) && !drive.CanMove(v.Runtime()) {
+			v.cannotMove = true
 			continue
 		}
 		// A restart must not power the machine off before it may be powered on again.
-		if slices.ContainsFunc(claim.Steps(intent.Type), func(k runtime.TaskKind) bool { return r.tooSoon(l, k) }) {
+		if slices.ContainsFunc(claim.Steps(intent.Type), func(k runtime.TaskKind) bool { return r.tooSoon(v, k) }) {
 			continue
 		}
-		if missing := claim.MissingDisks(l.VM, &l.seen); len(missing) > 0 && slices.Contains(claim.Steps(intent.Type), runtime.TaskPowerOn) {
-			l.waitMessage = drive.WaitsForDisks(missing)
+		if missing := claim.MissingDisks(v.VM, &v.seen); len(missing) > 0 && slices.Contains(claim.Steps(intent.Type), runtime.TaskPowerOn) {
+			v.waitMessage = drive.WaitsForDisks(missing)
 			continue
 		}
 		if claim.Moves(intent.Type) {
@@ -101,29 +101,29 @@ func (r *Reconciler) claimForSource(ctx context.Context, l *view) (bool, error) 
 				return false, err
 			}
 			defer release()
-			if !r.moveAdmitted(ctx, l, intent.Target.NodeName) {
+			if !r.moveAdmitted(ctx, v, intent.Target.NodeName) {
 				continue
 			}
 		}
-		return r.claimMachine(ctx, l, claim.Holder{ID: string(uuid.NewUUID()), Origin: s.Origin(), Type: intent.Type, Force: intent.Force})
+		return r.claimMachine(ctx, v, claim.Holder{ID: string(uuid.NewUUID()), Origin: s.Origin(), Type: intent.Type, Force: intent.Force})
 	}
 	return false, nil
 }
 
-func (r *Reconciler) claimMachine(ctx context.Context, l *view, next claim.Holder) (bool, error) {
-	if err := claim.Take(&l.VM.Status, next, nil, l.now()); err != nil {
-		return false, fmt.Errorf("taking VirtualMachine %s for %s: %w", l.Key(), next, err)
+func (r *Reconciler) claimMachine(ctx context.Context, v *view, next claim.Holder) (bool, error) {
+	if err := claim.Take(&v.VM.Status, next, nil, v.now()); err != nil {
+		return false, fmt.Errorf("taking VirtualMachine %s for %s: %w", v.Key(), next, err)
 	}
-	held := l.VM.Status.ActiveOperation
-	held.Baseline = drive.Baseline(&l.seen)
+	held := v.VM.Status.ActiveOperation
+	held.Baseline = drive.Baseline(&v.seen)
 	// A start can be sent at once: this write also persists the intent to send.
 	if slices.Index(claim.Steps(next.Type), runtime.TaskPowerOn) == 0 {
 		held.Step, held.Signal = v1alpha1.StepPowerOn, v1alpha1.SignalSending
 	}
-	claim.Record(l.VM, &l.seen, false)
-	did, err := r.save(ctx, l)
+	claim.Record(v.VM, &v.seen, false)
+	did, err := r.save(ctx, v)
 	if err == nil {
-		r.recordEvent(l, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s: the machine is %s", r.holderFor(l, nil), l.seen.Power)
+		r.recordEvent(v, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s: the machine is %s", r.holderFor(v, nil), v.seen.Power)
 	}
 	return did, err
 }

@@ -37,80 +37,80 @@ type view struct {
 
 // ours reports whether this reconciler may act on the machine: neither an operation nor a deletion holds it, and
 // nothing is being undone.
-func (l *view) ours() bool {
-	a := l.VM.Status.ActiveOperation
-	return len(l.VM.Status.Undoing) == 0 &&
+func (v *view) ours() bool {
+	a := v.VM.Status.ActiveOperation
+	return len(v.VM.Status.Undoing) == 0 &&
 		(a == nil || (a.Origin != v1alpha1.OriginOperation && a.Origin != v1alpha1.OriginDeletion))
 }
 
 // mayNeedCreation reports whether the machine may have to be created: it was never observed, and nothing is being
 // undone.
-func (l *view) mayNeedCreation() bool {
-	return l.VM.Status.InstanceID == "" && len(l.VM.Status.Undoing) == 0
+func (v *view) mayNeedCreation() bool {
+	return v.VM.Status.InstanceID == "" && len(v.VM.Status.Undoing) == 0
 }
 
 // lacksDisks reports whether a claimed machine was last observed without disks that its spec names.
-func (l *view) lacksDisks() bool {
-	return len(l.VM.Status.Undoing) == 0 && len(claim.MissingDisks(l.VM, &runtime.Observation{Disks: l.VM.Status.Disks})) > 0
+func (v *view) lacksDisks() bool {
+	return len(v.VM.Status.Undoing) == 0 && len(claim.MissingDisks(v.VM, &runtime.Observation{Disks: v.VM.Status.Disks})) > 0
 }
 
-func (l *view) observe(ctx context.Context) {
-	l.seen, l.err = l.Observe(ctx)
-	if l.observed = l.err == nil; !l.observed {
-		l.Troubled("observing VirtualMachine "+l.VM.Name, l.err)
+func (v *view) observe(ctx context.Context) {
+	v.seen, v.err = v.Observe(ctx)
+	if v.observed = v.err == nil; !v.observed {
+		v.Troubled("observing VirtualMachine "+v.VM.Name, v.err)
 	}
 }
 
 // save writes the status with its derived conditions if it has changed, and reports whether it had.
-func (r *Reconciler) save(ctx context.Context, l *view) (bool, error) {
-	l.VM.Status.ObservedGeneration = l.VM.Generation
-	if l.observed {
-		l.Allocated(&l.seen)
+func (r *Reconciler) save(ctx context.Context, v *view) (bool, error) {
+	v.VM.Status.ObservedGeneration = v.VM.Generation
+	if v.observed {
+		v.Allocated(&v.seen)
 	}
-	l.setPlacementSettled()
-	l.setRestartRequired()
-	l.setDisksAttached()
+	v.setPlacementSettled()
+	v.setRestartRequired()
+	v.setDisksAttached()
 	if halt := r.Halt.Err(); halt != nil {
-		l.setCondition(v1alpha1.ConditionReadOnly.Condition(metav1.ConditionTrue, v1alpha1.ReasonReadOnly, l.VM.Generation, runtime.Message(halt)))
+		v.setCondition(v1alpha1.ConditionReadOnly.Condition(metav1.ConditionTrue, v1alpha1.ReasonReadOnly, v.VM.Generation, runtime.Message(halt)))
 	} else {
-		meta.RemoveStatusCondition(&l.VM.Status.Conditions, string(v1alpha1.ConditionReadOnly))
+		meta.RemoveStatusCondition(&v.VM.Status.Conditions, string(v1alpha1.ConditionReadOnly))
 	}
-	ready := l.ready()
-	l.setCondition(ready)
-	if equality.Semantic.DeepEqual(l.before, &l.VM.Status) {
+	ready := v.ready()
+	v.setCondition(ready)
+	if equality.Semantic.DeepEqual(v.before, &v.VM.Status) {
 		return false, nil
 	}
-	if err := l.Write(ctx); err != nil {
+	if err := v.Write(ctx); err != nil {
 		return false, err
 	}
-	if l.before.InstanceID == "" && l.VM.Status.InstanceID != "" {
-		r.recordEvent(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s and is %s",
-			l.seen.InstanceID, map[bool]string{true: "adopted", false: "created"}[l.seen.Adopted], l.seen.Power)
+	if v.before.InstanceID == "" && v.VM.Status.InstanceID != "" {
+		r.recordEvent(v, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s and is %s",
+			v.seen.InstanceID, map[bool]string{true: "adopted", false: "created"}[v.seen.Adopted], v.seen.Power)
 	}
-	before := meta.FindStatusCondition(l.before.Conditions, ready.Type)
+	before := meta.FindStatusCondition(v.before.Conditions, ready.Type)
 	question := ready.Reason == string(v1alpha1.ReasonQuestionPending)
 	if warns(ready) && (before == nil || before.Reason != ready.Reason || question && before.Message != ready.Message) {
-		r.recordEvent(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
-	} else if change := l.foreignChange(); change != "" {
-		r.recordEvent(l, corev1.EventTypeWarning, "PowerChanged", "Observe", "%s without an operation of Sallyport", change)
+		r.recordEvent(v, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
+	} else if change := v.foreignChange(); change != "" {
+		r.recordEvent(v, corev1.EventTypeWarning, "PowerChanged", "Observe", "%s without an operation of Sallyport", change)
 	}
-	l.before = l.VM.Status.DeepCopy()
+	v.before = v.VM.Status.DeepCopy()
 	return true, nil
 }
 
 // now returns the time of the turn with the precision of the claim.
-func (l *view) now() metav1.MicroTime { return metav1.NewMicroTime(l.Time) }
+func (v *view) now() metav1.MicroTime { return metav1.NewMicroTime(v.Time) }
 
 // foreignChange returns how an unclaimed machine was started, stopped or restarted by its guest or another client since the status that
 // was just replaced, or "". A machine that Sallyport starts or stops is claimed until the status has the result.
-func (l *view) foreignChange() string {
-	was, is := l.before, &l.VM.Status
+func (v *view) foreignChange() string {
+	was, is := v.before, &v.VM.Status
 	power := powerOf(was.Phase)
 	switch {
-	case !l.observed || !l.seen.Exists || was.ActiveOperation != nil || len(was.Undoing) > 0 || power == "":
+	case !v.observed || !v.seen.Exists || was.ActiveOperation != nil || len(was.Undoing) > 0 || power == "":
 		return ""
-	case power != l.seen.Power && was.Phase != is.Phase:
-		return fmt.Sprintf("the machine was %s and is %s", power, l.seen.Power)
+	case power != v.seen.Power && was.Phase != is.Phase:
+		return fmt.Sprintf("the machine was %s and is %s", power, v.seen.Power)
 	case power == v1alpha1.PowerRunning && was.Incarnation != is.Incarnation && was.Incarnation != "":
 		return "the machine was restarted"
 	}

@@ -39,13 +39,13 @@ type interceptor struct {
 
 // intercept rewrites a policy's rules to pass through an interceptor.
 func intercept(src Source, modules []*ast.Module) *interceptor {
-	l := &interceptor{outcome: outcomeShape(src.Outcomes), reads: src.Reads}
+	i := &interceptor{outcome: outcomeShape(src.Outcomes), reads: src.Reads}
 	pkg := packageRef(src.Package)
 	globals := ruleNames(pkg, modules)
 	calls := map[string]string{}
 	for _, m := range modules {
 		if !m.Package.Path.Equal(pkg) {
-			l.modules = append(l.modules, m)
+			i.modules = append(i.modules, m)
 			continue
 		}
 		heard := m.Copy()
@@ -54,9 +54,9 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 		for _, r := range m.Rules {
 			switch name := headName(r); {
 			case (name == ruleDeny || name == ruleWarn || name == rulePatch) && isSetRule(r):
-				index := ast.IntNumberTerm(len(l.rules))
+				index := ast.IntNumberTerm(len(i.rules))
 				key := ast.ArrayTerm(index, linkingVars(r, known), valuesTerm(r.Head.Key))
-				l.rules = append(l.rules, outcomeRuleOf(r))
+				i.rules = append(i.rules, outcomeRuleOf(r))
 				r = setRule(heard, r, saidPrefix+name, key)
 				calls[name] = fmt.Sprintf("[v | v := data.%s.%s], [o | o := input.request.object]", src.Package, ruleValid)
 			case name == ruleOutcome && !reads(modules, pkg, ruleOutcome):
@@ -68,7 +68,7 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 			}
 			heard.Rules = append(heard.Rules, r)
 		}
-		l.modules = append(l.modules, heard)
+		i.modules = append(i.modules, heard)
 	}
 	for name, rest := range calls {
 		text := fmt.Sprintf("package %s\n\n%s := %s(%q, %s, %s)\n", src.Package, name, saidName, name, saidPrefix+name, rest)
@@ -80,9 +80,9 @@ func intercept(src Source, modules []*ast.Module) *interceptor {
 				return false
 			})
 		}
-		l.modules = append(l.modules, m)
+		i.modules = append(i.modules, m)
 	}
-	return l
+	return i
 }
 
 // renamed returns a copy of a rule with another first part of its name.
@@ -117,9 +117,9 @@ func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 }
 
 // option returns the builtin that checks values; values that the engine rejects are added to unusable.
-func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
+func (i *interceptor) option(unusable *[]error) func(*rego.Rego) {
 	return rego.FunctionDyn(saidFunction, func(_ rego.BuiltinContext, operands []*ast.Term) (*ast.Term, error) {
-		said, err := l.checkCall(operands)
+		said, err := i.checkCall(operands)
 		if err != nil {
 			*unusable = append(*unusable, err)
 		}
@@ -128,17 +128,17 @@ func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 }
 
 // checkCall implements the builtin.
-func (l *interceptor) checkCall(operands []*ast.Term) (*ast.Term, error) {
-	return l.check(text(operands[0]), operands[1], onlyElement(operands[2]), onlyElement(operands[3]))
+func (i *interceptor) checkCall(operands []*ast.Term) (*ast.Term, error) {
+	return i.check(text(operands[0]), operands[1], onlyElement(operands[2]), onlyElement(operands[3]))
 }
 
 // check returns the values of a rule after making a decision of them, as for a request.
-func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Term, error) {
+func (i *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Term, error) {
 	if name == ruleOutcome {
-		return said, l.outcome.check(name, said)
+		return said, i.outcome.check(name, said)
 	}
 	if strings.HasPrefix(name, ruleFacts) {
-		return said, l.checkQuery(text(ast.MustParseRef(name)[1]), said)
+		return said, i.checkQuery(text(ast.MustParseRef(name)[1]), said)
 	}
 	understood := valid != nil && ast.Boolean(true).Equal(valid.Value)
 	matches, all := ast.NewSet(), ast.NewSet()
@@ -149,7 +149,7 @@ func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Te
 			matches.Add(t)
 		}
 	}
-	decision, err := l.rules.decision(matches)
+	decision, err := i.rules.decision(matches)
 	if err == nil && understood && object != nil && len(decision.Patches) > 0 {
 		err = applies(object, decision.Patches)
 	}
@@ -158,8 +158,8 @@ func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Te
 
 // checkQuery returns why a query is invalid for any request. A query from input that the policy does not understand is left to
 // valid_input.
-func (l *interceptor) checkQuery(fact string, said *ast.Term) error {
-	_, err := permittedQuery(fact, said, l.reads)
+func (i *interceptor) checkQuery(fact string, said *ast.Term) error {
+	_, err := permittedQuery(fact, said, i.reads)
 	var wrong *Error
 	if errors.As(err, &wrong) && wrong.Cause == InputNotUnderstood {
 		return nil

@@ -8,10 +8,10 @@ import (
 	"sallyport.dev/sallyport/commands"
 )
 
-func (l *pass) findings() map[string]Finding {
+func (reg *pass) findings() map[string]Finding {
 	all := map[string]Finding{}
-	for name, r := range l.reports {
-		f := r.finding(l.behind, len(l.of(name)) > 0, l.open)
+	for name, r := range reg.reports {
+		f := r.finding(reg.behind, len(reg.of(name)) > 0, reg.open)
 		f.Generation = r.generation
 		all[name] = f
 	}

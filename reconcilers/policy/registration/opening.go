@@ -101,32 +101,32 @@ func aboutOwn(rules []rule) bool {
 }
 
 // opening reads whether the gate is open. The annotations of an expired opening are removed with the next write.
-func (l *pass) opening() {
-	i := slices.IndexFunc(l.sides, func(s *side) bool { return !s.mutating })
-	if l.sides[i].own == nil {
+func (reg *pass) opening() {
+	i := slices.IndexFunc(reg.sides, func(s *side) bool { return !s.mutating })
+	if reg.sides[i].own == nil {
 		return
 	}
-	is, there := OpeningOf(l.sides[i].own)
+	is, there := OpeningOf(reg.sides[i].own)
 	switch {
-	case there && is.Counts(l.Now()):
-		l.open = &is
+	case there && is.Counts(reg.Now()):
+		reg.open = &is
 	case there:
-		l.sides[i].closing = true
+		reg.sides[i].closing = true
 	}
 }
 
 // recordOpening records an event if the gate was opened or closed since the last pass.
-func (l *pass) recordOpening() {
-	was := l.lastOpening
-	l.lastOpening = l.open
-	i := slices.IndexFunc(l.sides, func(s *side) bool { return !s.mutating })
-	on := l.sides[i].own
+func (reg *pass) recordOpening() {
+	was := reg.lastOpening
+	reg.lastOpening = reg.open
+	i := slices.IndexFunc(reg.sides, func(s *side) bool { return !s.mutating })
+	on := reg.sides[i].own
 	switch {
-	case l.Events == nil || on == nil:
-	case l.open != nil && (was == nil || *was != *l.open):
-		l.Events.Eventf(on, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonGateOpen), "Open",
-			"Requests about kinds that are not Sallyport's are admitted %s", l.open)
-	case l.open == nil && (was != nil || l.sides[i].closing):
-		l.Events.Eventf(on, nil, corev1.EventTypeNormal, "GateClosed", "Close", "Policies decide about all requests again")
+	case reg.Events == nil || on == nil:
+	case reg.open != nil && (was == nil || *was != *reg.open):
+		reg.Events.Eventf(on, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonGateOpen), "Open",
+			"Requests about kinds that are not Sallyport's are admitted %s", reg.open)
+	case reg.open == nil && (was != nil || reg.sides[i].closing):
+		reg.Events.Eventf(on, nil, corev1.EventTypeNormal, "GateClosed", "Close", "Policies decide about all requests again")
 	}
 }

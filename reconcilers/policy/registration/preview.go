@@ -10,7 +10,7 @@ func (r *Reconciler) Preview(
 ) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, map[string][]string) {
 	m, v := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	never := map[string][]string{}
-	l := &pass{Reconciler: r}
+	reg := &pass{Reconciler: r}
 	for i := range policies {
 		never[policies[i].Name] = policies[i].neverEvaluated(r.newSides())
 	}
@@ -22,16 +22,16 @@ func (r *Reconciler) Preview(
 		}
 		for i := range policies {
 			p := &policies[i]
-			targets, refused := l.targets(s, p)
+			targets, refused := reg.targets(s, p)
 			never[p.Name] = unique(append(never[p.Name], refused...))
 			switch {
 			case len(targets) == 0 || s.sample == nil:
 			case s.mutating:
-				for _, e := range l.want(s, p, targets) {
+				for _, e := range reg.want(s, p, targets) {
 					m.Webhooks = append(m.Webhooks, e.mutating())
 				}
 			default:
-				for _, e := range l.want(s, p, targets) {
+				for _, e := range reg.want(s, p, targets) {
 					v.Webhooks = append(v.Webhooks, e.ValidatingWebhook)
 				}
 			}

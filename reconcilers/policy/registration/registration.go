@@ -137,38 +137,38 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	l := &pass{Reconciler: r, sides: r.newSides(), there: there, reports: map[string]*report{}}
+	reg := &pass{Reconciler: r, sides: r.newSides(), there: there, reports: map[string]*report{}}
 	hash, policies := r.Catalog.Active()
-	l.policies = policies
+	reg.policies = policies
 	var unknown error
 	if hash != "" {
-		l.behind, unknown = r.lagging(ctx, hash)
+		reg.behind, unknown = r.lagging(ctx, hash)
 	}
-	for _, s := range l.sides {
+	for _, s := range reg.sides {
 		if err := r.read(ctx, s); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	l.opening()
+	reg.opening()
 	var undiscovered error
-	if l.served, undiscovered = r.discover(); undiscovered != nil {
+	if reg.served, undiscovered = r.discover(); undiscovered != nil {
 		log.FromContext(ctx).Error(undiscovered, "API discovery failed; cannot tell which matched resources are unserved")
 	}
 	errs := []error{unknown}
-	for _, s := range l.sides {
-		err := l.update(ctx, s, hash != "")
+	for _, s := range reg.sides {
+		err := reg.update(ctx, s, hash != "")
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // written by another client since it was read
 			return reconcile.Result{RequeueAfter: minPeriod}, nil
 		}
 		errs = append(errs, err)
 	}
-	l.recordOpening()
+	reg.recordOpening()
 	if hash != "" {
-		r.publish(l.findings())
+		r.publish(reg.findings())
 	}
-	wait := l.wait(hash)
-	if l.open != nil {
-		left := l.open.Until.Sub(r.Now()) + time.Second
+	wait := reg.wait(hash)
+	if reg.open != nil {
+		left := reg.open.Until.Sub(r.Now()) + time.Second
 		wait = min(cmp.Or(wait, left), left)
 	}
 	return reconcile.Result{RequeueAfter: wait}, errors.Join(errs...)
@@ -222,80 +222,80 @@ func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error)
 }
 
 // update writes the entries of one side. If no policies are loaded (known is false), it only removes the entries of deleted policies.
-func (l *pass) update(ctx context.Context, s *side, known bool) error {
+func (reg *pass) update(ctx context.Context, s *side, known bool) error {
 	next := map[string]*entry{}
 	if !known {
 		for name, e := range s.have {
-			if _, there := l.there[e.policy]; there {
+			if _, there := reg.there[e.policy]; there {
 				next[name] = e
 			}
 		}
 	}
-	for i := range l.policies {
-		if _, there := l.there[l.policies[i].Name]; known && there {
-			for _, e := range l.next(s, &l.policies[i]) {
+	for i := range reg.policies {
+		if _, there := reg.there[reg.policies[i].Name]; known && there {
+			for _, e := range reg.next(s, &reg.policies[i]) {
 				next[e.Name] = e
 			}
 		}
 	}
-	fail := func(e *entry, why string) { l.report(e.policy).failed = append(l.report(e.policy).failed, why) }
+	fail := func(e *entry, why string) { reg.report(e.policy).failed = append(reg.report(e.policy).failed, why) }
 	if s.own == nil {
 		for _, e := range next {
-			fail(e, fmt.Sprintf("%s %s does not exist; run helm upgrade to create it again", s.kind(), l.Configuration))
+			fail(e, fmt.Sprintf("%s %s does not exist; run helm upgrade to create it again", s.kind(), reg.Configuration))
 		}
 		return nil
 	}
-	failed, err := l.put(ctx, s, next)
+	failed, err := reg.put(ctx, s, next)
 	for e, why := range failed {
 		fail(e, why)
 	}
 	if err == nil {
-		l.log(ctx, s, next)
+		reg.log(ctx, s, next)
 	}
 	return err
 }
 
-func (l *pass) next(s *side, p *Policy) (all []*entry) {
-	report := l.report(p.Name)
+func (reg *pass) next(s *side, p *Policy) (all []*entry) {
+	report := reg.report(p.Name)
 	report.generation = p.Generation
-	targets, refused := l.targets(s, p)
-	report.refused = unique(slices.Concat(p.neverEvaluated(l.sides), report.refused, refused))
-	report.lacking = l.served.Lacking(&p.Match)
+	targets, refused := reg.targets(s, p)
+	report.refused = unique(slices.Concat(p.neverEvaluated(reg.sides), report.refused, refused))
+	report.lacking = reg.served.Lacking(&p.Match)
 	if len(targets) == 0 {
 		return nil
 	}
 	switch {
-	case p.Broken && len(l.of(p.Name)) == 0:
+	case p.Broken && len(reg.of(p.Name)) == 0:
 		report.broken = true
 		return nil
 	case s.sample == nil:
 		report.failed = append(report.failed, s.why)
 		return s.of(p.Name)
 	}
-	want := l.want(s, p, targets)
+	want := reg.want(s, p, targets)
 	for i := range targets {
 		report.asked = append(report.asked, targets[i].String())
 	}
 	report.asked = unique(report.asked)
-	if !p.Broken && len(l.behind) == 0 || len(want) == 0 { // none, if another client deletes it each time: see share
+	if !p.Broken && len(reg.behind) == 0 || len(want) == 0 { // none, if another client deletes it each time: see share
 		return want
 	}
-	all = l.kept(s, p, want[0])
+	all = reg.kept(s, p, want[0])
 	report.waiting = report.waiting || !p.Broken && !slices.EqualFunc(all, want, (*entry).same)
 	return all
 }
 
 // kept returns the current entries of a policy, updated only where that cannot match or deny more requests: client configuration, timeout,
 // and failurePolicy Ignore. If a broken policy is registered only on the other side, it returns copies of those entries.
-func (l *pass) kept(s *side, p *Policy, want *entry) (all []*entry) {
+func (reg *pass) kept(s *side, p *Policy, want *entry) (all []*entry) {
 	have := s.of(p.Name)
 	if p.Broken && len(have) == 0 {
-		have = l.of(p.Name)
+		have = reg.of(p.Name)
 	}
 	for _, e := range have {
 		kept := *e
 		kept.ClientConfig, kept.TimeoutSeconds = want.ClientConfig, want.TimeoutSeconds
-		if !p.DeniesUnasked || l.ignores(s, e) {
+		if !p.DeniesUnasked || reg.ignores(s, e) {
 			kept.FailurePolicy = ptr.To(ignore)
 		}
 		all = append(all, &kept)
@@ -304,12 +304,12 @@ func (l *pass) kept(s *side, p *Policy, want *entry) (all []*entry) {
 }
 
 // ignores reports whether an entry needs failurePolicy Ignore regardless of its policy.
-func (l *pass) ignores(s *side, e *entry) bool {
-	return s.ignores() || l.open != nil && !aboutOwn(e.Rules)
+func (reg *pass) ignores(s *side, e *entry) bool {
+	return s.ignores() || reg.open != nil && !aboutOwn(e.Rules)
 }
 
 // targets returns what to register on one side, and why the rest is never registered.
-func (l *pass) targets(s *side, p *Policy) (found []target, refused []string) {
+func (reg *pass) targets(s *side, p *Policy) (found []target, refused []string) {
 	if !s.applies(p) {
 		return nil, nil
 	}
@@ -320,19 +320,19 @@ func (l *pass) targets(s *side, p *Policy) (found []target, refused []string) {
 }
 
 // want returns the entries of a policy once every replica serves it.
-func (l *pass) want(s *side, p *Policy, targets []target) []*entry {
-	all := newEntries(p, targets, s.mutating, s.client(p.Name), l.Namespace)
+func (reg *pass) want(s *side, p *Policy, targets []target) []*entry {
+	all := newEntries(p, targets, s.mutating, s.client(p.Name), reg.Namespace)
 	for _, e := range all {
-		if l.ignores(s, e) {
+		if reg.ignores(s, e) {
 			e.FailurePolicy = ptr.To(ignore)
 		}
 	}
-	return l.share(s, all)
+	return reg.share(s, all)
 }
 
 // of returns the entries of a policy on the first side that has any.
-func (l *pass) of(policy string) []*entry {
-	for _, s := range l.sides {
+func (reg *pass) of(policy string) []*entry {
+	for _, s := range reg.sides {
 		if s.has(policy) {
 			return s.of(policy)
 		}
@@ -340,19 +340,19 @@ func (l *pass) of(policy string) []*entry {
 	return nil
 }
 
-func (l *pass) report(policy string) *report {
-	if l.reports[policy] == nil {
-		l.reports[policy] = &report{}
+func (reg *pass) report(policy string) *report {
+	if reg.reports[policy] == nil {
+		reg.reports[policy] = &report{}
 	}
-	return l.reports[policy]
+	return reg.reports[policy]
 }
 
 // log logs the entries that were added, changed or removed.
-func (l *pass) log(ctx context.Context, s *side, next map[string]*entry) {
-	logger := log.FromContext(ctx).WithValues("configuration", l.Configuration, "kind", s.kind())
+func (reg *pass) log(ctx context.Context, s *side, next map[string]*entry) {
+	logger := log.FromContext(ctx).WithValues("configuration", reg.Configuration, "kind", s.kind())
 	for name, e := range next {
 		if !e.same(s.have[name]) {
-			logger.Info("registered a policy", "policy", e.policy, "webhook", name, "about", l.report(e.policy).asked, "failurePolicy", *e.FailurePolicy)
+			logger.Info("registered a policy", "policy", e.policy, "webhook", name, "about", reg.report(e.policy).asked, "failurePolicy", *e.FailurePolicy)
 		}
 	}
 	for name, e := range s.have {
@@ -363,22 +363,22 @@ func (l *pass) log(ctx context.Context, s *side, next map[string]*entry) {
 }
 
 // wait returns when to reconcile again if no watched object changes, 0 for never. Reports of replicas are not watched.
-func (l *pass) wait(hash string) time.Duration {
+func (reg *pass) wait(hash string) time.Duration {
 	waiting, lacking := false, false
-	for _, r := range l.reports {
+	for _, r := range reg.reports {
 		waiting, lacking = waiting || r.waiting, lacking || len(r.lacking) > 0
 	}
-	now := l.Now()
+	now := reg.Now()
 	switch {
-	case waiting && (l.awaited != hash || l.since.After(now)):
-		l.awaited, l.since = hash, now
+	case waiting && (reg.awaited != hash || reg.since.After(now)):
+		reg.awaited, reg.since = hash, now
 		return minPeriod
 	case waiting:
-		return min(max(now.Sub(l.since)/4, minPeriod), maxPeriod)
+		return min(max(now.Sub(reg.since)/4, minPeriod), maxPeriod)
 	}
-	l.awaited = ""
+	reg.awaited = ""
 	switch {
-	case l.contended:
+	case reg.contended:
 		return fair.ContentionPeriod
 	case lacking:
 		return servedPeriod

@@ -23,19 +23,19 @@ type written struct {
 // AKS adds expressions to all webhooks, and adds them again whenever they are removed (kyverno#6539); Autopilot of GKE adds some to each write. They exclude namespaces and nothing
 // else, and the policy's condition lists them. Until this process has written an entry, an addition cannot be distinguished from what an
 // earlier version of the policy needed. All other changes are undone, but while that is contended, the other client's entry is left.
-func (l *pass) share(s *side, all []*entry) (shared []*entry) {
+func (reg *pass) share(s *side, all []*entry) (shared []*entry) {
 	for _, e := range all {
 		e.wanted = e.DeepCopy()
-		w, have := l.written[s.kind()+e.Name], s.have[e.Name]
+		w, have := reg.written[s.kind()+e.Name], s.have[e.Name]
 		if w == nil || !equality.Semantic.DeepEqual(w.ValidatingWebhook, e.ValidatingWebhook) {
 			shared = append(shared, e)
 			continue
 		}
 		if have != nil {
-			l.report(e.policy).narrowed = append(l.report(e.policy).narrowed, keep(&e.NamespaceSelector, have.NamespaceSelector)...)
+			reg.report(e.policy).narrowed = append(reg.report(e.policy).narrowed, keep(&e.NamespaceSelector, have.NamespaceSelector)...)
 		}
-		if !e.same(have) && w.Lasts(l.Now()) {
-			l.leave(s, e)
+		if !e.same(have) && w.Lasts(reg.Now()) {
+			reg.leave(s, e)
 			e = have
 		}
 		if e != nil {
@@ -46,11 +46,11 @@ func (l *pass) share(s *side, all []*entry) (shared []*entry) {
 }
 
 // leave reports that an entry is left to another client for some time.
-func (l *pass) leave(s *side, e *entry) {
-	l.contended = true
-	l.report(e.policy).failed = append(l.report(e.policy).failed, fmt.Sprintf(
+func (reg *pass) leave(s *side, e *entry) {
+	reg.contended = true
+	reg.report(e.policy).failed = append(reg.report(e.policy).failed, fmt.Sprintf(
 		"another client changes webhook %s each time Sallyport restores it; Sallyport tries again within a minute. To see which client: %s", e.Name,
-		commands.Line("kubectl", "get", strings.ToLower(s.kind()), l.Configuration, "-o", "yaml", "--show-managed-fields")))
+		commands.Line("kubectl", "get", strings.ToLower(s.kind()), reg.Configuration, "-o", "yaml", "--show-managed-fields")))
 }
 
 // keep replaces a selector by one that has the same requirements and more, and returns these as text.

@@ -200,8 +200,8 @@ func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*ent
 // put writes the entries and returns those that could not be written, with the reason. If the API server rejects all together, they are
 // written one by one, the oldest policy first, so that a rejected entry does not block the others. A rejected entry remains unchanged in
 // the configuration.
-func (l *pass) put(ctx context.Context, s *side, next map[string]*entry) (failed map[*entry]string, err error) {
-	if err = l.write(ctx, s, next); err == nil {
+func (reg *pass) put(ctx context.Context, s *side, next map[string]*entry) (failed map[*entry]string, err error) {
+	if err = reg.write(ctx, s, next); err == nil {
 		return nil, nil
 	}
 	failed = map[*entry]string{}
@@ -216,15 +216,15 @@ func (l *pass) put(ctx context.Context, s *side, next map[string]*entry) (failed
 	if !answered(err) {
 		return failed, err
 	}
-	if err := l.write(ctx, s, next); err != nil {
+	if err := reg.write(ctx, s, next); err != nil {
 		return failed, err
 	}
 	var errs []error
-	slices.SortFunc(changed, l.older)
+	slices.SortFunc(changed, reg.older)
 	for _, e := range changed {
 		was := next[e.Name]
 		next[e.Name] = e
-		tried := l.write(ctx, s, next)
+		tried := reg.write(ctx, s, next)
 		if tried == nil {
 			delete(failed, e)
 			continue
@@ -250,8 +250,8 @@ func restore(entries map[string]*entry, e, was *entry) {
 }
 
 // older compares entries by the creation of their policies.
-func (l *pass) older(a, b *entry) int {
-	return cmp.Or(l.there[a.policy].Compare(l.there[b.policy]), cmp.Compare(a.Name, b.Name))
+func (reg *pass) older(a, b *entry) int {
+	return cmp.Or(reg.there[a.policy].Compare(reg.there[b.policy]), cmp.Compare(a.Name, b.Name))
 }
 
 // answered reports whether the API server rejected a write. If not, the result is unknown, or another client wrote first.

@@ -21,9 +21,9 @@ func TestWhatMayNotBePatchedIsNotAskedAbout(t *testing.T) {
 		}
 		return "no policy may patch it"
 	}}
-	l := &pass{Reconciler: &Reconciler{}}
-	for _, s := range l.newSides() {
-		targets, refused := l.targets(s, p)
+	reg := &pass{Reconciler: &Reconciler{}}
+	for _, s := range reg.newSides() {
+		targets, refused := reg.targets(s, p)
 		var asked []string
 		for i := range targets {
 			asked = append(asked, targets[i].String())
