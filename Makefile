@@ -82,7 +82,7 @@ test: test-rego control-plane ## Run the tests: of the policies, and of Go, with
 # The race detector sees nothing of the other processes that tests start, and needs a C compiler.
 .PHONY: test-race
 test-race: control-plane ## Run the tests of the packages whose goroutines share memory with the race detector, with -short
-	env CGO_ENABLED=1 $(gotest) -race -short ./certs/... ./fair/... ./reconcilers/... ./replicas/... ./webhooks/...
+	env CGO_ENABLED=1 $(gotest) -race -short ./certs/... ./fairqueue/... ./reconcilers/... ./replicas/... ./webhooks/...
 
 # Each of the walks has the machine by itself: they run API servers and several replicas, which have leases and deadlines.
 .PHONY: test-all

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/commands"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 // Reasons of the events.
@@ -109,7 +109,7 @@ func (c *Certificates) undone(configuration client.Object, bundle string, now ti
 // wroteBundle is a caBundle as it was written last.
 type wroteBundle struct {
 	bundle string
-	fair.Contention
+	fairqueue.Contention
 }
 
 // older returns the CAs that webhook configurations trust beside those of the preferred certificate, first Sallyport's own that replicas

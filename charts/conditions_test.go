@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	releaseasked "sallyport.dev/sallyport/cmd/sallyport/asked"
+	releaseasked "sallyport.dev/sallyport/cmd/sallyport/bundled"
 	policyregistration "sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/test/support/shipped"
 )

@@ -16,7 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/test/support/shipped"
 )
 
@@ -24,7 +24,7 @@ import (
 func configured(t *testing.T, text string) map[string]*v1alpha1.RegoPolicy {
 	t.Helper()
 	all := map[string]*v1alpha1.RegoPolicy{}
-	sources, err := builtin.Sources()
+	sources, err := bundled.Sources()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -32,7 +32,7 @@ func generate(files string) error {
 		return err
 	}
 	folder := filepath.Join(files, "policies")
-	shipped, err := asked.Shipped()
+	shipped, err := bundled.Shipped()
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 )
 
 var (
@@ -20,13 +20,13 @@ var (
 
 // Results returns a collector of the results of audits, which only the leader reports.
 func Results(policies client.Reader, elected <-chan struct{}) prometheus.Collector {
-	return &gauge.Collector[*v1alpha1.RegoPolicyList]{
+	return &objectmetrics.Collector[*v1alpha1.RegoPolicyList]{
 		Cache: policies, Elected: elected, Descs: []*prometheus.Desc{violationsDesc, auditedDesc},
 		New: func() *v1alpha1.RegoPolicyList { return &v1alpha1.RegoPolicyList{} }, Of: reportResults,
 	}
 }
 
-func reportResults(list *v1alpha1.RegoPolicyList, report gauge.Report) {
+func reportResults(list *v1alpha1.RegoPolicyList, report objectmetrics.Report) {
 	for i := range list.Items {
 		p := &list.Items[i]
 		if p.Spec.BackgroundAudit != v1alpha1.AuditEnabled || p.Spec.Match == nil {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 )
 
 // Metrics counts images and imports. Labels are phases, reasons and results, never a name. A nil *Metrics records
@@ -26,13 +26,13 @@ var (
 		"Number of VMDiskImages, by phase and by the reason of their condition Ready, such as Importing.", []string{"phase", "reason"}, nil)
 	referencesDesc = prometheus.NewDesc("sallyport_disk_image_references",
 		"Number of disks that use VMDiskImages.", nil, nil)
-	notReadyFamily = gauge.NewFamily("sallyport_disk_images_not_ready",
+	notReadyFamily = objectmetrics.NewFamily("sallyport_disk_images_not_ready",
 		"Number of VMDiskImages that are not ready, by the reason of their condition Ready.",
 		"Since when the oldest VMDiskImage is not ready, by the reason of its condition Ready", "reason")
-	unreferencedFamily = gauge.NewFamily("sallyport_disk_images_unreferenced",
+	unreferencedFamily = objectmetrics.NewFamily("sallyport_disk_images_unreferenced",
 		"Number of VMDiskImages that are ready and that no disk uses, by deletion policy.",
 		"Since when no disk uses the VMDiskImage that is unreferenced for longest, by deletion policy", "policy")
-	terminatingFamily = gauge.NewFamily("sallyport_disk_images_terminating",
+	terminatingFamily = objectmetrics.NewFamily("sallyport_disk_images_terminating",
 		"Number of VMDiskImages that are being deleted, by the reason of their condition DeletionBlocked, or None.",
 		"When the deletion of the VMDiskImage that is being deleted for longest was requested, by the reason of its condition DeletionBlocked, or None", "blocked")
 )
@@ -56,7 +56,7 @@ func (m *Metrics) register(images client.Reader, elected <-chan struct{}) error 
 	if m == nil {
 		return nil
 	}
-	return m.registry.Register(&gauge.Collector[*v1alpha1.VMDiskImageList]{
+	return m.registry.Register(&objectmetrics.Collector[*v1alpha1.VMDiskImageList]{
 		Cache: images, Elected: elected,
 		Descs: slices.Concat([]*prometheus.Desc{imagesDesc, referencesDesc}, notReadyFamily.Descs(), unreferencedFamily.Descs(), terminatingFamily.Descs()),
 		New:   func() *v1alpha1.VMDiskImageList { return &v1alpha1.VMDiskImageList{} }, Of: reportImages,
@@ -74,10 +74,10 @@ func (m *Metrics) countAttempt(result v1alpha1.ConditionReason, took time.Durati
 }
 
 // reportImages reports the gauges. No label has a value that users choose: reasons are those of this package.
-func reportImages(list *v1alpha1.VMDiskImageList, report gauge.Report) {
+func reportImages(list *v1alpha1.VMDiskImageList, report objectmetrics.Report) {
 	type state struct{ phase, reason string }
 	states, references := map[state]int{}, 0
-	notReady, unreferenced, terminating := gauge.Groups{}, gauge.Groups{}, gauge.Groups{}
+	notReady, unreferenced, terminating := objectmetrics.Groups{}, objectmetrics.Groups{}, objectmetrics.Groups{}
 	for i := range list.Items {
 		image := &list.Items[i]
 		s := &image.Status

@@ -12,7 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 )
 
 func TestMetrics(t *testing.T) {
@@ -71,7 +71,7 @@ func TestOldest(t *testing.T) {
 }
 
 // values returns what was reported for both metrics of a family.
-func values(got map[*prometheus.Desc]int, family gauge.Family) (all []int) {
+func values(got map[*prometheus.Desc]int, family objectmetrics.Family) (all []int) {
 	for _, desc := range family.Descs() {
 		all = append(all, got[desc])
 	}

@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 	"sallyport.dev/sallyport/reconcilers/claim"
 )
 
@@ -60,7 +60,7 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("drain").
 		WatchesRawSource(source.Channel(r.Evictions, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{NeedLeaderElection: new(false), NewQueue: fair.NewQueue}).
+		WithOptions(controller.Options{NeedLeaderElection: new(false), NewQueue: fairqueue.NewQueue}).
 		Complete(r)
 }
 

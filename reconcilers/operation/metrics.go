@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 )
 
 // Metrics counts and times operations. Labels are the type and the result, never a name. A nil *Metrics records
@@ -81,17 +81,17 @@ func (m *Metrics) observeUndone(entry *v1alpha1.UndoingOperation, holder *v1alph
 	m.superseded.WithLabelValues(string(entry.Type)).Observe(max(now.Sub(holder.ClaimedAt.Time), 0).Seconds())
 }
 
-var unfinishedFamily = gauge.NewFamily("sallyport_operations_unfinished",
+var unfinishedFamily = objectmetrics.NewFamily("sallyport_operations_unfinished",
 	"Number of VirtualMachineOperations that have not finished, by type and phase.",
 	"When the oldest VirtualMachineOperation that has not finished was created, by type and phase", "type", "phase")
 
 // Unfinished returns a collector of the unfinished operations, which only the leader reports.
 func Unfinished(operations client.Reader, elected <-chan struct{}) prometheus.Collector {
-	return &gauge.Collector[*v1alpha1.VirtualMachineOperationList]{
+	return &objectmetrics.Collector[*v1alpha1.VirtualMachineOperationList]{
 		Cache: operations, Elected: elected, Descs: unfinishedFamily.Descs(),
 		New: func() *v1alpha1.VirtualMachineOperationList { return &v1alpha1.VirtualMachineOperationList{} },
-		Of: func(list *v1alpha1.VirtualMachineOperationList, report gauge.Report) {
-			unfinished := gauge.Groups{}
+		Of: func(list *v1alpha1.VirtualMachineOperationList, report objectmetrics.Report) {
+			unfinished := objectmetrics.Groups{}
 			for i := range list.Items {
 				if o := &list.Items[i]; !o.Finished() {
 					unfinished.Add(o.CreationTimestamp.Time, string(o.Spec.Type), string(cmp.Or(o.Status.Phase, v1alpha1.OperationPending)))

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 )
 
 // maxMeasured limits the pools with metrics of their own: each has up to six.
@@ -27,13 +27,13 @@ var (
 )
 
 func collector(pools client.Reader, elected <-chan struct{}) prometheus.Collector {
-	return &gauge.Collector[*v1alpha1.VirtualMachinePoolList]{
+	return &objectmetrics.Collector[*v1alpha1.VirtualMachinePoolList]{
 		Cache: pools, Elected: elected, Descs: []*prometheus.Desc{poolsDesc, replicasDesc, blockedDesc},
 		New: func() *v1alpha1.VirtualMachinePoolList { return &v1alpha1.VirtualMachinePoolList{} }, Of: reportPools,
 	}
 }
 
-func reportPools(list *v1alpha1.VirtualMachinePoolList, report gauge.Report) {
+func reportPools(list *v1alpha1.VirtualMachinePoolList, report objectmetrics.Report) {
 	report(poolsDesc, len(list.Items))
 	for _, p := range measured(list.Items) {
 		v := view{pool: p}

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -47,7 +47,7 @@ func (m *Metrics) register(templates client.Reader, elected <-chan struct{}) err
 	if m == nil {
 		return nil
 	}
-	return m.registry.Register(&gauge.Collector[*v1alpha1.VSphereTemplateList]{
+	return m.registry.Register(&objectmetrics.Collector[*v1alpha1.VSphereTemplateList]{
 		Cache: templates, Elected: elected, Descs: []*prometheus.Desc{domainsDesc},
 		New: func() *v1alpha1.VSphereTemplateList { return &v1alpha1.VSphereTemplateList{} }, Of: reportDomains,
 	})
@@ -77,7 +77,7 @@ func (m *Metrics) observeImport(took time.Duration, err error) {
 	m.imports.WithLabelValues(result).Observe(took.Seconds())
 }
 
-func reportDomains(list *v1alpha1.VSphereTemplateList, report gauge.Report) {
+func reportDomains(list *v1alpha1.VSphereTemplateList, report objectmetrics.Report) {
 	count := map[string]int{}
 	for i := range list.Items {
 		for j := range list.Items[i].Status.FailureDomains {

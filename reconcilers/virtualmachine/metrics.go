@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 	"sallyport.dev/sallyport/reconcilers/watch"
 )
 
@@ -24,7 +24,7 @@ func waitingKeys(o client.Object) []string {
 	return nil
 }
 
-var waitingFamily = gauge.NewFamily("sallyport_machines_waiting_for_image",
+var waitingFamily = objectmetrics.NewFamily("sallyport_machines_waiting_for_image",
 	"Number of VirtualMachines in phase WaitingForImage, by the reason of their condition ImageReady.",
 	"Since when the VirtualMachine in phase WaitingForImage that waits for longest waits, by the reason of its condition ImageReady", "reason")
 
@@ -43,14 +43,14 @@ func (r *Reconciler) addMetrics(mgr ctrl.Manager) error {
 }
 
 func collector(machines client.Reader, elected <-chan struct{}) prometheus.Collector {
-	return &gauge.Collector[*v1alpha1.VirtualMachineList]{
+	return &objectmetrics.Collector[*v1alpha1.VirtualMachineList]{
 		Cache: machines, Elected: elected, Descs: waitingFamily.Descs(), Match: client.MatchingFields{byWaiting: forImage},
 		New: func() *v1alpha1.VirtualMachineList { return &v1alpha1.VirtualMachineList{} }, Of: reportWaiting,
 	}
 }
 
-func reportWaiting(list *v1alpha1.VirtualMachineList, report gauge.Report) {
-	waiting := gauge.Groups{}
+func reportWaiting(list *v1alpha1.VirtualMachineList, report objectmetrics.Report) {
+	waiting := objectmetrics.Groups{}
 	for i := range list.Items {
 		if c := v1alpha1.ConditionImageReady.In(list.Items[i].Status.Conditions); c != nil {
 			waiting.Add(c.LastTransitionTime.Time, c.Reason)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 )
 
 const (
@@ -97,10 +97,10 @@ var orphansDesc = prometheus.NewDesc("sallyport_vsphere_orphaned_machines",
 
 // Orphans returns a collector of the number of orphaned machines, which only the leader reports.
 func Orphans(servers client.Reader, elected <-chan struct{}) prometheus.Collector {
-	return &gauge.Collector[*v1alpha1.VSphereServerList]{
+	return &objectmetrics.Collector[*v1alpha1.VSphereServerList]{
 		Cache: servers, Elected: elected, Descs: []*prometheus.Desc{orphansDesc},
 		New: func() *v1alpha1.VSphereServerList { return &v1alpha1.VSphereServerList{} },
-		Of: func(list *v1alpha1.VSphereServerList, report gauge.Report) {
+		Of: func(list *v1alpha1.VSphereServerList, report objectmetrics.Report) {
 			sum := 0
 			for i := range list.Items {
 				sum += int(list.Items[i].Status.OrphanCount)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 // firstRetry is the shortest wait after an error.
@@ -18,7 +18,7 @@ const firstRetry = 250 * time.Millisecond
 func Options(lastRetry time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: 16, // a slow call of a runtime blocks only its own object
-		NewQueue:                fair.NewQueue,
+		NewQueue:                fairqueue.NewQueue,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

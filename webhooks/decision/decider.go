@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -40,7 +40,7 @@ type Decider struct {
 	now      func() time.Time
 	set      atomic.Pointer[catalog.Set]
 	// evaluations limits concurrent evaluations per user.
-	evaluations *fair.Each
+	evaluations *fairqueue.Each
 	// opened returns the opening in force at now, or nil. If opened itself is nil, the gate never opens.
 	opened func(now time.Time) *Opening
 }
@@ -52,7 +52,7 @@ const maxEvaluations = 2
 // NewDecider returns a gate with a set of policies. With a nil set nothing is evaluated until the first Swap, and only requests that
 // can repair policies are admitted. If the recorder is nil, no decisions are recorded.
 func NewDecider(set *catalog.Set, source FactSource, recorder Recorder, now func() time.Time) *Decider {
-	g := &Decider{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(maxEvaluations, math.MaxInt)}
+	g := &Decider{facts: source, recorder: recorder, now: now, evaluations: fairqueue.NewEach(maxEvaluations, math.MaxInt)}
 	g.set.Store(set)
 	return g
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -39,7 +39,7 @@ const (
 // with a slot wait.
 type live struct {
 	client client.Client
-	slots  *fair.Slots
+	slots  *fairqueue.Slots
 
 	onForbidden func(gvk schema.GroupVersionKind)                   // is called with a kind that Sallyport may not read
 	cached      func(gvk schema.GroupVersionKind) (informer, error) // the cache of a kind, or why it has none
@@ -64,7 +64,7 @@ type flight struct {
 
 func newLive(c client.Client) *live {
 	none := func(schema.GroupVersionKind) (informer, error) { return nil, ErrNotSynced }
-	return &live{client: c, cached: none, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, unselectable: newUnselectable()}
+	return &live{client: c, cached: none, slots: fairqueue.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, unselectable: newUnselectable()}
 }
 
 // read answers a query within a share. A read that waits in the queue of another share is not joined.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -56,7 +56,7 @@ items:
 
 // What the schema has against an object is told without any policy.
 func TestCheckNew(t *testing.T) {
-	known, err := asked.Kinds()
+	known, err := bundled.Kinds()
 	if err != nil {
 		t.Fatal(err)
 	}

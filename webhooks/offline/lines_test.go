@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -44,7 +44,7 @@ func TestLinesOfWhatWasRead(t *testing.T) {
 	if line := documents[0].LineOf("metadata.name"); line != 7 {
 		t.Errorf("the first name is in line %d", line)
 	}
-	known, err := asked.Kinds()
+	known, err := bundled.Kinds()
 	if err != nil {
 		t.Fatal(err)
 	}

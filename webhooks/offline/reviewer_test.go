@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	. "sallyport.dev/sallyport/webhooks/offline"
@@ -59,7 +59,7 @@ var now = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
 func reviewer(t *testing.T, set *catalog.Set, state string) *Reviewer {
 	t.Helper()
-	r, err := asked.Reviewer(Options{Policies: set, State: documents(t, state), Namespace: "default", Now: func() time.Time { return now }})
+	r, err := bundled.Reviewer(Options{Policies: set, State: documents(t, state), Namespace: "default", Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	. "sallyport.dev/sallyport/webhooks/offline"
@@ -176,7 +176,7 @@ func TestScalingGuardAsConfigured(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := asked.Reviewer(Options{Policies: set, State: documents(t, workloads), Namespace: "default", Now: func() time.Time { return at }})
+			r, err := bundled.Reviewer(Options{Policies: set, State: documents(t, workloads), Namespace: "default", Now: func() time.Time { return at }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	. "sallyport.dev/sallyport/webhooks/offline"
@@ -126,7 +126,7 @@ func TestWhatWindowsIsAskedAbout(t *testing.T) {
 		"a status of its own": {web, "spec:", "status: {replicas: 1}\nspec:", plain, Admitted, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := asked.Reviewer(Options{Policies: set, State: documents(t, settings+"---\n"+web), Namespace: "default", Now: now})
+			r, err := bundled.Reviewer(Options{Policies: set, State: documents(t, settings+"---\n"+web), Namespace: "default", Now: now})
 			if err != nil {
 				t.Fatal(err)
 			}

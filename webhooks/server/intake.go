@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/semaphore"
 
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -47,15 +47,15 @@ var errUnread = errors.New("reading the body")
 // intake reads and decodes the reviews of all endpoints within common limits.
 type intake struct {
 	bytes            *semaphore.Weighted // of large bodies
-	decisions, large *fair.Slots
-	users            *fair.Each
+	decisions, large *fairqueue.Slots
+	users            *fairqueue.Each
 }
 
 func newIntake() *intake {
 	return &intake{
 		bytes:     semaphore.NewWeighted(mostBytes),
-		decisions: fair.NewSlots(mostDecisions, mostWaiting), large: fair.NewSlots(mostLarge, mostWaiting),
-		users: fair.NewEach(mostOfUser, mostWaiting),
+		decisions: fairqueue.NewSlots(mostDecisions, mostWaiting), large: fairqueue.NewSlots(mostLarge, mostWaiting),
+		users: fairqueue.NewEach(mostOfUser, mostWaiting),
 	}
 }
 
@@ -140,7 +140,7 @@ func (in *intake) limit(ctx context.Context, user string, leave func(), text []b
 }
 
 // place waits for a place and returns the function that releases it. It parses the share only if it has to wait, because that is slow.
-func place(ctx context.Context, among *fair.Slots, text []byte) (leave func(), err error) {
+func place(ctx context.Context, among *fairqueue.Slots, text []byte) (leave func(), err error) {
 	if !among.TryAcquire() && among.Acquire(ctx, shareOf(text)) != nil {
 		return nil, errBusy
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 	"sallyport.dev/sallyport/test/support/double/toys"
 	"sallyport.dev/sallyport/webhooks/decision"
 )
@@ -235,7 +235,7 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 }
 
 // fill takes places, which are all that there are.
-func fill(t *testing.T, places *fair.Slots, n int) {
+func fill(t *testing.T, places *fairqueue.Slots, n int) {
 	t.Helper()
 	for i := range n {
 		if !places.TryAcquire() {

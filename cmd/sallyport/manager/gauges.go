@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/version"
 	"sallyport.dev/sallyport/reconcilers/audit"
-	"sallyport.dev/sallyport/reconcilers/gauge"
+	"sallyport.dev/sallyport/reconcilers/objectmetrics"
 	"sallyport.dev/sallyport/reconcilers/operation"
 )
 
@@ -18,7 +18,7 @@ import (
 func addGauges(mgr ctrl.Manager, registry prometheus.Registerer) error {
 	cached, elected := mgr.GetClient(), mgr.Elected()
 	for _, c := range []prometheus.Collector{
-		&gauge.Conditions{Cache: cached, Elected: elected, RuntimeOf: runtimeOf},
+		&objectmetrics.Conditions{Cache: cached, Elected: elected, RuntimeOf: runtimeOf},
 		operation.Unfinished(cached, elected), audit.Results(cached, elected), build(version.Get()),
 	} {
 		if err := registry.Register(c); err != nil {

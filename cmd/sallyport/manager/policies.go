@@ -20,7 +20,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
@@ -100,7 +100,7 @@ func (o *Options) addPolicies(
 		return fmt.Errorf("setting up the test runs of policies: %w", err)
 	}
 	store.RunTestsWith(runner)
-	sources, err := asked.Sources()
+	sources, err := bundled.Sources()
 	if err != nil {
 		return fmt.Errorf("reading the policies in the program: %w", err)
 	}

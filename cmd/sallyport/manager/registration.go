@@ -8,7 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/replicas"
@@ -56,7 +56,7 @@ func (a active) Active() (string, []registration.Policy) {
 	var all []registration.Policy
 	for _, p := range set.Policies() {
 		state := byName[p.Name()]
-		one := asked.About(p)
+		one := bundled.About(p)
 		one.Generation, one.Timeout = state.Generation, timeoutOf(state)
 		all = append(all, one)
 	}

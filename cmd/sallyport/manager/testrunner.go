@@ -13,7 +13,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -60,7 +60,7 @@ func (o *Options) newTestRunner(mgr ctrl.Manager, store *facts.Store, patchable 
 		Process: testrun.Process{Memory: o.TestRunMemory.Value()}, Within: o.TestRunTimeout,
 		Hint: wayOut, Registry: ctrlmetrics.Registry,
 		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
-			return asked.Check(object), append(has.lacking(object), asked.Remarks(object)...)
+			return bundled.Check(object), append(has.lacking(object), bundled.Remarks(object)...)
 		},
 	}), nil
 }
@@ -77,7 +77,7 @@ func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[strin
 		}
 	}
 	for i := range world {
-		if lines := asked.Check(&world[i]); len(lines) > 0 && wrong[world[i].Name] == nil {
+		if lines := bundled.Check(&world[i]); len(lines) > 0 && wrong[world[i].Name] == nil {
 			wrong[world[i].Name] = errors.New(strings.Join(lines, "\n"))
 		}
 	}
@@ -118,7 +118,7 @@ var composer catalog.Composer
 
 // releasedSources returns the composed policies of the release, by name.
 var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {
-	all, err := asked.Shipped()
+	all, err := bundled.Shipped()
 	return catalog.Compose(all), err
 })
 

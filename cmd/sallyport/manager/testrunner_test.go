@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestWhatIsAsReleasedIsNotTestedAgain(t *testing.T) {
 	const name, library = "operations-supersede", "lib-operations"
 	const comment = "\n# Somebody was here.\n"
-	released, err := asked.Shipped()
+	released, err := bundled.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,10 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/internal/verdict"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/webhooks/grants"
-	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
+	"sallyport.dev/sallyport/webhooks/policyfiles"
 )
 
 func newPolicyCommand() *cobra.Command {
@@ -37,8 +37,8 @@ const (
 		"- means standard input; can be repeated"
 )
 
-func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error) {
-	return builtin.Release.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
+func policiesOf(command *cobra.Command, paths []string) (*policyfiles.Collection, error) {
+	return bundled.Release.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
 }
 
 func newPolicyCheckCommand() *cobra.Command {
@@ -83,7 +83,7 @@ func newPolicyCheckCommand() *cobra.Command {
 }
 
 // inOrder prints the problems of policies, one on each line, and returns an error if there are any.
-func inOrder(command *cobra.Command, collection *load.Collection, out io.Writer) error {
+func inOrder(command *cobra.Command, collection *policyfiles.Collection, out io.Writer) error {
 	problems, err := collection.Check(command.Context())
 	if err != nil {
 		return err

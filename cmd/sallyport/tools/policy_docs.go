@@ -7,7 +7,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies/describe"
-	"sallyport.dev/sallyport/webhooks/load"
+	"sallyport.dev/sallyport/webhooks/policyfiles"
 )
 
 // docsPreface is the beginning of the generated page.
@@ -57,7 +57,7 @@ func newPolicyDocsCommand() *cobra.Command {
 }
 
 // describePolicies returns the page, with links relative to a folder.
-func describePolicies(collection *load.Collection, folder string) (string, error) {
+func describePolicies(collection *policyfiles.Collection, folder string) (string, error) {
 	page := describe.Page{Preface: docsPreface, Modules: func(policy *v1alpha1.RegoPolicy, module string) string {
 		path := collection.Module(policy.Name, module)
 		if path == "" {

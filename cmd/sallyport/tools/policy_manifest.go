@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/verdict"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
-	"sallyport.dev/sallyport/webhooks/load"
+	"sallyport.dev/sallyport/webhooks/policyfiles"
 )
 
 func newPolicyManifestCommand() *cobra.Command {
@@ -50,7 +50,7 @@ func newPolicyManifestCommand() *cobra.Command {
 }
 
 // manifests returns the policies as YAML, libraries first.
-func manifests(collection *load.Collection) ([]byte, error) {
+func manifests(collection *policyfiles.Collection) ([]byte, error) {
 	if err := parses(collection); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func manifests(collection *load.Collection) ([]byte, error) {
 }
 
 // parses returns the errors that do not depend on a cluster's libraries.
-func parses(collection *load.Collection) error {
+func parses(collection *policyfiles.Collection) error {
 	var problems []string
 	for _, source := range collection.Sources() {
 		for _, modules := range [][]engine.Module{source.Modules, source.Tests} {

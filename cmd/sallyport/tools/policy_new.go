@@ -19,7 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/choice"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/policies"
 )
 
@@ -127,7 +127,7 @@ func (d *draft) about(resource string) error {
 	if strings.Contains(resource, "/") || len(validation.IsDNS1035Label(gr.Resource)) > 0 {
 		return fmt.Errorf("invalid --resource %q: use the plural name with its group and without a subresource, such as deployments.apps", resource)
 	}
-	kind, err := builtin.KindOf(gr)
+	kind, err := bundled.KindOf(gr)
 	if err != nil {
 		return fmt.Errorf("--resource %q: %w", resource, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
@@ -21,7 +21,7 @@ import (
 // clusterPolicies are the policies of a folder as kubectl get -o yaml shows them.
 func clusterPolicies(t *testing.T, folder string) string {
 	t.Helper()
-	collection, err := builtin.Release.Read(&offline.Files{}, folder)
+	collection, err := bundled.Release.Read(&offline.Files{}, folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,11 +189,11 @@ func TestPolicyManifest(t *testing.T) {
 	if out, errs, code := execute(t, "policy", "manifest", source, "-o", file); code != 0 || out != "" {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
-	written, err := builtin.Release.Read(&offline.Files{}, source)
+	written, err := bundled.Release.Read(&offline.Files{}, source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := builtin.Release.Read(&offline.Files{}, file)
+	packed, err := bundled.Release.Read(&offline.Files{}, file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/webhooks/decision"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -44,7 +44,7 @@ func (stopping) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 // recordedDay is the records of three requests about web-1, as the shipped policies decide.
 func recordedDay(t *testing.T) string {
 	t.Helper()
-	shipped, err := builtin.Release.Read(&offline.Files{})
+	shipped, err := bundled.Release.Read(&offline.Files{})
 	if err != nil {
 		t.Fatal(err)
 	}

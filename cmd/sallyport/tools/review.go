@@ -18,13 +18,13 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/internal/verdict"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
-	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
+	"sallyport.dev/sallyport/webhooks/policyfiles"
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
@@ -166,7 +166,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if o.explain {
 		options.Explain = &offline.Explaining{Policy: o.policy}
 	}
-	reviewer, err := builtin.Reviewer(options)
+	reviewer, err := bundled.Reviewer(options)
 	if err != nil {
 		return err
 	}
@@ -217,13 +217,13 @@ func namesOf(set *catalog.Set) string {
 // change a verdict.
 const deliberation = int32(60_000)
 
-func (o *reviewOptions) collection(files *offline.Files) (*load.Collection, error) {
-	collection, err := builtin.Release.Read(files, o.policies...)
+func (o *reviewOptions) collection(files *offline.Files) (*policyfiles.Collection, error) {
+	collection, err := bundled.Release.Read(files, o.policies...)
 	if err != nil {
 		return nil, err
 	}
 	if len(o.added) > 0 {
-		added, err := builtin.Release.Read(files, o.added...)
+		added, err := bundled.Release.Read(files, o.added...)
 		if err != nil {
 			return nil, err
 		}
@@ -239,7 +239,7 @@ func (o *reviewOptions) testRunner(stored func(context.Context) ([]v1alpha1.Rego
 		World: stored, Patchable: grants.Patchable{Kinds: o.patchable}, Process: testrun.Process{Memory: testrun.DefaultMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
 		Registry: prometheus.NewRegistry(),
 		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
-			return builtin.Check(object), builtin.Unserved(object)
+			return bundled.Check(object), bundled.Unserved(object)
 		},
 	})
 }

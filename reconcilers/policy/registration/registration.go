@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 const (
@@ -379,7 +379,7 @@ func (reg *pass) wait(hash string) time.Duration {
 	reg.awaited = ""
 	switch {
 	case reg.contended:
-		return fair.ContentionPeriod
+		return fairqueue.ContentionPeriod
 	case lacking:
 		return servedPeriod
 	}

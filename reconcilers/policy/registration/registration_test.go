@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 // A policy comes, changes and goes.
@@ -217,7 +217,7 @@ func TestDrift(t *testing.T) {
 			edited := f.validating("-policies")
 			edit(edited)
 			f.Must(f.api.Update(t.Context(), edited))
-			f.now = f.now.Add(fair.ContentionPeriod)
+			f.now = f.now.Add(fairqueue.ContentionPeriod)
 			f.reconcile()
 			f.has(want...)
 			if now := f.validating("-policies"); !equality.Semantic.DeepEqual(now.Webhooks, good.Webhooks) {

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/commands"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 // written is an entry as this process wrote it last.
 type written struct {
 	admissionregistrationv1.ValidatingWebhook
-	fair.Contention
+	fairqueue.Contention
 }
 
 // share keeps what another client has added to the namespaceSelector of entries since this process wrote them: the admissions enforcer of

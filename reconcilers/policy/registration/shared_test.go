@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 // enforced is what the admissions enforcer of AKS adds.
@@ -122,7 +122,7 @@ func TestTwoWritersInTurn(t *testing.T) {
 			}
 			undo()
 			before := f.versions()
-			if wait := f.reconcile(); wait != fair.ContentionPeriod || f.versions() != before {
+			if wait := f.reconcile(); wait != fairqueue.ContentionPeriod || f.versions() != before {
 				t.Errorf("after three times it is written again, or after %v", wait)
 			}
 			f.finds("a", v1alpha1.ReasonRegistrationFailed, "another client changes webhook a.policies.sallyport.dev each time Sallyport restores it; ",
@@ -130,7 +130,7 @@ func TestTwoWritersInTurn(t *testing.T) {
 			f.replicas["behind_1"] = "0" // which the registration waits for
 			f.reconcile()
 			delete(f.replicas, "behind_1")
-			f.now = f.now.Add(fair.ContentionPeriod)
+			f.now = f.now.Add(fairqueue.ContentionPeriod)
 			f.reconcile()
 			f.has("a Fail: CREATE of pods")
 			f.finds("a", v1alpha1.ReasonRegistered)

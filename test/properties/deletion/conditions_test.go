@@ -28,7 +28,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/test/support/shipped"
 	"sallyport.dev/sallyport/webhooks/catalog"
@@ -64,7 +64,7 @@ func conditions(t *testing.T, policy string) matchconditions.Matcher {
 		t.Fatal(err)
 	}
 	r := &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: server.ValidatePolicyPath, MutatePath: server.MutatePolicyPath}
-	_, all, never := r.Preview(mutating, validating, []registration.Policy{asked.About(shipped.Set(t).Policy(policy))})
+	_, all, never := r.Preview(mutating, validating, []registration.Policy{bundled.About(shipped.Set(t).Policy(policy))})
 	if len(never[policy]) > 0 || len(all.Webhooks) == 0 {
 		t.Fatalf("%d entries are registered, and never registered is %q", len(all.Webhooks), never[policy])
 	}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/test/support/env"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
@@ -156,7 +156,7 @@ func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer
 	for i, o := range world {
 		state[i] = offline.Document{Object: o, File: "state", Line: i}
 	}
-	reviewer, err := asked.Reviewer(offline.Options{Policies: c.set, Stored: c.objects, TestRunner: testRunner(t), State: state, Namespace: "default", Now: time.Now})
+	reviewer, err := bundled.Reviewer(offline.Options{Policies: c.set, Stored: c.objects, TestRunner: testRunner(t), State: state, Namespace: "default", Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
@@ -259,7 +259,7 @@ func (s *situation) review(p *cli.Plugin, o *explaining) (*offline.Report, error
 	}
 	store := facts.NewStore(nil, reader)
 	store.Home(s.home)
-	own, err := builtin.Kinds()
+	own, err := bundled.Kinds()
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/cmd/sallyport/plugin/cli"
 	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
@@ -209,7 +209,7 @@ func shipped(ctx context.Context, c *cli.Cluster, namespace string) (*shippedPol
 		return nil, fmt.Errorf("no ConfigMap with shipped policies found (label %s=%s, annotation %s); check whether Sallyport is installed",
 			cli.NameLabel, name, shipping.ReleaseAnnotation)
 	}
-	sources, err := builtin.Sources()
+	sources, err := bundled.Sources()
 	if err != nil {
 		return nil, err
 	}

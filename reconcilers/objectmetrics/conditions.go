@@ -1,4 +1,4 @@
-package gauge
+package objectmetrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

@@ -1,6 +1,6 @@
-// Package asked connects policies with the registration of webhooks, which does not depend on them, and supplies the webhooks and kinds
+// Package bundled connects policies with the registration of webhooks, which does not depend on them, and supplies the webhooks and kinds
 // of the release to reviews without a cluster.
-package asked
+package bundled
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package fair
+package fairqueue
 
 import (
 	"context"

@@ -1,5 +1,5 @@
-// Package gauge computes metrics of objects when they are scraped, so that deleted objects have none.
-package gauge
+// Package objectmetrics computes metrics of objects when they are scraped, so that deleted objects have none.
+package objectmetrics
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package fair shares out what is scarce: places, and the workers of controllers. Who asks names whose share it is,
+// Package fairqueue shares out what is scarce: places, and the workers of controllers. Who asks names whose share it is,
 // such as a namespace. Those who wait in one name form a line, and the lines take turns: a long line costs others one turn at most.
-package fair
+package fairqueue
 
 import "slices"
 

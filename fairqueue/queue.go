@@ -1,4 +1,4 @@
-package fair
+package fairqueue
 
 import (
 	"k8s.io/client-go/util/workqueue"

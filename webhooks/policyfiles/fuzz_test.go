@@ -1,4 +1,4 @@
-package load_test
+package policyfiles_test
 
 import (
 	"maps"
@@ -12,21 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/cmd/sallyport/bundled"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
-	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
+	"sallyport.dev/sallyport/webhooks/policyfiles"
 )
 
 // readText gives the policies of a file, as commands do.
-func readText(t *testing.T, text string) (*load.Collection, string, error) {
+func readText(t *testing.T, text string) (*policyfiles.Collection, string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	collection, err := asked.Release.Read(&offline.Files{}, file)
+	collection, err := bundled.Release.Read(&offline.Files{}, file)
 	return collection, file, err
 }
 
@@ -84,7 +84,7 @@ func FuzzPolicyFile(f *testing.F) {
 }
 
 // meaning gives the manifests of policies, by name, without what only a cluster sets.
-func meaning(t *testing.T, c *load.Collection) map[string]string {
+func meaning(t *testing.T, c *policyfiles.Collection) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, o := range c.Objects {

@@ -1,5 +1,5 @@
-// Package load reads the policies that a command works with: from folders of Rego, from files of RegoPolicies, or those shipped.
-package load
+// Package policyfiles reads the policies that a command works with: from folders of Rego, from files of RegoPolicies, or those shipped.
+package policyfiles
 
 import (
 	"errors"

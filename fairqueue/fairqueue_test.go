@@ -1,4 +1,4 @@
-package fair_test
+package fairqueue_test
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/fairqueue"
 )
 
 // Whoever waits in a short line goes before the rest of a long one.
 func TestLinesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fair.NewSlots(1, 100)
+		s := fairqueue.NewSlots(1, 100)
 		if !s.TryAcquire() || s.TryAcquire() {
 			t.Fatal("there is not one place")
 		}
@@ -35,7 +35,7 @@ func TestLinesTakeTurns(t *testing.T) {
 			wait("hostile")
 		}
 		wait("honest")
-		if err := s.Acquire(t.Context(), "hostile"); !errors.Is(err, fair.ErrCrowded) {
+		if err := s.Acquire(t.Context(), "hostile"); !errors.Is(err, fairqueue.ErrCrowded) {
 			t.Errorf("one more than may wait: %v", err)
 		}
 		for i := range 101 {
@@ -55,7 +55,7 @@ func TestLinesTakeTurns(t *testing.T) {
 // A name that holds all its places waits for one of its own, and no other name waits with it.
 func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := fair.NewEach(2, 1)
+		e := fairqueue.NewEach(2, 1)
 		var held []func()
 		for range 2 {
 			release, err := e.Acquire(t.Context(), "hostile")
@@ -87,7 +87,7 @@ func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
 		if len(got) > 0 || e.TryAcquire("hostile") != nil {
 			t.Error("a name holds more places than it has")
 		}
-		if _, err := e.Acquire(t.Context(), "hostile"); !errors.Is(err, fair.ErrCrowded) {
+		if _, err := e.Acquire(t.Context(), "hostile"); !errors.Is(err, fairqueue.ErrCrowded) {
 			t.Errorf("one more than may wait: %v", err)
 		}
 		held[0]()
@@ -99,7 +99,7 @@ func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
 // Who leaves takes no place, whether it was called or not.
 func TestWhoLeavesTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fair.NewSlots(1, 1)
+		s := fairqueue.NewSlots(1, 1)
 		s.TryAcquire()
 		why := errors.New("left")
 		ctx, leave := context.WithCancelCause(t.Context())
@@ -141,7 +141,7 @@ func (l leaving) Done() <-chan struct{} {
 // Who had left before it was called gives the place back: a read for it would delay others.
 func TestWhoIsCalledAfterLeavingTakesNoPlace(t *testing.T) {
 	for range 100 { // select chooses between two that are ready
-		s := fair.NewSlots(1, 1)
+		s := fairqueue.NewSlots(1, 1)
 		s.TryAcquire()
 		ctx, leave := context.WithCancel(t.Context())
 		if err := s.Acquire(leaving{ctx, leave, s.Release}, "a"); !errors.Is(err, context.Canceled) {
@@ -156,7 +156,7 @@ func TestWhoIsCalledAfterLeavingTakesNoPlace(t *testing.T) {
 // One namespace with many objects due delays those of another by one at most.
 func TestNamespacesTakeTurnsInControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := fair.NewQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
+		q := fairqueue.NewQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
 		defer q.ShutDown()
 		of := func(namespace string, i int) reconcile.Request {
 			return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: string(rune('a' + i))}}

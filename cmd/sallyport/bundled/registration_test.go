@@ -1,4 +1,4 @@
-package asked
+package bundled
 
 import (
 	"fmt"

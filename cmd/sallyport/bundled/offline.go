@@ -1,4 +1,4 @@
-package asked
+package bundled
 
 import (
 	"sync"
@@ -9,8 +9,8 @@ import (
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/webhooks/catalog"
-	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
+	"sallyport.dev/sallyport/webhooks/policyfiles"
 )
 
 // Kinds are the kinds of the chart.
@@ -52,7 +52,7 @@ func hooks(set *catalog.Set) (*offline.Hooks, error) {
 }
 
 // Release is the release that this program belongs to.
-var Release = load.Release{
+var Release = policyfiles.Release{
 	Shipped: policies.Shipped, OptIn: policies.OptIn, Folder: policies.LoadFolder, Manifest: policies.ManifestFile,
 	Kinds: Kinds, Check: Check, Unserved: Unserved, Remarks: Remarks,
 }
